@@ -23,7 +23,7 @@ type pageKeys struct {
 // newPageKeys returns the keys of the app's credential source.
 func newPageKeys(app *App, logger *zap.Logger) (*pageKeys, error) {
 	manager, err := businesskeys.New(businesskeys.Options{
-		Store: app.credentials.store, Redis: app.redis.client, Prefix: connect.DefaultPrefix, Log: logger,
+		Store: app.credentials.store, Redis: app.redis.client, Prefix: connect.Prefix, Log: logger,
 		// Gateways that the message does not reach look the key up when their cache's TTL ends.
 		Invalidate: func(ctx context.Context, publicKey string) {
 			app.credentials.cache.Invalidate(publicKey)

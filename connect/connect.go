@@ -27,8 +27,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// DefaultPrefix begins the name of every key in Redis.
-const DefaultPrefix = audit.DefaultPrefix
+// Prefix begins the name of every key in Redis.
+const Prefix = audit.DefaultPrefix
 
 // MCPPath is the path of the MCP endpoint. The issuer with this path is the resource of every token.
 const MCPPath = oauth.ResourcePath
@@ -41,9 +41,6 @@ type Options struct {
 
 	// Redis holds grants, sessions and the audit log. It must be durable; see package oauth. Required.
 	Redis redis.UniversalClient
-
-	// Prefix begins the name of every key in Redis. Default: DefaultPrefix.
-	Prefix string
 
 	// Upstream is the origin of the data service, such as "http://data.internal:8080". Required.
 	Upstream string
@@ -67,7 +64,7 @@ type Options struct {
 	// Version is the server's version in MCP. Default: "0".
 	Version string
 
-	// SessionIdle and SessionMax are the idle timeout and the maximum age of a person's session. Defaults:
+	// SessionIdle and SessionMax are the idle timeout and the maximum age of a user's session. Defaults:
 	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
 	SessionIdle, SessionMax time.Duration
 
@@ -92,7 +89,7 @@ type Server struct {
 }
 
 // Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
-// refuses requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
+// rejects requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
 type Endpoint struct {
 	http.Handler
 
@@ -103,7 +100,7 @@ type Endpoint struct {
 	MaxBody int64
 
 	// Fail responds with an error in the endpoint's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
-	// for people. Headers that are already set are kept.
+	// for the user. Headers that are already set are kept.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
@@ -112,7 +109,6 @@ func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil {
 		return nil, errors.New("connection server: Redis and Log are required")
 	}
-	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.Name = cmp.Or(o.Name, "Gatehouse")
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
@@ -120,7 +116,7 @@ func New(o Options) (_ *Server, err error) {
 	if o.Timeout <= 0 {
 		o.Timeout = data.DefaultTimeout
 	}
-	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log.Named("audit")})
+	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
@@ -145,77 +141,71 @@ func New(o Options) (_ *Server, err error) {
 			cached.Close()
 		}
 	}()
-	var p *pages.Pages // set below; used by ErrorPage
 	auth, err := oauth.New(oauth.Options{
-		Issuer: o.Issuer, Redis: o.Redis, Prefix: o.Prefix, ResourceName: o.Name,
-		ErrorPage: func(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
-			p.Error(w, r, status, title, detail)
-		},
-		ClientAddr:    o.ClientAddr,
+		Issuer: o.Issuer, Redis: o.Redis, Prefix: Prefix, ResourceName: o.Name, ClientAddr: o.ClientAddr,
 		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p, err = pages.New(pages.Options{
-		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: o.Prefix,
+	web, err := pages.New(pages.Options{
+		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: Prefix,
 		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: requestlog.ID,
 		Log: o.Log.Named("pages"),
 	})
 	if err != nil {
 		return nil, err
 	}
+	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
 		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
-		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: o.Prefix,
+		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: Prefix,
 		Log: o.Log.Named("mcp"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	issued, err := url.Parse(o.Issuer)
+	issuer, err := url.Parse(o.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("reading the issuer: %w", err)
 	}
-	s := &Server{hosts: hosts(issued), tools: tools, accounts: cached}
-	// Guard comes first, so that requests from other origins get no token challenge.
-	s.endpoints = map[string]*Endpoint{
-		MCPPath: {tools.Guard(auth.Protect(tools.Handler())), "mcp", mcp.MaxBody, mcp.Fail},
-	}
-	for _, path := range auth.Paths() {
-		e := &Endpoint{auth.Handler(), nameOf(path), oauth.MaxBody, oauth.Fail}
-		switch e.Name {
-		case "metadata":
-			e.MaxBody = 0
-		case "authorize":
-			e.Fail = func(w http.ResponseWriter, r *http.Request, status int, detail string) {
-				if strings.Contains(r.Header.Get("Accept"), "text/html") { // as in package oauth
-					p.Fail(w, r, status, detail)
-					return
-				}
-				oauth.Fail(w, r, status, detail)
-			}
-		}
-		s.endpoints[path] = e
-	}
-	for _, path := range p.Paths() {
-		s.endpoints[path] = &Endpoint{p.Handler(), "pages", pages.MaxBody, p.Fail}
-	}
-	s.assets = &Endpoint{p.Handler(), "assets", 0, p.Fail}
-	s.settings = &Endpoint{p.Handler(), "pages", 0, p.Fail} // a 404 page
-	return s, nil
+	return &Server{
+		hosts:     hosts(issuer),
+		endpoints: endpoints(auth, web, tools),
+		assets:    &Endpoint{Handler: web.Handler(), Name: "assets", Fail: web.Fail},
+		settings:  &Endpoint{Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
+		tools:     tools,
+		accounts:  cached,
+	}, nil
 }
 
-// nameOf returns the [Endpoint.Name] of a path of the authorization server.
-func nameOf(path string) string {
-	if name, ok := strings.CutPrefix(path, "/oauth/"); ok {
-		return name
+// endpoints returns the endpoints by path.
+func endpoints(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Endpoint {
+	all := map[string]*Endpoint{
+		// Guard comes first, so that requests from other origins get no token challenge.
+		MCPPath: {Handler: tools.Guard(auth.Protect(tools.Handler())), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
-	return "metadata"
+	for _, path := range auth.Paths() {
+		all[path] = &Endpoint{Handler: auth.Handler(), Name: "metadata", Fail: oauth.Fail}
+		if name, ok := strings.CutPrefix(path, "/oauth/"); ok {
+			all[path].Name, all[path].MaxBody = name, oauth.MaxBody
+		}
+	}
+	all[oauth.AuthorizePath].Fail = func(w http.ResponseWriter, r *http.Request, status int, detail string) {
+		if oauth.WantsPage(r) {
+			web.Fail(w, r, status, detail)
+			return
+		}
+		oauth.Fail(w, r, status, detail)
+	}
+	for _, path := range web.Paths() {
+		all[path] = &Endpoint{Handler: web.Handler(), Name: "pages", MaxBody: pages.MaxBody, Fail: web.Fail}
+	}
+	return all
 }
 
 // Hosts returns the allowed values of the Host header, in lower case: the issuer's host, also with the default port. The caller
-// must refuse requests for other hosts, against DNS rebinding and tokens issued under another name.
+// must reject requests for other hosts, against DNS rebinding and tokens issued under another name.
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
 // Endpoints returns all endpoints.

@@ -69,7 +69,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 			deadlines := make(chan time.Time, 1)
 			const issuer = "http://localhost"
 			s, err := connect.New(connect.Options{
-				Issuer: issuer, Redis: client, Prefix: "test:" + name + ":", Upstream: "http://data.internal", Timeout: timeout, Log: zap.NewNop(),
+				Issuer: issuer, Redis: client, Upstream: "http://data.internal", Timeout: timeout, Log: zap.NewNop(),
 				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					deadline, ok := r.Context().Deadline()
 					if ok {

@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// MaxKeys is the number of keys that a business can have before a [Manager] refuses to issue more. Operators are not limited.
+// MaxKeys is the number of keys that a business can have before a [Manager] issues no more. Operators are not limited.
 const MaxKeys = 20
 
 // readers is the number of concurrent lookups in the credential source for a list.
@@ -32,13 +32,13 @@ const readers = 8
 // Errors of a [Manager], besides those of package authsigner.
 var (
 	// ErrTooMany is returned if the business has MaxKeys keys.
-	ErrTooMany = errors.New("the business has the maximum number of keys")
+	ErrTooMany = errors.New("the business has reached the maximum number of keys")
 
 	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
-	ErrAlreadyDone = errors.New("the change was made before")
+	ErrAlreadyDone = errors.New("already done")
 )
 
-// errRevoked means that the key belonged to the business and has been revoked.
+// errRevoked is returned for a key of the business that has been revoked.
 var errRevoked = fmt.Errorf("%w: it was revoked", authsigner.ErrUnknownKey)
 
 // Options of a [Manager]. All are required.
@@ -68,7 +68,7 @@ type Manager struct {
 // New returns a manager. It contacts neither the source nor Redis, and needs no Close.
 func New(o Options) (*Manager, error) {
 	if o.Store == nil || o.Redis == nil || o.Prefix == "" || o.Invalidate == nil || o.Log == nil {
-		return nil, errors.New("keys of businesses: Store, Redis, Prefix, Invalidate and Log are required")
+		return nil, errors.New("business keys: Store, Redis, Prefix, Invalidate and Log are required")
 	}
 	return &Manager{o: o, owners: owners{redis: o.Redis, prefix: o.Prefix}}, nil
 }

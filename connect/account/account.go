@@ -20,11 +20,11 @@ const (
 	RoleMember Role = "member"
 )
 
-// Account is a person's account in one business.
+// Account is a user's account in one business.
 type Account struct {
 	ID    string // opaque, visible ASCII
 	Email string
-	Name  string // of the person; may be empty
+	Name  string // of the user; may be empty
 	Role  Role
 
 	BusinessID   string // opaque, visible ASCII

@@ -91,16 +91,16 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	if err != nil {
 		return Account{}, fmt.Errorf("%w: encoding a sign-in: %w", ErrUnavailable, err)
 	}
-	a, no, err := c.do(ctx, http.MethodPost, "/sign-in", body)
+	a, failed, err := c.do(ctx, http.MethodPost, "/sign-in", body)
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("signing in: %w", err)
-	case no == nil:
+	case failed == nil:
 		return a, nil
-	case no.is(http.StatusUnauthorized, "INVALID_CREDENTIALS"), no.is(http.StatusUnprocessableEntity, "INVALID"):
+	case failed.is(http.StatusUnauthorized, "INVALID_CREDENTIALS"), failed.is(http.StatusUnprocessableEntity, "INVALID"):
 		return Account{}, ErrWrongCredentials
 	default:
-		return Account{}, fmt.Errorf("%w: signing in: %s", ErrUnavailable, no)
+		return Account{}, fmt.Errorf("%w: signing in: %s", ErrUnavailable, failed)
 	}
 }
 
@@ -109,32 +109,32 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	if !validID(id) {
 		return Account{}, ErrUnknown
 	}
-	a, no, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
+	a, failed, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("looking up an account: %w", err)
-	case no != nil && no.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong BaseURL
+	case failed != nil && failed.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong BaseURL
 		return Account{}, ErrUnknown
-	case no != nil:
-		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, no)
+	case failed != nil:
+		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, failed)
 	case a.ID != id:
 		return Account{}, fmt.Errorf("%w: looking up an account: the response is about another account", ErrUnavailable)
 	}
 	return a, nil
 }
 
-// refusal is a response other than 200.
-type refusal struct {
+// errorResponse is a response other than 200.
+type errorResponse struct {
 	status int
 	code   string // "" if it could not be read
 }
 
-func (r *refusal) is(status int, code string) bool { return r.status == status && r.code == code }
+func (r *errorResponse) is(status int, code string) bool { return r.status == status && r.code == code }
 
-func (r *refusal) String() string { return fmt.Sprintf("status %d %q", r.status, r.code) }
+func (r *errorResponse) String() string { return fmt.Sprintf("status %d %q", r.status, r.code) }
 
-// do makes a call. It returns an account if there is neither a refusal nor an error.
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *refusal, error) {
+// do makes a call. It returns an account if there is neither an error response nor an error.
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *errorResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
@@ -161,7 +161,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (Acco
 		return Account{}, nil, fmt.Errorf("%w: reading the response: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return Account{}, &refusal{status: resp.StatusCode, code: codeOf(data)}, nil
+		return Account{}, &errorResponse{status: resp.StatusCode, code: codeOf(data)}, nil
 	}
 	if len(data) > maxResponseSize {
 		return Account{}, nil, fmt.Errorf("%w: the response exceeds %d bytes", ErrUnavailable, maxResponseSize)

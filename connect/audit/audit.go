@@ -24,7 +24,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// Actions. Begin and Record refuse others.
+// Actions. Begin and Record reject others.
 const (
 	ConnectionApproved = "connection.approved" // Target: the client's host; Detail: the scopes
 	ConnectionDenied   = "connection.denied"
@@ -45,7 +45,7 @@ const (
 // Outcomes.
 const (
 	OutcomeOK      = "ok"
-	OutcomeDenied  = "denied" // not allowed, or declined by the person
+	OutcomeDenied  = "denied" // not allowed, or declined by the user
 	OutcomeFailed  = "failed"
 	OutcomeUnknown = "unknown" // attempted, but the result is not known
 )
@@ -88,7 +88,7 @@ type Entry struct {
 	Action      string    `json:"action"`
 	Target      string    `json:"target,omitempty"` // what was affected
 	Outcome     string    `json:"outcome"`
-	Detail      string    `json:"detail,omitempty"` // for people; never a secret or a tool's arguments
+	Detail      string    `json:"detail,omitempty"` // for readers of the activity page; never a secret or a tool's arguments
 	RequestID   string    `json:"request_id,omitempty"`
 }
 
@@ -176,7 +176,7 @@ func (c *Change) Drop(ctx context.Context) {
 	_ = c.log.run(context.WithoutCancel(ctx), "drop", c.id, c.Entry) // if it fails, the entry becomes OutcomeUnknown
 }
 
-// Record stores an entry that is not about a change, such as a refused attempt. It ignores ctx's cancellation. If it returns an
+// Record stores an entry that is not about a change, such as a denied attempt. It ignores ctx's cancellation. If it returns an
 // error (ErrUnavailable, ErrInvalidEntry), the entry is in the process log only.
 func (l *Log) Record(ctx context.Context, e Entry) error {
 	if e.Outcome == "" {

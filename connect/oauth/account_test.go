@@ -76,9 +76,9 @@ func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 
 	known.SetDown(true)
 	require.Equal(t, "false true", use(), "what does not need the account works on")
-	refused := c.Refresh(tokens.Refresh, nil)
-	require.Equal(t, http.StatusServiceUnavailable, refused.Status)
-	require.Equal(t, "temporarily_unavailable", refused.Error)
+	rejected := c.Refresh(tokens.Refresh, nil)
+	require.Equal(t, http.StatusServiceUnavailable, rejected.Status)
+	require.Equal(t, "temporarily_unavailable", rejected.Error)
 
 	known.SetDown(false)
 	assert.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)

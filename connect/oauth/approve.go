@@ -42,7 +42,7 @@ func (p *pending) setRedirectURI(raw string, u redirectURI) {
 	p.RedirectURI, p.RedirectHost, p.RedirectLocal = raw, u.display(), u.local()
 }
 
-// storeRequest stores a request until a person decides, and returns its ID.
+// storeRequest stores a request until the user decides, and returns its ID.
 func (s *Server) storeRequest(ctx context.Context, request *pending) (string, error) {
 	data, err := json.Marshal(request)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) storeRequest(ctx context.Context, request *pending) (string, er
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
 				fieldState, requestPending)
-			p.PExpire(ctx, key, RequestLifetime)
+			p.PExpire(ctx, key, requestLifetime)
 			return nil
 		})
 		return err
@@ -112,7 +112,7 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	return h.Request, nil
 }
 
-// Approve grants the client a subset of the scopes that it requested, and returns where to redirect the person. The first of
+// Approve grants the client a subset of the scopes that it requested, and returns where to redirect the user. The first of
 // several calls decides and is audited; a further call by the same account gets the same redirect until the code is redeemed,
 // whatever scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
@@ -137,12 +137,12 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	if h.Client.Refreshes {
 		refreshes = "1"
 	}
-	// The code is derived from the request's secret, which only the person's browser has, and the attempt, which only Redis
+	// The code is derived from the request's secret, which only the user's browser has, and the attempt, which only Redis
 	// has. A second submission gets the same code, and either half alone is useless to a thief.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	e.GrantID, e.Detail = h.id, granted.String()
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
-		milliseconds(CodeLifetime),
+		milliseconds(codeLifetime),
 		fieldState, stateCode,
 		fieldCode, digest(derive(h.secret, "code", attempt)),
 		fieldClient, h.Client.ID,
@@ -162,7 +162,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	return s.response(h, url.Values{"code": {format(kindCode, h.id, derive(h.secret, "code", won))}}), nil
 }
 
-// Deny ends the request with the error access_denied, and returns where to redirect the person. The first of several calls is
+// Deny ends the request with the error access_denied, and returns where to redirect the user. The first of several calls is
 // audited; a further one gets the same redirect for a minute. Its errors are ErrNoRequest and ErrUnavailable.
 func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
@@ -171,12 +171,12 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 	}
 	e, attempt := s.decisionEntry(ctx, h, by, audit.ConnectionDenied), newID()
 	_, err = s.decide(ctx, h, e, audit.OutcomeDenied, attempt, "deny", []string{s.requestKey(h.id)}, attempt,
-		milliseconds(CodeLifetime))
+		milliseconds(codeLifetime))
 	if err != nil {
 		return "", err
 	}
 	return s.response(h, url.Values{
-		"error": {codeAccessDenied}, "error_description": {"the person has denied the request"},
+		"error": {codeAccessDenied}, "error_description": {"the user denied the request"},
 	}), nil
 }
 
@@ -200,7 +200,7 @@ func (s *Server) decide(
 	return won, err
 }
 
-// decisionEntry returns the audit entry of a person's decision.
+// decisionEntry returns the audit entry of a user's decision.
 func (s *Server) decisionEntry(ctx context.Context, h *pending, by account.Account, action string) audit.Entry {
 	e := s.entry(ctx, Grant{
 		ClientName: h.Client.Name, ClientHost: h.RedirectHost, AccountID: by.ID, BusinessID: by.BusinessID,

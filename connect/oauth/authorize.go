@@ -8,12 +8,13 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 const maxState = 2048 // bytes of the state parameter
 
-// serveAuthorize stores an authorization request and redirects the person to the approval page. It responds to errors with a
+// serveAuthorize stores an authorization request and redirects the user to the approval page. It responds to errors with a
 // page, or with JSON if the caller does not accept HTML.
 func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -23,7 +24,7 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusSeeOther)
 		return nil
 	}
-	if s.o.ErrorPage == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+	if s.errorPage == nil || !WantsPage(r) {
 		return err
 	}
 	p := s.newProblem(r.Context(), err)
@@ -33,15 +34,18 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	title, detail := "This app cannot be connected", strings.ToUpper(p.description[:1])+p.description[1:]+"."
 	switch {
 	case p.status >= http.StatusInternalServerError:
-		title = "Connecting is not possible at the moment"
+		title = "Connecting is temporarily unavailable"
 	case p.status == http.StatusTooManyRequests:
 		title = "Too many attempts"
 	case p.code != codeInvalidClient:
-		detail = "What the app has sent is not in order: " + p.description + ". Nothing was connected."
+		detail = "The app sent an invalid request: " + p.description + ". Nothing was connected."
 	}
-	s.o.ErrorPage(w, r, p.status, title, detail)
+	s.errorPage(w, r, p.status, title, detail)
 	return nil
 }
+
+// WantsPage reports whether a request to AuthorizePath accepts HTML, so that its errors are pages.
+func WantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // response returns the redirect of an authorization response, with iss (RFC 9207) and state.
 func (s *Server) response(request *pending, parameters url.Values) string {
@@ -67,7 +71,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 		return "", err
 	}
 	if err := s.readParameters(request, values); err != nil {
-		// Anyone can register a client and abuse error redirects to send people anywhere or to open applications
+		// Anyone can register a client and abuse error redirects to send users anywhere or to open applications
 		// (RFC 9700, section 4.11.2), but not with a loopback address.
 		if !request.loopback {
 			return "", err
@@ -92,7 +96,7 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil || len(r.URL.RawQuery) > MaxBody {
-		return nil, refuse(codeInvalidRequest, "the request cannot be parsed")
+		return nil, badRequest(codeInvalidRequest, "the query is malformed or too long")
 	}
 	return values, nil
 }
@@ -101,18 +105,17 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error) {
 	for _, name := range []string{"client_id", "redirect_uri"} {
 		if len(values[name]) > 1 {
-			return nil, refuse(codeInvalidRequest, name+" is given more than once")
+			return nil, badRequest(codeInvalidRequest, "duplicate parameter: "+name)
 		}
 	}
 	id, redirect := values.Get("client_id"), values.Get("redirect_uri")
 	if id == "" {
-		return nil, refuse(codeInvalidRequest, "client_id is missing")
+		return nil, badRequest(codeInvalidRequest, "client_id is missing")
 	}
 	client, err := s.client(r, id)
 	if _, explained := errors.AsType[*problem](err); errors.Is(err, errUnknownClient) && !explained {
-		return nil, refuse(codeInvalidClient,
-			"the app is no longer registered here, which happens after a day if it was never connected and after 90 days "+
-				"without use: remove the connection in the app and connect it again")
+		return nil, badRequest(codeInvalidClient,
+			"the app is not registered here, or its registration has expired. Remove the connection in the app and connect again")
 	}
 	if err != nil {
 		return nil, err
@@ -123,13 +126,13 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 	case redirect == "" && len(client.RedirectURIs) == 1:
 		redirect = client.RedirectURIs[0]
 	case redirect == "":
-		return nil, refuse(codeInvalidRequest, "redirect_uri is missing")
+		return nil, badRequest(codeInvalidRequest, "redirect_uri is missing")
 	case !matchRedirect(client.RedirectURIs, redirect):
-		return nil, refuse(codeInvalidRequest, "the redirect_uri is not one that the app has registered")
+		return nil, badRequest(codeInvalidRequest, "redirect_uri is not registered for this client")
 	}
 	u, err := s.redirectURI(redirect)
 	if err != nil { // its scheme may have been allowed when it was registered
-		return nil, refuse(codeInvalidRequest, "the redirect_uri cannot be used: "+err.Error())
+		return nil, badRequest(codeInvalidRequest, "invalid redirect_uri: "+err.Error())
 	}
 	request.setRedirectURI(redirect, u)
 	request.loopback = u.loopback != ""
@@ -149,23 +152,23 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 	}
 	switch responseType := f.Get("response_type"); {
 	case len(f.Get("state")) > maxState:
-		return refuse(codeInvalidRequest, fmt.Sprintf("state must be at most %d bytes", maxState))
+		return badRequest(codeInvalidRequest, fmt.Sprintf("state must be at most %d bytes", maxState))
 	case f.Get("request") != "":
-		return refuse(codeNoRequestObject, "request objects are not supported")
+		return badRequest(codeNoRequestObject, "request objects are not supported")
 	case f.Get("request_uri") != "":
-		return refuse(codeNoRequestURI, "request_uri is not supported")
+		return badRequest(codeNoRequestURI, "request_uri is not supported")
 	case responseType == "":
-		return refuse(codeInvalidRequest, "response_type is missing")
+		return badRequest(codeInvalidRequest, "response_type is missing")
 	case responseType != "code":
-		return refuse(codeUnsupportedType, "response_type must be code")
+		return badRequest(codeUnsupportedType, "response_type must be code")
 	case f.Get("response_mode") != "" && f.Get("response_mode") != "query":
-		return refuse(codeInvalidRequest, "response_mode must be query")
+		return badRequest(codeInvalidRequest, "response_mode must be query")
 	case f.Get("code_challenge") == "":
-		return refuse(codeInvalidRequest, "code_challenge is missing: PKCE is required")
+		return badRequest(codeInvalidRequest, "code_challenge is missing: PKCE is required")
 	case f.Get("code_challenge_method") != "S256":
-		return refuse(codeInvalidRequest, "code_challenge_method must be S256")
+		return badRequest(codeInvalidRequest, "code_challenge_method must be S256")
 	case !validChallenge(f.Get("code_challenge")):
-		return refuse(codeInvalidRequest, "code_challenge is not a SHA-256 in base64url without padding")
+		return badRequest(codeInvalidRequest, "code_challenge must be a SHA-256 hash in base64url without padding")
 	}
 	request.Challenge = f.Get("code_challenge")
 	scopes, err := requestedScopes(f.Get("scope"), scope.Default())
@@ -193,18 +196,18 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 	}
 	set, err := scope.Parse(strings.Join(names, " "))
 	if err != nil {
-		p := refuse(codeInvalidScope, err.Error())
+		p := badRequest(codeInvalidScope, err.Error())
 		p.cause = errors.New("unknown scope")
 		return scope.Set{}, p
 	}
 	return set, nil
 }
 
-// checkResource refuses resource parameters (RFC 8707) other than the server's own resource.
+// checkResource rejects resource parameters (RFC 8707) other than the server's own resource.
 func (s *Server) checkResource(f url.Values) error {
 	for _, resource := range f["resource"] {
 		if !s.isResource(resource) {
-			return refuse(codeInvalidTarget, "resource must be "+printable(s.resource))
+			return badRequest(codeInvalidTarget, "resource must be "+cleantext.Description(s.resource, maxQuoted))
 		}
 	}
 	return nil

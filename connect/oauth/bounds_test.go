@@ -115,7 +115,7 @@ func TestOversizedInputIsRejected(t *testing.T) {
 		{16, 1000, "400 invalid_client_metadata"},
 	} {
 		w := postRegistration(c, metadata(t, "", slices.Repeat([]int{test.length}, test.number)...))
-		assert.Equal(t, test.want, refusal(t, w), test)
+		assert.Equal(t, test.want, oauthError(t, w), test)
 	}
 	require.NotEmpty(t, c.Request(challenge(), url.Values{"state": {strings.Repeat("a", 2048)}}))
 	w := c.Authorize(challenge(), url.Values{"state": {strings.Repeat("a", 2049)}})
@@ -145,7 +145,7 @@ func TestAuthorizationsAndFetchesAreRateLimited(t *testing.T) {
 	for range 5 {
 		assert.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "a", url.Values{"scope": {"x"}}), "an error by redirect")
 	}
-	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/2", "b", nil), "what was not in order has not counted")
+	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/2", "b", nil), "invalid requests have not counted")
 	require.Equal(t, http.StatusTooManyRequests, ask("https://claude.example/3", "c", nil), "a third document")
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "d", nil))
 	require.Equal(t, http.StatusTooManyRequests, ask("https://claude.example/1", "e", nil), "a fourth request")
@@ -153,8 +153,8 @@ func TestAuthorizationsAndFetchesAreRateLimited(t *testing.T) {
 
 	require.Equal(t, http.StatusSeeOther, ask("https://claude.example/1", "a", url.Values{"scope": {"x"}}), "the seventh of an address")
 	address = netip.MustParseAddr("2001:db8:a::")
-	refused := clientWithID(t, s, "https://claude.example/1").Authorize(challenge(), url.Values{"scope": {"x"}})
-	assert.Equal(t, "429 too_many_requests", refusal(t, refused))
-	require.NotEmpty(t, refused.Header().Get("Retry-After"))
-	assert.Empty(t, refused.Header().Get("Location"))
+	rejected := clientWithID(t, s, "https://claude.example/1").Authorize(challenge(), url.Values{"scope": {"x"}})
+	assert.Equal(t, "429 too_many_requests", oauthError(t, rejected))
+	require.NotEmpty(t, rejected.Header().Get("Retry-After"))
+	assert.Empty(t, rejected.Header().Get("Location"))
 }

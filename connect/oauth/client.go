@@ -87,6 +87,6 @@ func (s *Server) extendRegistration(ctx context.Context, id string) {
 		return
 	}
 	_ = s.command(ctx, "extending a registration", func(ctx context.Context) error {
-		return s.o.Redis.Expire(ctx, s.clientKey(id), RegistrationLifetime).Err()
+		return s.o.Redis.Expire(ctx, s.clientKey(id), registrationLifetime).Err()
 	})
 }

@@ -50,14 +50,14 @@ type clientMetadata struct {
 // newClient returns the client that the metadata describe.
 func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Client, error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
-		return Client{}, refuse(codeInvalidMetadata, "grant_types must include authorization_code")
+		return Client{}, badRequest(codeInvalidMetadata, "grant_types must include authorization_code")
 	}
 	if m.ResponseTypes != nil && !slices.Contains(m.ResponseTypes, "code") {
-		return Client{}, refuse(codeInvalidMetadata, "response_types must include code")
+		return Client{}, badRequest(codeInvalidMetadata, "response_types must include code")
 	}
 	c := Client{
 		ID:           id,
-		Name:         cleanName(m.ClientName),
+		Name:         cleantext.Line(m.ClientName, maxName),
 		URI:          cleanURI(m.ClientURI),
 		LogoURI:      cleanURI(m.LogoURI),
 		RedirectURIs: redirects,
@@ -72,7 +72,7 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	for _, raw := range redirects {
 		u, err := s.redirectURI(raw)
 		if err != nil {
-			return Client{}, refuse(codeInvalidRedirectURI, "a redirect URI cannot be used: "+err.Error())
+			return Client{}, badRequest(codeInvalidRedirectURI, "invalid redirect URI: "+err.Error())
 		}
 		c.LocalOnly = c.LocalOnly && u.local()
 		if shown == "" {
@@ -81,13 +81,10 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	}
 	c.Name = cmp.Or(c.Name, shown)
 	if data, err := json.Marshal(c); err != nil || len(data) > maxClient {
-		return Client{}, refuse(codeInvalidMetadata, "the metadata is too long: use fewer or shorter redirect_uris")
+		return Client{}, badRequest(codeInvalidMetadata, "the metadata is too large: use fewer or shorter redirect_uris")
 	}
 	return c, nil
 }
-
-// cleanName returns the name that a client gives itself as one line of at most maxName characters, without invisible ones.
-func cleanName(name string) string { return cleantext.Line(name, maxName) }
 
 // cleanURI keeps https addresses and drops everything else.
 func cleanURI(raw string) string {
@@ -122,7 +119,7 @@ func validDocumentURL(id string) error {
 // requests for one document share a fetch.
 func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, error) {
 	if err := validDocumentURL(id); err != nil {
-		return Client{}, documentProblem("the client_id is not the URL of a metadata document: "+err.Error(), nil)
+		return Client{}, documentProblem("client_id is not a valid metadata document URL: "+err.Error(), nil)
 	}
 	sum := sha256.Sum256([]byte(id))
 	key := s.documentKey(encoding().EncodeToString(sum[:]))
@@ -161,7 +158,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	}
 	c, err := s.readDocument(id, body)
 	if err != nil {
-		return Client{}, documentProblem("the client's metadata document cannot be used: "+err.Error(),
+		return Client{}, documentProblem("invalid client metadata document: "+err.Error(),
 			fmt.Errorf("the metadata document %s: %w", loggedClientID(id), err))
 	}
 	return c, s.storeClient(ctx, key, c, freshness(header))
@@ -187,7 +184,7 @@ func (s *Server) readDocument(id string, body []byte) (Client, error) {
 		return err != nil
 	})
 	if len(usable) == 0 {
-		return Client{}, errors.New("redirect_uris must contain https, loopback or an allowed scheme")
+		return Client{}, errors.New("redirect_uris must contain an https, loopback or allowed private-use URI")
 	}
 	c, err := s.newClient(&m, id, usable)
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -190,7 +190,7 @@ func TestInvalidDocumentIsRejected(t *testing.T) {
 		respond = bad
 		before := web.fetched.Load()
 		w := clientWithID(t, s, documentID).Authorize(challenge(), nil)
-		assert.Equal(t, "400 invalid_client", refusal(t, w), name)
+		assert.Equal(t, "400 invalid_client", oauthError(t, w), name)
 		assert.Empty(t, w.Header().Get("Location"), name)
 		assert.Equal(t, before+1, web.fetched.Load(), "%s: no redirect is followed, and errors are not cached", name)
 	}
@@ -388,10 +388,10 @@ func TestDNSRebindingCannotReachPrivateAddresses(t *testing.T) {
 	dialer := oauth.PublicDialer()
 	dialer.Resolver = resolver
 	guard := dialer.Control
-	var dialled, refused []string
+	var dialled, rejected []string
 	dialer.Control = func(network, address string, c syscall.RawConn) error {
 		if err := guard(network, address, c); err != nil {
-			refused = append(refused, address)
+			rejected = append(rejected, address)
 			return err
 		}
 		dialled = append(dialled, address)
@@ -406,7 +406,7 @@ func TestDNSRebindingCannotReachPrivateAddresses(t *testing.T) {
 	assert.Equal(t, int32(3), asked.Load(), "a name is resolved once for each fetch")
 	require.Len(t, dialled, 1)
 	assert.Contains(t, dialled[0], "93.184.216.34")
-	require.Len(t, refused, 2)
-	assert.Contains(t, refused[0], "127.0.0.1")
+	require.Len(t, rejected, 2)
+	assert.Contains(t, rejected[0], "127.0.0.1")
 	assert.Zero(t, inside.fetched.Load())
 }

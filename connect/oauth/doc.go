@@ -9,8 +9,8 @@
 //	/oauth/revoke                                 RFC 7009; CORS
 //	/oauth/register                               RFC 7591; CORS
 //
-// A valid request at /oauth/authorize is stored under an unguessable ID until a person decides on the approval page, which
-// calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which people know as
+// A valid request at /oauth/authorize is stored under an unguessable ID until a user decides on the approval page, which
+// calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which users know as
 // a connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it and [Server.Revoke] ends it. A grant also
 // ends when the account that approved it is closed, leaves the business or is no longer an owner.
 //
@@ -24,7 +24,7 @@
 // A redirect URI must equal one of the client's byte for byte, except for the port of http on localhost, 127.0.0.1 and [::1]
 // (RFC 8252, section 7.3). Allowed are https, http on those three hosts, and private-use schemes: reverse domain names
 // (RFC 8252, section 7.1) and those of Options.ClientSchemes. Errors at /oauth/authorize are redirected to loopback addresses
-// only and otherwise shown to the person. Anyone can register a client, so redirecting before the person's decision would
+// only and otherwise shown to the user. Anyone can register a client, so redirecting before the user's decision would
 // make the gateway an open redirector (RFC 9700, section 4.11.2).
 //
 // # Lifetimes
@@ -67,6 +67,6 @@
 // registrations of that time are gone, revocations of that time are undone, and a client that refreshed then loses its
 // connection at its next refresh, which looks like the reuse of an old token.
 //
-// If Redis is unavailable, every response is 503 with Retry-After, never invalid_grant or invalid_token, at which clients
-// discard their tokens.
+// If Redis is unavailable or a script returns an unexpected reply, the response is 503 with Retry-After, never invalid_grant or
+// invalid_token, at which clients discard their tokens.
 package oauth

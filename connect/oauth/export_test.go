@@ -8,6 +8,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
+const (
+	RequestLifetime      = requestLifetime
+	CodeLifetime         = codeLifetime
+	AccessLifetime       = accessLifetime
+	RefreshIdle          = refreshIdle
+	GrantLifetime        = grantLifetime
+	RefreshGrace         = refreshGrace
+	RegistrationLifetime = registrationLifetime
+	UnusedLifetime       = unusedLifetime
+	MaxRepeats           = maxRepeats
+	MaxAccessTokens      = maxAccessTokens
+)
+
 var (
 	PublicDialer     = publicDialer
 	PublicTransport  = publicTransport

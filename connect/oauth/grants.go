@@ -33,9 +33,12 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if err != nil {
 		return Grant{}, err
 	}
-	values, _ := reply.([]any)
-	if len(values) != len(grantFields())+1 {
+	values, ok := reply.([]any)
+	if ok && len(values) == 0 {
 		return Grant{}, ErrInvalidToken
+	}
+	if len(values) != len(grantFields())+1 {
+		return Grant{}, unexpectedReply("authenticate", reply)
 	}
 	rec, ok := readRecord(id, values[1:])
 	if !ok {

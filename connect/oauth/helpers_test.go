@@ -235,8 +235,8 @@ func pending(t testing.TB, s *oauth.Server, id string) oauth.Request {
 	return request
 }
 
-// refusal returns the status and the error code of a response, such as "400 invalid_request".
-func refusal(t testing.TB, w *httptest.ResponseRecorder) string {
+// oauthError returns the status and the error code of a response, such as "400 invalid_request".
+func oauthError(t testing.TB, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var body struct{ Error string }
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body), "%s", w.Body)

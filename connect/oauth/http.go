@@ -43,6 +43,10 @@ const (
 // MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 64 << 10
 
+// maxQuoted is the maximum length in characters of a caller's text in an error_description, which cleantext.Description makes
+// valid.
+const maxQuoted = 80
+
 // retryAfter is the Retry-After during an outage of Redis.
 const retryAfter = 5 * time.Second
 
@@ -61,7 +65,7 @@ func (p *problem) Error() string { return p.code + ": " + p.description }
 // Unwrap returns the cause.
 func (p *problem) Unwrap() error { return p.cause }
 
-func refuse(code, description string) *problem {
+func badRequest(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
 }
 
@@ -69,7 +73,7 @@ func refuse(code, description string) *problem {
 func unavailableProblem(cause error) *problem {
 	return &problem{
 		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: retryAfter, cause: cause,
-		description: "the service is temporarily unavailable, please try again",
+		description: "the service is temporarily unavailable, try again later",
 	}
 }
 
@@ -161,7 +165,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 
 // Fail responds with an error in the JSON of RFC 6749, section 5.2.
 func Fail(w http.ResponseWriter, _ *http.Request, status int, detail string) {
-	p := &problem{status: status, code: codeInvalidRequest, description: printable(detail)}
+	p := &problem{status: status, code: codeInvalidRequest, description: cleantext.Description(detail, maxQuoted)}
 	switch {
 	case status == http.StatusServiceUnavailable:
 		p.code = codeUnavailable
@@ -183,7 +187,7 @@ func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	case errors.Is(err, ErrUnavailable):
 		p = unavailableProblem(err)
 	default:
-		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "an internal error"}
+		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "internal error"}
 	}
 	cause := p.cause
 	if cause == nil {
@@ -199,8 +203,8 @@ func newForm(values url.Values) (url.Values, error) {
 	f := make(url.Values, len(values))
 	for name, list := range values {
 		if len(list) > 1 && name != "resource" {
-			p := refuse(codeInvalidRequest, "a parameter is given more than once: "+printable(name))
-			p.cause = errors.New("a parameter is given more than once")
+			p := badRequest(codeInvalidRequest, "duplicate parameter: "+cleantext.Description(name, maxQuoted))
+			p.cause = errors.New("duplicate parameter")
 			return nil, p
 		}
 		for _, value := range list {
@@ -212,7 +216,7 @@ func newForm(values url.Values) (url.Values, error) {
 	return f, nil
 }
 
-// readForm parses the body of a POST and ignores the URL's query. Public clients have no secret, so it refuses one.
+// readForm parses the body of a POST and ignores the URL's query. Public clients have no secret, so it rejects one.
 func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	values, err := readValues(w, r)
 	if err != nil {
@@ -223,7 +227,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 		return nil, err
 	}
 	if header := r.Header.Get("Authorization"); header != "" || f.Has("client_secret") {
-		p := invalidClient("clients are public here: send the client_id and no secret")
+		p := invalidClient("only public clients are supported: send client_id without a client secret")
 		if header != "" {
 			p.challenge = `Basic realm="public clients have no secret"` // RFC 6749, section 5.2
 		}
@@ -235,7 +239,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, refuse(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
+		return nil, badRequest(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
 	}
 	body, err := readBody(w, r)
 	if err != nil {
@@ -243,7 +247,7 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	}
 	values, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, refuse(codeInvalidRequest, "the body is not a valid form")
+		return nil, badRequest(codeInvalidRequest, "the body is not a valid form")
 	}
 	return values, nil
 }
@@ -260,6 +264,3 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	return body, nil
 }
-
-// printable makes a caller's text valid in an error_description and shortens it.
-func printable(text string) string { return cleantext.Description(text, 80) }

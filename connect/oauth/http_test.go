@@ -81,7 +81,7 @@ func TestMethodsAndCORS(t *testing.T) {
 				require.Contains(t, w.Body.String(), `"error":"invalid_request"`)
 			}
 			if path == "/oauth/authorize" {
-				require.Empty(t, w.Header().Get("Access-Control-Allow-Origin"), "a person's browser goes there, no script does")
+				require.Empty(t, w.Header().Get("Access-Control-Allow-Origin"), "a user's browser goes there, no script does")
 				continue
 			}
 			assert.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"), "%s %s", method, path)
@@ -149,7 +149,7 @@ func TestInvalidTokenRequests(t *testing.T) {
 		values := maps.Clone(good)
 		maps.Copy(values, test.change)
 		w := c.Post("/oauth/token", values)
-		assert.Equal(t, test.want, refusal(t, w), name)
+		assert.Equal(t, test.want, oauthError(t, w), name)
 		requireNotCached(w)
 	}
 	for name, test := range map[string]struct{ query, body, contentType string }{
@@ -161,12 +161,12 @@ func TestInvalidTokenRequests(t *testing.T) {
 		"semicolons":      {"", "a=1;b=2", isForm},
 	} {
 		w := send(c.Handler, http.MethodPost, "/oauth/token"+test.query, test.body, test.contentType)
-		assert.Equal(t, "400 invalid_request", refusal(t, w), name)
+		assert.Equal(t, "400 invalid_request", oauthError(t, w), name)
 		requireNotCached(w)
 	}
 	broken := httptest.NewRequest(http.MethodPost, "/oauth/token", io.MultiReader(strings.NewReader("grant_type=x"), iotest.ErrReader(errors.New("gone"))))
 	broken.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	require.Equal(t, "400 invalid_request", refusal(t, c.Do(broken)))
+	require.Equal(t, "400 invalid_request", oauthError(t, c.Do(broken)))
 	large := c.Post("/oauth/token", url.Values{"grant_type": {"authorization_code"}, "code": {strings.Repeat("a", 100<<10)}})
 	require.Equal(t, http.StatusRequestEntityTooLarge, large.Code)
 	basic := send(c.Handler, http.MethodPost, "/oauth/token", good.Encode(), isForm, "Authorization: Basic Og==")
@@ -228,7 +228,7 @@ func TestInvalidAuthorizationRequests(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, w.Code, "%s", w.Body)
 			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 			u := location(t, w)
-			require.Equal(t, "127.0.0.1", u.Host, "this is the person's own machine")
+			require.Equal(t, "127.0.0.1", u.Host, "this is the user's own machine")
 			require.NotEmpty(t, u.Query().Get("error_description"))
 			got := u.Query()
 			got.Del("error_description")
@@ -257,17 +257,16 @@ func TestAuthorizationRequestCanBePosted(t *testing.T) {
 func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 	t.Parallel()
 	const target = "/oauth/authorize?client_id=%3Cscript%3E&redirect_uri=https://evil.example"
-	s := newServer(t, func(o *oauth.Options) {
-		o.ErrorPage = func(w http.ResponseWriter, _ *http.Request, status int, title, detail string) {
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintf(w, "%s: %s", title, detail)
-		}
+	s := newServer(t)
+	s.SetErrorPage(func(w http.ResponseWriter, _ *http.Request, status int, title, detail string) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, "%s: %s", title, detail)
 	})
 	page := send(s.Handler(), http.MethodGet, target, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
 	assert.Equal(t, http.StatusBadRequest, page.Code)
 	assert.Regexp(t, "^This app cannot be connected: .+", page.Body.String())
 	assert.NotContains(t, page.Body.String(), "script")
-	assert.Equal(t, "400 invalid_client", refusal(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
+	assert.Equal(t, "400 invalid_client", oauthError(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
 }
 
 func TestInvalidAccessTokensAreRejected(t *testing.T) {
@@ -279,7 +278,7 @@ func TestInvalidAccessTokensAreRejected(t *testing.T) {
 		"altered": tokens.Access + "A",
 	} {
 		w := call(s, token)
-		assert.Equal(t, "401 invalid_token", refusal(t, w), name)
+		assert.Equal(t, "401 invalid_token", oauthError(t, w), name)
 		assert.True(t, strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Bearer error="invalid_token", error_description="`), name)
 	}
 	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {

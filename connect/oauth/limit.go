@@ -31,6 +31,6 @@ func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.L
 	}
 	return &problem{
 		status: http.StatusTooManyRequests, code: codeTooManyRequests, retry: max(time.Second, result.RetryAfter),
-		description: "too many requests, please wait",
+		description: "too many requests, try again later",
 	}
 }

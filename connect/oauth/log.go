@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -20,7 +21,7 @@ func logClient(ctx context.Context, id, name string) {
 // loggedClientID returns a client ID for the log. That of a metadata document is a URL, which may have a query.
 func loggedClientID(id string) string {
 	id, _, _ = strings.Cut(id, "?")
-	return printable(id)
+	return cleantext.Description(id, maxQuoted)
 }
 
 // logGrant adds a connection whose token was presented to the request's log entry.

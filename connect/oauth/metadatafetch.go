@@ -38,7 +38,7 @@ func publicTransport(dialer *net.Dialer) http.RoundTripper {
 	}
 }
 
-// publicDialer returns a dialer that refuses private, loopback, link-local, shared and reserved addresses, also as IPv4 in
+// publicDialer returns a dialer that rejects private, loopback, link-local, shared and reserved addresses, also as IPv4 in
 // IPv6, and the metadata services of clouds.
 func publicDialer() *net.Dialer {
 	guard := ssrf.New(

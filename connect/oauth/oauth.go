@@ -47,28 +47,28 @@ type Client struct {
 	URI          string   `json:"uri,omitempty"`      // https, or ""
 	LogoURI      string   `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
 	RedirectURIs []string `json:"redirect_uris,omitempty"`
-	// LocalOnly is true if every redirect URI leads to the person's own machine (a loopback address or private-use scheme).
+	// LocalOnly is true if every redirect URI leads to the user's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
 	// Refreshes is true if the client uses refresh tokens.
 	Refreshes bool `json:"refreshes,omitempty"`
 }
 
-// Request is a valid authorization request that waits for a person's decision.
+// Request is a valid authorization request that waits for a user's decision.
 type Request struct {
 	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
 	Client      Client `json:"client"`       // without URI, LogoURI and RedirectURIs
 	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
-	// RedirectHost is the redirect target to show to the person: host and port, or a private-use scheme and a colon
+	// RedirectHost is the redirect target to show to the user: host and port, or a private-use scheme and a colon
 	// ("cursor:").
 	RedirectHost string `json:"-"`
-	// RedirectLocal is true if the redirect URI leads to the person's own machine.
+	// RedirectLocal is true if the redirect URI leads to the user's own machine.
 	RedirectLocal bool          `json:"-"`
 	Scopes        scope.Set     `json:"-"`
 	ExpiresIn     time.Duration `json:"-"`
 }
 
-// Grant is a connection that a person has approved and whose code the client has redeemed. Its times are by Redis's clock.
+// Grant is a connection that a user has approved and whose code the client has redeemed. Its times are by Redis's clock.
 type Grant struct {
 	ID         string
 	ClientID   string
@@ -92,6 +92,7 @@ type Server struct {
 	fetcher   *fetcher
 	fetches   singleflight.Group
 	endpoints map[string]endpoint
+	errorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
 }
 
 // New returns a server. It does not contact Redis, and needs no Close.
@@ -114,7 +115,7 @@ func New(o Options) (*Server, error) {
 		pathResourceMetadata + ResourcePath: serveMetadata(s.resourceMetadata()),
 		pathServerMetadata:                  serveMetadata(s.serverMetadata()),
 		pathOpenIDAlias:                     serveMetadata(s.serverMetadata()),
-		pathAuthorize:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
+		AuthorizePath:                       {methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, serve: s.serveAuthorize},
 		pathToken:                           post(s.serveToken),
 		pathRevoke:                          post(s.serveRevoke),
 		pathRegister:                        post(s.serveRegister),
@@ -127,3 +128,9 @@ func (s *Server) Issuer() string { return s.o.Issuer }
 
 // Resource returns the resource identifier, the audience of the tokens.
 func (s *Server) Resource() string { return s.resource }
+
+// SetErrorPage sets how /oauth/authorize shows an error to a browser's user; it must be called before the first request. The
+// caching headers are already set. By default, the error is sent as JSON.
+func (s *Server) SetErrorPage(page func(w http.ResponseWriter, r *http.Request, status int, title, detail string)) {
+	s.errorPage = page
+}

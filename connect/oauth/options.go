@@ -21,23 +21,23 @@ import (
 
 // Lifetimes.
 const (
-	RequestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
-	CodeLifetime         = time.Minute          // an authorization code
-	AccessLifetime       = time.Hour            // an access token
-	RefreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
-	GrantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
-	RefreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
-	RegistrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
-	UnusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
+	requestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
+	codeLifetime         = time.Minute          // an authorization code
+	accessLifetime       = time.Hour            // an access token
+	refreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
+	grantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
+	refreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
+	registrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
+	unusedLifetime       = 24 * time.Hour       // a dynamic registration that had none yet
 )
 
 const (
-	// MaxRepeats is how often the previous refresh token can be used within RefreshGrace. Further uses are refused but do
+	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are rejected but do
 	// not end the connection.
-	MaxRepeats = 8
+	maxRepeats = 8
 
-	// MaxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
-	MaxAccessTokens = 32
+	// maxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
+	maxAccessTokens = 32
 )
 
 // DefaultPrefix is the default of Options.Prefix.
@@ -60,16 +60,12 @@ type Options struct {
 	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
 	ResourceName string
 
-	// ErrorPage shows a person an error that must not be redirected to the client. The caching headers are already set.
-	// Default: the error is sent as JSON.
-	ErrorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
-
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
 	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
-	// handle themselves are refused. Default: DefaultClientSchemes.
+	// handle themselves are rejected. Default: DefaultClientSchemes.
 	ClientSchemes []string
 
 	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.

@@ -25,13 +25,13 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 		grant, err := s.authenticateRequest(r)
 		requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Verify = time.Since(start) })
 		if err != nil {
-			s.refuseRequest(w, r, err)
+			s.rejectRequest(w, r, err)
 			return
 		}
 		logGrant(r.Context(), grant)
 		by, err := s.checkAccount(r.Context(), grant)
 		if err != nil && !errors.Is(err, account.ErrUnavailable) { // next decides whether it needs the account
-			s.refuseRequest(w, r, err)
+			s.rejectRequest(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(WithAuthorization(r.Context(), grant, by, err)))
@@ -49,7 +49,7 @@ func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
 	case len(headers) == 0:
 		return Grant{}, errNoToken
 	case len(headers) > 1 || inQuery:
-		return Grant{}, refuse(codeInvalidRequest, "the access token must be in one Authorization header, and not in the query")
+		return Grant{}, badRequest(codeInvalidRequest, "the access token must be in exactly one Authorization header and not in the query")
 	}
 	scheme, token, _ := strings.Cut(headers[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -58,16 +58,16 @@ func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
 	return s.Authenticate(r.Context(), strings.Trim(token, " "))
 }
 
-func (s *Server) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error) {
 	p := &problem{status: http.StatusUnauthorized, code: codeInvalidToken, cause: err}
-	var refused *problem
+	var rejected *problem
 	switch {
 	case errors.Is(err, errNoToken):
 		p.description = "an access token is required"
 	case errors.Is(err, ErrInvalidToken), errors.Is(err, errAccount):
-		p.description = "the access token is unknown, expired or revoked, or for something else"
-	case errors.As(err, &refused):
-		p = refused
+		p.description = "the access token is invalid, expired or revoked, or was issued for another resource"
+	case errors.As(err, &rejected):
+		p = rejected
 	default:
 		writeProblem(w, s.newProblem(r.Context(), err))
 		return
@@ -102,7 +102,7 @@ func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 	}
 	s.challenge(w, &problem{
 		status: http.StatusForbidden, code: codeInsufficientScope,
-		description: "the connection does not include what this needs",
+		description: "the connection lacks the required scope",
 	}, true, strings.Join(names, " "))
 }
 

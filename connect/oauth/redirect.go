@@ -11,7 +11,7 @@ import (
 
 const maxRedirectURIs = 16 // of a client
 
-// checkClientScheme refuses schemes that browsers, office suites and operating systems handle themselves.
+// checkClientScheme rejects schemes that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
 	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
 		strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
@@ -70,7 +70,7 @@ type redirectURI struct {
 	loopback, rest string
 }
 
-// local reports whether the URI leads to the person's own machine.
+// local reports whether the URI leads to the user's own machine.
 func (u redirectURI) local() bool { return u.scheme != "https" }
 
 // display returns Request.RedirectHost.
@@ -95,7 +95,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	parsed := redirectURI{scheme: u.Scheme, host: u.Host}
 	if u.Scheme != "https" && u.Scheme != "http" {
 		if raw == u.Scheme+":" || strings.Contains(u.Host, "@") {
-			return redirectURI{}, errors.New("must have something after the scheme, and no @ in the host")
+			return redirectURI{}, errors.New("must not end after the scheme or contain @ in the host")
 		}
 		return parsed, nil
 	}
@@ -105,14 +105,14 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	}
 	if u.Scheme == "http" {
 		if host != "localhost" && host != "127.0.0.1" && host != "[::1]" {
-			return redirectURI{}, errors.New("http must be to localhost, 127.0.0.1 or [::1]: use https")
+			return redirectURI{}, errors.New("http is only allowed for localhost, 127.0.0.1 and [::1]: use https")
 		}
 		parsed.loopback, parsed.rest = host, rest
 	}
 	return parsed, nil
 }
 
-// parseURI parses an absolute URI without a fragment. It refuses valid URIs that browsers and net/url could read differently.
+// parseURI parses an absolute URI without a fragment. It rejects valid URIs that browsers and net/url could read differently.
 func parseURI(raw string) (*url.URL, error) {
 	notAllowed := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", r) } // RFC 3986
 	u, err := url.Parse(raw)
@@ -142,7 +142,7 @@ func parseURI(raw string) (*url.URL, error) {
 func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 	rest, ok := strings.CutPrefix(raw, u.Scheme+"://"+u.Host)
 	if !ok || u.Host == "" {
-		return "", "", errors.New("must have a host without escapes")
+		return "", "", errors.New("must have a host without percent-encoding")
 	}
 	host = u.Host
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {

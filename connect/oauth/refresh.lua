@@ -8,11 +8,11 @@
 --        8 idle time of the connection  9 maximum lifetime of the connection
 --       10 grace period                11 maximum repetitions
 --       12 maximum number of access tokens
--- reply  "used" and the remaining lifetime of the access token
---        "often"   the previous token was used too often
---        "moved"   the nonce is outdated by a concurrent refresh: try again
---        "reused"  an older token of the connection
---        "gone"    no such connection
+-- reply  "refreshed" and the remaining lifetime of the access token
+--        "overused"  the previous token was used too often
+--        "outdated"  a concurrent refresh has changed the nonce: try again
+--        "reused"    an older token of the connection
+--        "gone"      no such connection
 local now, again = time(), attempted(KEYS[2], ARGV[1])
 local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5])
 local ends, access = tonumber(c[8]), c[9]
@@ -30,10 +30,10 @@ if not again then
     call('PEXPIRE', KEYS[1], text(ends - now))
   elseif c[3] == ARGV[2] and now - c[5] <= tonumber(ARGV[10]) then
     if c[4] ~= ARGV[3] then
-      return {'moved'}
+      return {'outdated'}
     end
     if tonumber(c[6]) >= tonumber(ARGV[11]) then
-      return {'often'}
+      return {'overused'}
     end
     call('HINCRBY', KEYS[1], 'repeats', 1)
   else
@@ -68,4 +68,4 @@ if not again then
 end
 -- The remaining lifetime is 0 if the token was revoked after its first response or the connection has ended.
 local good = string.match(access or '', '^(%d+) ')
-return {'used', good and math.max(0, good - now) or 0}
+return {'refreshed', good and math.max(0, good - now) or 0}

@@ -16,7 +16,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return refuse(codeInvalidMetadata, "the body must be application/json")
+		return badRequest(codeInvalidMetadata, "the body must be application/json")
 	}
 	body, err := readBody(w, r)
 	if err != nil {
@@ -24,13 +24,13 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	}
 	var m clientMetadata
 	if err := json.Unmarshal(body, &m); err != nil {
-		return refuse(codeInvalidMetadata, "the body is not valid client metadata in JSON")
+		return badRequest(codeInvalidMetadata, "the body must be client metadata in JSON")
 	}
 	switch {
 	case len(m.RedirectURIs) == 0:
-		return refuse(codeInvalidRedirectURI, "redirect_uris is missing or empty")
+		return badRequest(codeInvalidRedirectURI, "redirect_uris is missing or empty")
 	case len(m.RedirectURIs) > maxRedirectURIs:
-		return refuse(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
+		return badRequest(codeInvalidRedirectURI, fmt.Sprintf("redirect_uris must have at most %d entries", maxRedirectURIs))
 	}
 	c, err := s.newClient(&m, kindClient+newID(), m.RedirectURIs)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if err := s.allow(ctx, "register", allIPs, s.o.limits.AllRegistrations); err != nil {
 		return err
 	}
-	if err := s.storeClient(ctx, s.clientKey(c.ID), c, UnusedLifetime); err != nil {
+	if err := s.storeClient(ctx, s.clientKey(c.ID), c, unusedLifetime); err != nil {
 		return err
 	}
 	logClient(ctx, c.ID, c.Name)

@@ -64,10 +64,10 @@ func TestInvalidRegistrations(t *testing.T) {
 		strings.Repeat(`{"jwks":`, 12000) + "1" + strings.Repeat("}", 12000):                                  "413 invalid_request",
 		strings.Repeat(`[`, 30000) + strings.Repeat("]", 30000):                                               "400 invalid_client_metadata",
 	} {
-		assert.Equal(t, want, refusal(t, postRegistration(c, body)), "%.100s", body)
+		assert.Equal(t, want, oauthError(t, postRegistration(c, body)), "%.100s", body)
 	}
 	form := c.Post("/oauth/register", url.Values{"redirect_uris": {"https://app.example.org/cb"}})
-	require.Equal(t, "400 invalid_client_metadata", refusal(t, form))
+	require.Equal(t, "400 invalid_client_metadata", oauthError(t, form))
 }
 
 func TestRegistrationsAreRateLimited(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRegistrationsAreRateLimited(t *testing.T) {
 				allowed++
 				continue
 			}
-			assert.Equal(t, "429 too_many_requests", refusal(t, w))
+			assert.Equal(t, "429 too_many_requests", oauthError(t, w))
 			require.NotEmpty(t, w.Header().Get("Retry-After"))
 			assert.Equal(t, "*", w.Header().Get("Access-Control-Allow-Origin"))
 		}

@@ -16,7 +16,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 	}
 	token := f.Get("token")
 	if token == "" {
-		return refuse(codeInvalidRequest, "token is missing")
+		return badRequest(codeInvalidRequest, "token is missing")
 	}
 	var rec record
 	var known bool

@@ -6,6 +6,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
+// AuthorizePath is the path of the authorization endpoint.
+const AuthorizePath = "/oauth/authorize"
+
 // Paths of pages and resources that other packages serve.
 const (
 	ApprovePath  = "/oauth/approve" // the approval page, which gets ?request=<id>
@@ -16,10 +19,9 @@ const (
 //
 //nolint:gosec // G101 takes the path of the token endpoint for a secret
 const (
-	pathAuthorize = "/oauth/authorize"
-	pathToken     = "/oauth/token"
-	pathRevoke    = "/oauth/revoke"
-	pathRegister  = "/oauth/register"
+	pathToken    = "/oauth/token"
+	pathRevoke   = "/oauth/revoke"
+	pathRegister = "/oauth/register"
 
 	pathResourceMetadata = "/.well-known/oauth-protected-resource"
 	pathServerMetadata   = "/.well-known/oauth-authorization-server"
@@ -30,7 +32,7 @@ const (
 func (s *Server) serverMetadata() map[string]any {
 	return map[string]any{
 		"issuer":                                         s.o.Issuer,
-		"authorization_endpoint":                         s.o.Issuer + pathAuthorize,
+		"authorization_endpoint":                         s.o.Issuer + AuthorizePath,
 		"token_endpoint":                                 s.o.Issuer + pathToken,
 		"revocation_endpoint":                            s.o.Issuer + pathRevoke,
 		"registration_endpoint":                          s.o.Issuer + pathRegister,

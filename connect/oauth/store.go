@@ -72,6 +72,22 @@ func (s *Server) run(ctx context.Context, script string, keys []string, args ...
 	return nil, err
 }
 
+// Replies of redeem.lua and refresh.lua.
+const (
+	outcomeRedeemed  = "redeemed"
+	outcomeRefreshed = "refreshed"
+	outcomeUsed      = "used"     // another attempt redeemed the code
+	outcomeReused    = "reused"   // a refresh token older than the previous one
+	outcomeOverused  = "overused" // the previous refresh token was used too often
+	outcomeOutdated  = "outdated" // a concurrent refresh has changed the nonce
+	outcomeGone      = "gone"     // no such code or connection
+)
+
+// unexpectedReply is not an invalid_grant or invalid_token, at which clients discard their tokens.
+func unexpectedReply(script string, reply any) error {
+	return unavailable("running "+script+".lua", fmt.Errorf("unexpected reply of type %T", reply))
+}
+
 // States of a connection.
 const (
 	stateCode = "code" // approved, code not redeemed
@@ -161,13 +177,13 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 }
 
 // addToIndex adds a connection to the business's index. It has to be called before the connection becomes live or is extended,
-// because people cannot end connections that they do not see.
+// because users cannot end connections that they do not see.
 func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.SAdd(ctx, key, id)
-			p.PExpire(ctx, key, RefreshIdle+time.Hour) // each refresh adds the connection again
+			p.PExpire(ctx, key, refreshIdle+time.Hour) // each refresh adds the connection again
 			return nil
 		})
 		return err

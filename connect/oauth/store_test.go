@@ -188,7 +188,7 @@ func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 		"register":       postRegistration(c, `{"redirect_uris":["https://app.example.org/cb"]}`),
 		"call":           call(s, tokens.Access),
 	} {
-		assert.Equal(t, "503 temporarily_unavailable", refusal(t, w), name)
+		assert.Equal(t, "503 temporarily_unavailable", oauthError(t, w), name)
 		assert.NotEmpty(t, w.Header().Get("Retry-After"), name)
 		assert.Empty(t, w.Header().Get("WWW-Authenticate"), name)
 		assert.Empty(t, w.Header().Get("Location"), name)

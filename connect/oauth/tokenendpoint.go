@@ -23,7 +23,7 @@ type tokenResponse struct {
 	Scope        string `json:"scope"`
 }
 
-func errInvalidGrant(description string) error { return refuse(codeInvalidGrant, description) }
+func errInvalidGrant(description string) error { return badRequest(codeInvalidGrant, description) }
 
 func invalidClient(description string) *problem {
 	return &problem{status: http.StatusUnauthorized, code: codeInvalidClient, description: description}
@@ -37,12 +37,12 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	clientID := f.Get("client_id")
 	if clientID == "" {
-		return refuse(codeInvalidRequest, "client_id is missing")
+		return badRequest(codeInvalidRequest, "client_id is missing")
 	}
 	var response tokenResponse
 	switch f.Get("grant_type") {
 	case "":
-		return refuse(codeInvalidRequest, "grant_type is missing")
+		return badRequest(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
 		logOperation(ctx, grantCode)
 		response, err = s.redeemCode(ctx, f)
@@ -50,7 +50,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 		logOperation(ctx, grantRefresh)
 		response, err = s.useRefreshToken(ctx, f)
 	default:
-		return refuse(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
+		return badRequest(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
 	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
@@ -74,13 +74,14 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, error) {
 	switch {
 	case f.Get("code") == "":
-		return tokenResponse{}, refuse(codeInvalidRequest, "code is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code is missing")
 	case f.Get("code_verifier") == "":
-		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code_verifier is missing")
 	case !validVerifier(f.Get("code_verifier")):
-		return tokenResponse{}, refuse(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
 	}
-	invalid := errInvalidGrant("the code is unknown, used or too old, or client_id, redirect_uri or code_verifier does not match it")
+	invalid := errInvalidGrant("the code is invalid, used or expired, or was issued for a different client_id, " +
+		"redirect_uri or code_verifier")
 	id, secret, ok := parseToken(kindCode, f.Get("code"), secretBytes)
 	if !ok {
 		return tokenResponse{}, invalid
@@ -107,36 +108,39 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 
 	access := randomBytes(secretBytes)
 	refresh := refreshToken{family: randomBytes(familyBytes), own: randomBytes(secretBytes)}
-	lifetime := AccessLifetime
+	lifetime := accessLifetime
 	var fields []any
 	if rec.refreshes {
-		lifetime = RefreshIdle
+		lifetime = refreshIdle
 		fields = []any{fieldFamily, digest(refresh.family), fieldCurrent, digest(refresh.own)}
 	}
 	if err := s.addToIndex(ctx, rec.BusinessID, id); err != nil {
 		return tokenResponse{}, err
 	}
-	var outcome any
 	args := append([]any{
-		newID(), rec.code, accessField(digest(access)), milliseconds(AccessLifetime), milliseconds(lifetime),
+		newID(), rec.code, accessField(digest(access)), milliseconds(accessLifetime), milliseconds(lifetime),
 	}, fields...)
-	redeemed, err := s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
-		func() (_ bool, err error) {
+	var outcome any
+	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
+		func() (redeemed bool, err error) {
 			outcome, err = s.run(ctx, "redeem", s.grantKeys(id), args...)
-			return outcome == "redeemed", err
+			if err == nil && outcome != outcomeRedeemed && outcome != outcomeUsed && outcome != outcomeGone {
+				err = unexpectedReply("redeem", outcome)
+			}
+			return outcome == outcomeRedeemed, err
 		})
 	switch {
 	case err != nil:
 		return tokenResponse{}, err
-	case outcome == "used": // by a concurrent request
+	case outcome == outcomeUsed: // by a concurrent request
 		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
-	case !redeemed:
+	case outcome == outcomeGone:
 		return tokenResponse{}, invalid
 	}
 	response := tokenResponse{
 		AccessToken: format(kindAccess, id, access),
 		TokenType:   "Bearer",
-		ExpiresIn:   int64(AccessLifetime / time.Second),
+		ExpiresIn:   int64(accessLifetime / time.Second),
 		Scope:       rec.Scopes.String(),
 	}
 	if rec.refreshes {
@@ -153,65 +157,79 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 	return invalid
 }
 
+// errOutdated is returned if a concurrent request has used the refresh token since the connection was read.
+var errOutdated = errors.New("the connection was refreshed concurrently")
+
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
 func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenResponse, error) {
 	if f.Get("refresh_token") == "" {
-		return tokenResponse{}, refuse(codeInvalidRequest, "refresh_token is missing")
+		return tokenResponse{}, badRequest(codeInvalidRequest, "refresh_token is missing")
 	}
-	invalid := errInvalidGrant("the refresh token is unknown, used, revoked or too old, or was issued to another client")
+	const attempts = 4 // the same token may be used concurrently
+	for range attempts {
+		response, err := s.refreshOnce(ctx, f)
+		if !errors.Is(err, errOutdated) {
+			return response, err
+		}
+	}
+	return tokenResponse{}, unavailable("refreshing", errOutdated)
+}
+
+// refreshOnce makes one attempt to use a refresh token.
+func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, error) {
+	invalid := errInvalidGrant("the refresh token is invalid, used, revoked or expired, or was issued to another client")
 	id, token, ok := parseRefresh(f.Get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid
 	}
-	const attempts = 4 // the same token may be used concurrently
-	for range attempts {
-		rec, ok, err := s.loadRecord(ctx, id)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
-			!constantTimeEqual(rec.ClientID, f.Get("client_id")) {
-			return tokenResponse{}, invalid
-		}
-		logGrant(ctx, rec.Grant)
-		if err := s.checkResource(f); err != nil {
-			return tokenResponse{}, err
-		}
-		scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		if !rec.Scopes.Contains(scopes) {
-			return tokenResponse{}, refuse(codeInvalidScope, "scope exceeds what was granted")
-		}
-		switch _, err := s.checkAccount(ctx, rec.Grant); {
-		case errors.Is(err, errAccount):
-			return tokenResponse{}, invalid
-		case errors.Is(err, account.ErrUnavailable):
-			return tokenResponse{}, unavailableProblem(err)
-		case err != nil:
-			return tokenResponse{}, err
-		}
-		response, outcome, err := s.rotate(ctx, rec, token, scopes)
-		if err != nil {
-			return tokenResponse{}, err
-		}
-		switch outcome {
-		case "used":
-			return response, nil
-		case "often":
-			return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
-		case "reused":
-			return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
-		case "gone":
-			return tokenResponse{}, invalid
-		}
+	rec, ok, err := s.loadRecord(ctx, id)
+	if err != nil {
+		return tokenResponse{}, err
 	}
-	return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
+	if !ok || rec.state != stateLive || !constantTimeEqual(rec.family, digest(token.family)) || rec.resource != s.resource ||
+		!constantTimeEqual(rec.ClientID, f.Get("client_id")) {
+		return tokenResponse{}, invalid
+	}
+	logGrant(ctx, rec.Grant)
+	if err := s.checkResource(f); err != nil {
+		return tokenResponse{}, err
+	}
+	scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
+	if err != nil {
+		return tokenResponse{}, err
+	}
+	if !rec.Scopes.Contains(scopes) {
+		return tokenResponse{}, badRequest(codeInvalidScope, "scope exceeds the granted scopes")
+	}
+	switch _, err := s.checkAccount(ctx, rec.Grant); {
+	case errors.Is(err, errAccount):
+		return tokenResponse{}, invalid
+	case errors.Is(err, account.ErrUnavailable):
+		return tokenResponse{}, unavailableProblem(err)
+	case err != nil:
+		return tokenResponse{}, err
+	}
+	response, outcome, err := s.rotate(ctx, rec, token, scopes)
+	if err != nil {
+		return tokenResponse{}, err
+	}
+	switch outcome {
+	case outcomeRefreshed:
+		return response, nil
+	case outcomeOutdated:
+		return tokenResponse{}, errOutdated
+	case outcomeOverused:
+		return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
+	case outcomeReused:
+		return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
+	case outcomeGone:
+		return tokenResponse{}, invalid
+	}
+	return tokenResponse{}, unexpectedReply("refresh", outcome)
 }
 
-// rotate uses a refresh token. The new tokens are derived from the current token with a new nonce, or from the previous token
-// with the nonce of its first use.
+// rotate uses a refresh token and returns the outcome, and the response if that is outcomeRefreshed. The new tokens are derived
+// from the current token with a new nonce, or from the previous token with the nonce of its first use.
 func (s *Server) rotate(
 	ctx context.Context, rec record, token refreshToken, scopes scope.Set,
 ) (response tokenResponse, outcome string, err error) {
@@ -226,19 +244,25 @@ func (s *Server) rotate(
 	}
 	next, access := token.next(nonce), token.access(nonce, scopes.String())
 	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
-		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(AccessLifetime),
-		milliseconds(RefreshIdle), milliseconds(GrantLifetime), milliseconds(RefreshGrace), MaxRepeats, MaxAccessTokens)
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(accessLifetime),
+		milliseconds(refreshIdle), milliseconds(grantLifetime), milliseconds(refreshGrace), maxRepeats, maxAccessTokens)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}
 	values, _ := reply.([]any)
 	outcome = texts(values)(0)
-	if len(values) > 1 {
-		good, _ := values[1].(int64)
-		// Some clients take 0 for a token that never expires.
-		response.ExpiresIn = max(1, good/int64(time.Second/time.Millisecond))
+	if outcome != outcomeRefreshed {
+		return tokenResponse{}, outcome, nil
 	}
-	response.AccessToken, response.TokenType = format(kindAccess, rec.ID, access), "Bearer"
-	response.RefreshToken, response.Scope = next.format(rec.ID), scopes.String()
-	return response, outcome, nil
+	left, ok := values[len(values)-1].(int64)
+	if !ok {
+		return tokenResponse{}, "", unexpectedReply("refresh", reply)
+	}
+	return tokenResponse{
+		AccessToken:  format(kindAccess, rec.ID, access),
+		TokenType:    "Bearer",
+		ExpiresIn:    max(1, left/int64(time.Second/time.Millisecond)), // some clients take 0 for a token that never expires
+		RefreshToken: next.format(rec.ID),
+		Scope:        scopes.String(),
+	}, outcome, nil
 }

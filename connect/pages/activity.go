@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // activityView is a page of the audit log.
@@ -73,7 +74,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := ownerOnly(s.account, "see what was done"); err != nil {
+	if err := ownerOnly(s.account, "view the activity"); err != nil {
 		return err
 	}
 	q := r.URL.Query()
@@ -110,21 +111,21 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 
 func inPlainWords(e audit.Entry) activityEntry {
 	out := activityEntry{
-		Time: e.Time, Who: clean(e.AccountName, maxLabel), Through: clean(e.ClientName, maxLabel),
-		Target: clean(e.Target, 2*maxLabel), Detail: clean(e.Detail, maxText),
+		Time: e.Time, Who: cleantext.Line(e.AccountName, maxLabel), Through: cleantext.Line(e.ClientName, maxLabel),
+		Target: cleantext.Line(e.Target, 2*maxLabel), Detail: cleantext.Line(e.Detail, maxText),
 	}
 	switch e.Outcome {
 	case audit.OutcomeDenied:
-		out.Outcome = "Refused"
+		out.Outcome = "Denied"
 	case audit.OutcomeFailed:
 		out.Outcome = "Failed"
 	case audit.OutcomeUnknown:
-		out.Outcome = "Not known whether it was done"
+		out.Outcome = "Outcome unknown"
 	}
 	what, known := map[string]string{
 		audit.ConnectionApproved: "Connected an app",
 		audit.ConnectionDenied:   "Declined to connect an app",
-		audit.ConnectionStarted:  "The app began to use its connection",
+		audit.ConnectionStarted:  "The app started using its connection",
 		audit.ConnectionRevoked:  "Disconnected an app",
 		audit.KeyIssued:          "Issued a key",
 		audit.KeyRotated:         "Rotated a key",
@@ -135,7 +136,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		audit.ToolCalled:         "Made a change through an app",
 	}[e.Action]
 	if !known { // written by a newer version
-		what = clean(e.Action, maxLabel)
+		what = cleantext.Line(e.Action, maxLabel)
 	}
 	out.What = what
 	switch e.Action {
@@ -146,7 +147,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		out.Detail = grantedInWords(e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		if e.Outcome == audit.OutcomeDenied {
-			out.Outcome = "" // by the person
+			out.Outcome = "" // by the user
 		}
 	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked, audit.ToolCalled:
 		out.Code = true

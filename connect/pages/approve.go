@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -64,8 +65,8 @@ func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 
 func requestOver() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "This request is over",
-		detail: "It was decided already, or too much time has passed. " +
+		status: http.StatusNotFound, title: "This request has expired",
+		detail: "It was already decided, or too much time has passed. " +
 			"Go back to the app that you want to connect and start again from there.",
 		label: "See connected apps", link: ConnectionsPath,
 	}
@@ -104,11 +105,11 @@ func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {
-	host := clean(req.RedirectHost, 2*maxLabel)
-	name := cmp.Or(clean(req.Client.Name, maxLabel), host)
+	host := cleantext.Line(req.RedirectHost, 2*maxLabel)
+	name := cmp.Or(cleantext.Line(req.Client.Name, maxLabel), host)
 	v := approveView{
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
-		Client: name, Initial: initial(name), Vouched: clean(req.Client.Host, 2*maxLabel),
+		Client: name, Initial: initial(name), Vouched: cleantext.Line(req.Client.Host, 2*maxLabel),
 		Local:   req.RedirectLocal || req.Client.LocalOnly,
 		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
@@ -149,7 +150,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 		return &redirectError{to: to}
 	case "approve":
 	default:
-		return badRequest("The form does not say what you have decided. Go back and choose again.", nil)
+		return badRequest("Your decision is missing from the form. Go back and choose again.", nil)
 	}
 	return p.grant(w, r, s, id)
 }

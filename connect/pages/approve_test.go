@@ -36,7 +36,7 @@ func TestApprovePageShowsClientAndScopes(t *testing.T) {
 	p := w.signIn(ownerEmail).get(pages.ApprovePath+"?request=grq_1").requires(http.StatusOK,
 		"Connect Assistant to Saltbush Plumbing ?", "Sends you back to assistant.example", "Name given by assistant.example",
 		"Your account Ada Okafor ( ada@saltbush.example )", "What it may see", "Search and see your contacts",
-		"What it may change", "Add, change and delete contacts", "Run your automations", "This request ends in 10 minutes.",
+		"What it may change", "Add, change and delete contacts", "Run your automations", "This request expires in 10 minutes.",
 	)
 	assert.NotContains(t, p.text(), "runs on the computer")
 	assert.NotContains(t, p.Header.Get("Content-Security-Policy"), "form-action", "it would block the redirect to the client")
@@ -157,7 +157,7 @@ func TestApprovalRequiresTheFormToken(t *testing.T) {
 		"an empty token":           {with("csrf", ""), nil, 403},
 		"a made-up token":          {with("csrf", strings.Repeat("A", 64)), nil, 403},
 		"two tokens":               {with("csrf", "", good["csrf"][0]), nil, 400},
-		"another person's token":   {with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, 403},
+		"another user's token":     {with("csrf", attacker.decision("grq_1", "approve")["csrf"][0]), nil, 403},
 		"another form's token":     {with("csrf", victim.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")), nil, 403},
 		"another request's token":  {with("request", "grq_2"), nil, 403},
 		"no decision":              {with("decision"), nil, 400},
@@ -202,7 +202,7 @@ func TestExpiredRequestShowsAPage(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	for _, id := range []string{"", "gone", "a/b", "a%20b", strings.Repeat("a", 201), "%00", "x&request=y"} {
-		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request is over", "start again from there")
+		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request has expired", "start again from there")
 	}
 	assert.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
 	assert.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "without a sign-in that would be useless")
@@ -235,7 +235,7 @@ func TestLocalClientShowsAWarning(t *testing.T) {
 	}
 	w.request("grq_1", "mcp:read", registered("localhost:33418"))
 	b.get(pages.ApprovePath+"?request=grq_1").requires(http.StatusOK, "This app runs on the computer or phone that you are using.",
-		"Sends you back to localhost:33418", "the app itself; nobody has checked it")
+		"Sends you back to localhost:33418", "the app itself (not verified)")
 
 	w.request("grq_2", "mcp:read", registered("cursor:"))
 	b.get(pages.ApprovePath+"?request=grq_2").requires(http.StatusOK, "Opens the app cursor", "This app runs on the computer or phone that you are using.")

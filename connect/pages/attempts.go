@@ -90,7 +90,7 @@ func (a attempts) change(ctx context.Context, accountID string) (time.Duration, 
 	return wait, err
 }
 
-// accountDigest identifies the account of an address as typed, in Redis and in logs. It is a digest because people also type
+// accountDigest identifies the account of an address as typed, in Redis and in logs. It is a digest because users also type
 // passwords into this field. Spellings that an accounts service may consider equal have the same digest: those that differ only
 // in case, width, accents, compatibility forms, spaces or invisible characters, or are equal in database collations, such as
 // ø and o.

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -52,9 +53,9 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
 		return p.askToDisconnect(w, r, s, grants, q.Get("revoke"))
 	}
 	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + "/mcp"}
-	people := p.people(r, s.account, grants)
+	approvers := p.approvers(r, s.account, grants)
 	for _, g := range grants {
-		v.Connections = append(v.Connections, p.connection(g, people))
+		v.Connections = append(v.Connections, p.connection(g, approvers))
 	}
 	p.render(w, r, http.StatusOK, "connected-apps", p.settings(w, r, s, "Connected apps", ConnectionsPath), v)
 	return nil
@@ -69,7 +70,7 @@ func (p *Pages) askToDisconnect(w http.ResponseWriter, r *http.Request, s *sessi
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	}
 	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
-		Token: s.token(formConnections), Connection: p.connection(grants[i], p.people(r, s.account, grants[i:i+1])),
+		Token: s.token(formConnections), Connection: p.connection(grants[i], p.approvers(r, s.account, grants[i:i+1])),
 	})
 	return nil
 }
@@ -94,11 +95,11 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 	return p.done(w, noticeDisconnected, ConnectionsPath)
 }
 
-func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
-	name := cmp.Or(clean(g.ClientName, maxLabel), clean(g.ClientHost, maxLabel))
+func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connection {
+	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), cleantext.Line(g.ClientHost, maxLabel))
 	c := connection{
-		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(clean(g.ClientHost, 2*maxLabel), ":"),
-		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: people[g.AccountID],
+		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
+		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: approvers[g.AccountID],
 		RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
 	}
 	if g.LastUsedAt.After(g.CreatedAt) {
@@ -117,14 +118,14 @@ func (p *Pages) connection(g oauth.Grant, people map[string]string) connection {
 	return c
 }
 
-// maxPeople is the maximum number of accounts that are looked up for one page.
-const maxPeople = 10
+// maxApprovers is the maximum number of accounts that are looked up for one page.
+const maxApprovers = 10
 
-// people returns the names of the accounts that approved connections, without those whose lookup failed.
-func (p *Pages) people(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
+// approvers returns the names of the accounts that approved connections, without those whose lookup failed.
+func (p *Pages) approvers(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
 	names := map[string]string{you.ID: you.DisplayName()}
 	for _, g := range grants {
-		if _, ok := names[g.AccountID]; ok || len(names) > maxPeople {
+		if _, ok := names[g.AccountID]; ok || len(names) > maxApprovers {
 			continue
 		}
 		a, err := p.accounts.Account(r.Context(), g.AccountID)

@@ -7,7 +7,7 @@
 // # Sessions
 //
 // A session is a random ID in a cookie. Redis stores the ID's hash, the account's ID and the start. Every page looks the account
-// up in the accounts service, so that a changed role or a closed account takes effect at once. A session ends after an idle
+// up in the accounts service, so that a changed role or a closed account takes effect immediately. A session ends after an idle
 // timeout, at a maximum age, and at sign-out; signing out everywhere ends all sessions of the account.
 //
 // # Forms

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -26,18 +27,18 @@ type pageError struct {
 	final         bool          // no link
 }
 
-func (p *pageError) Error() string {
-	if p.cause != nil {
-		return p.title + ": " + p.cause.Error()
+func (e *pageError) Error() string {
+	if e.cause != nil {
+		return e.title + ": " + e.cause.Error()
 	}
-	return p.title
+	return e.title
 }
 
-func (p *pageError) Unwrap() error { return p.cause }
+func (e *pageError) Unwrap() error { return e.cause }
 
-func (p *pageError) withLink(url, label string) *pageError {
-	p.link, p.label = url, label
-	return p
+func (e *pageError) withLink(url, label string) *pageError {
+	e.link, e.label = url, label
+	return e
 }
 
 // Codes in the log, besides those of statuses.
@@ -58,15 +59,15 @@ func badRequest(detail string, cause error) *pageError {
 
 func notFound() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "There is no such page",
+		status: http.StatusNotFound, title: "Page not found",
 		detail: "The address may be mistyped, or the page has moved.",
 	}
 }
 
 func wrongMethod() *pageError {
 	return &pageError{
-		status: http.StatusMethodNotAllowed, title: "This page cannot do that",
-		detail: "Your browser has sent a request that this page does not support.",
+		status: http.StatusMethodNotAllowed, title: "Request not supported",
+		detail: "Your browser sent a kind of request that this page does not support.",
 	}
 }
 
@@ -74,24 +75,24 @@ func wrongMethod() *pageError {
 func forged() *pageError {
 	return &pageError{
 		status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
-		detail: "It was not sent from the page that is open in this browser now, so nothing was changed. " +
+		detail: "It was not sent from the page that is open in this browser, so nothing was changed. " +
 			"Open the page again and repeat what you wanted to do.",
 	}
 }
 
 func unavailable(cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "This does not work right now",
-		detail: "Something that this page needs cannot be reached. Nothing was changed. Please try again in a moment.",
+		status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
+		detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
 		cause:  cause, retry: retrySoon,
 	}
 }
 
-// notKnown returns the error of a change whose outcome is unknown. toDo tells the person what to do.
-func notKnown(toDo string, cause error) *pageError {
+// outcomeUnknown returns the error of a change whose outcome is unknown. toDo tells the user what to do.
+func outcomeUnknown(toDo string, cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "It is not known whether this was done",
-		detail: "What this page needs did not respond in time, so that the change may or may not have been made. " + toDo,
+		status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
+		detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
 		cause:  cause, retry: retrySoon,
 	}
 }
@@ -99,50 +100,50 @@ func notKnown(toDo string, cause error) *pageError {
 func fault(cause error) *pageError {
 	return &pageError{
 		status: http.StatusInternalServerError, title: "Something went wrong",
-		detail: "It is our fault, not yours. Please try again in a moment.", cause: cause,
+		detail: "Please try again in a moment.", cause: cause,
 	}
 }
 
 // Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	secure(w.Header())
-	pr := &pageError{status: status, title: "That did not work", detail: detail}
+	e := &pageError{status: status, title: "That did not work", detail: detail}
 	switch {
 	case status == http.StatusMisdirectedRequest:
-		pr = &pageError{
-			status: status, title: "This is not the address of this page",
-			detail: "These pages are at " + p.issuer + " and nowhere else.", link: p.issuer + ConnectionsPath,
+		e = &pageError{
+			status: status, title: "Wrong address",
+			detail: "These pages are only available at " + p.issuer + ".", link: p.issuer + ConnectionsPath,
 			label: "Go to " + p.issuer,
 		}
 	case status >= http.StatusInternalServerError:
-		pr = fault(nil)
-		pr.status = status
+		e = fault(nil)
+		e.status = status
 	}
-	p.renderProblem(w, r, pr)
+	p.renderError(w, r, e)
 }
 
-// Error responds with an error page; it implements oauth.Options.ErrorPage. title is a short sentence without a full stop,
+// Error responds with an error page; it is for oauth.Server.SetErrorPage. title is a short sentence without a full stop,
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
-	p.renderProblem(w, r, &pageError{status: status, title: clean(title, maxText), detail: clean(detail, maxText), final: true})
+	p.renderError(w, r, &pageError{status: status, title: cleantext.Line(title, maxText), detail: cleantext.Line(detail, maxText), final: true})
 }
 
-func (p *Pages) renderProblem(w http.ResponseWriter, r *http.Request, pr *pageError) {
-	fail(r, pr.code, pr)
-	if pr.retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((pr.retry+time.Second-1)/time.Second)))
+func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError) {
+	fail(r, e.code, e)
+	if e.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.retry+time.Second-1)/time.Second)))
 	}
-	view := errorView{Status: pr.status, Detail: pr.detail, RequestID: p.requestID(r.Context()), Link: pr.link, Label: pr.label}
+	view := errorView{Status: e.status, Detail: e.detail, RequestID: p.requestID(r.Context()), Link: e.link, Label: e.label}
 	_, known := p.routes[r.URL.Path]
 	switch {
-	case pr.final:
-	case view.Link == "" && known && pr.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
+	case e.final:
+	case view.Link == "" && known && e.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
 		view.Link, view.Label = r.URL.RequestURI(), "Try again"
 	case view.Link == "":
 		view.Link, view.Label = ConnectionsPath, "Go to Settings"
 	}
-	p.render(w, r, pr.status, "error", frame{Title: pr.title}, view)
+	p.render(w, r, e.status, "error", frame{Title: e.title}, view)
 }
 
 // render responds with a page.
@@ -152,7 +153,7 @@ func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name 
 		fail(r, "", fmt.Errorf("rendering the page %s: %w", name, err))
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write([]byte("Something went wrong. It is our fault, not yours. Please try again in a moment.\n"))
+		_, _ = w.Write([]byte("Something went wrong. Please try again in a moment.\n"))
 		return
 	}
 	h := w.Header()

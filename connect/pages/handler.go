@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -56,15 +57,15 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	err := p.handle(w, r)
 	var to *redirectError
-	var pr *pageError
+	var e *pageError
 	switch {
 	case err == nil:
 	case errors.As(err, &to):
 		http.Redirect(w, r, to.to, http.StatusSeeOther)
-	case errors.As(err, &pr):
-		p.renderProblem(w, r, pr)
+	case errors.As(err, &e):
+		p.renderError(w, r, e)
 	default:
-		p.renderProblem(w, r, fault(err))
+		p.renderError(w, r, fault(err))
 	}
 }
 
@@ -95,18 +96,18 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// checkForm parses a form and refuses those that did not come from our own pages.
+// checkForm parses a form and rejects one that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
-		pr := forged()
-		pr.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", clean(r.Header.Get("Origin"), maxLabel),
-			clean(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
-		return pr
+		e := forged()
+		e.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
+			cleantext.Line(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
+		return e
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return &pageError{
-			status: http.StatusUnsupportedMediaType, title: "This is not a form",
+			status: http.StatusUnsupportedMediaType, title: "Request not supported",
 			detail: "This page accepts only its own form.", cause: err,
 		}
 	}
@@ -117,15 +118,15 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
-				status: http.StatusRequestEntityTooLarge, title: "That is too much",
-				detail: "The form is too large. Go back and shorten what you entered.", cause: err,
+				status: http.StatusRequestEntityTooLarge, title: "Form too large",
+				detail: "Go back and shorten what you entered.", cause: err,
 			}
 		}
 		return badRequest("The form could not be read. Go back and send it again.", err)
 	}
 	for name, values := range r.PostForm {
 		if len(values) > 1 && name != allowField {
-			return badRequest("The form holds the same field twice. Go back and send it again.", nil)
+			return badRequest("The form contains a field twice. Go back and send it again.", nil)
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 	stranger := w.browser()
 	for name, p := range map[string]*page{
 		"sign-in":    stranger.get(pages.SignInPath),
-		"refused":    stranger.trySignIn(ownerEmail, "wrong"),
+		"rejected":   stranger.trySignIn(ownerEmail, "wrong"),
 		"redirect":   stranger.get(pages.KeysPath),
 		"sign-out":   b.get(pages.SignOutPath),
 		"approve":    b.get(pages.ApprovePath + "?request=grq_1"),
@@ -100,7 +100,7 @@ func TestUnknownPathIs404(t *testing.T) {
 		"/", "/settings/", "/Settings/api", "/settings/api/", "//settings/api", "/sign-in/x", "/assets/", "/assets/gatehouse.css",
 		"/assets/../templates/base/page.html", "/templates/base/page.html", "/oauth/authorize", "/settings/./api",
 	} {
-		b.get(path).requires(http.StatusNotFound, "There is no such page")
+		b.get(path).requires(http.StatusNotFound, "Page not found")
 	}
 }
 

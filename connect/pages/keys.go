@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
 // Keys manages the keys of the public API. Errors other than those named below mean an outage, and that nothing was changed.
@@ -20,8 +21,9 @@ type Keys interface {
 	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt has created a key before,
-	// ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the public key.
+	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt
+	// has created a key before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the
+	// public key.
 	Issue(ctx context.Context, business Business, accountID, attempt string, test bool) (IssuedKey, error)
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
@@ -101,7 +103,7 @@ func graces() []grace {
 		{Value: "168h", Text: "For 7 days", length: 7 * 24 * time.Hour},
 		{
 			Value: "0", Text: "Not at all",
-			Hint: "Choose this if somebody else may know the old key. Whatever still uses it stops working at once.",
+			Hint: "Choose this if somebody else may know the old key. Anything that still uses it stops working immediately.",
 		},
 	}
 }
@@ -198,7 +200,7 @@ func (p *Pages) keyView(r *http.Request, s *session, publicKey string) (keyView,
 
 func noKey() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "There is no such key", detail: "It may have been revoked meanwhile.",
+		status: http.StatusNotFound, title: "Key not found", detail: "It may have been revoked in the meantime.",
 		link: KeysPath, label: "See your keys",
 	}
 }
@@ -211,7 +213,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entry := audit.Entry{Target: clean(r.PostForm.Get("key"), 2*maxLabel)}
+	entry := audit.Entry{Target: cleantext.Line(r.PostForm.Get("key"), 2*maxLabel)}
 	var change func(context.Context, http.ResponseWriter, *http.Request, *session, audit.Entry) error
 	switch r.PostForm.Get("action") {
 	case "issue":
@@ -221,10 +223,10 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	case "revoke":
 		entry.Action, change = audit.KeyRevoked, p.revokeKey
 	default:
-		return badRequest("The form does not say what to do. Go back and choose again.", nil)
+		return badRequest("The action is missing from the form. Go back and choose again.", nil)
 	}
 	if err := ownerOnly(s.account, "manage keys"); err != nil {
-		// Refused attempts are rate limited like changes, so that members cannot fill the audit log.
+		// Denied attempts are rate limited like changes, so that members cannot fill the audit log.
 		if wait, err := p.attempts.change(r.Context(), s.account.ID); err == nil && wait == 0 {
 			entry.Outcome, entry.Detail = audit.OutcomeDenied, "Not an owner"
 			_ = p.audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
@@ -249,7 +251,7 @@ func (p *Pages) limitChanges(ctx context.Context, s *session) error {
 	if wait > 0 {
 		return &pageError{
 			status: http.StatusTooManyRequests, title: "Too many changes",
-			detail: "You have changed keys many times within the hour. Please try again in " + inWords(wait) + ".",
+			detail: "You have changed keys too often in the past hour. Please try again in " + inWords(wait) + ".",
 			retry:  wait, link: KeysPath, label: "See your keys",
 		}
 	}
@@ -270,19 +272,19 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 		a.ID, digest(r.PostForm.Get(tokenField)), test)
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
-		change.Detail = "The business has as many keys as it can have"
+		change.Detail = "The business has reached the maximum number of keys"
 		change.Resolve(ctx, audit.OutcomeDenied)
 		fail(r, codeConflict, err)
 		return p.renderKeys(w, r, http.StatusConflict, s, keysView{
-			Problem: "Your business has as many keys as it can have. First revoke one that is no longer used.", Testing: test,
+			Problem: "Your business has reached the maximum number of keys. Revoke one that you no longer use first.", Testing: test,
 		})
 	}
 	if err != nil {
 		return notChanged(ctx, change, err,
-			"The form was sent before, and has issued the key "+issued.PublicKey+". A private key is shown only once: "+
-				"if you did not see it, rotate the key to get a new one.",
-			"Look at your keys in a moment. If "+issued.PublicKey+" is there, it was issued, and rotating it gives you a private key. "+
-				"If it is not, issue another one.")
+			"This form was already submitted and issued the key "+issued.PublicKey+". A private key is shown only once. "+
+				"If you did not see it, rotate the key to get a new one.",
+			"Check your keys in a moment. If "+issued.PublicKey+" is listed, it was issued; rotate it to get a private key. "+
+				"Otherwise, issue another key.")
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new key", KeysPath),
@@ -294,11 +296,11 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	choices := graces()
 	i := slices.IndexFunc(choices, func(g grace) bool { return g.Value == r.PostForm.Get("grace") })
 	if i < 0 {
-		return badRequest("The form does not say how long the old key goes on working. Go back and choose again.", nil)
+		return badRequest("The form does not say how long the old private key keeps working. Go back and choose again.", nil)
 	}
 	version := r.PostForm.Get("version")
 	if version == "" {
-		return badRequest("The form does not say which private key to replace. Go back and open it again.", nil)
+		return badRequest("The form is incomplete. Go back and open it again.", nil)
 	}
 	if err := p.limitChanges(ctx, s); err != nil {
 		return err
@@ -311,7 +313,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
 	if errors.Is(err, ErrGracePending) {
 		fail(r, codeConflict, err)
-		until := moment(issued.PreviousUntil)
+		until := dateTime(issued.PreviousUntil)
 		change.Detail = "The previous private key still works until " + until
 		change.Resolve(ctx, audit.OutcomeDenied)
 		v, err := p.keyView(r, s, publicKey)
@@ -328,13 +330,13 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	if err != nil {
 		return notChanged(ctx, change, err,
-			"The key has been rotated since this form was opened. A private key is shown only once: "+
-				"if you did not see it, rotate the key again to get a new one.",
-			"The old private key may have ended, and the new one cannot be shown. Rotate the key again in a moment to be sure.")
+			"The key has been rotated since this form was opened. A private key is shown only once. "+
+				"If you did not see it, rotate the key again to get a new one.",
+			"The old private key may have stopped working, and the new one cannot be shown. Rotate the key again in a moment.")
 	}
-	change.Detail = "The old private key ended at once"
+	change.Detail = "The old private key stopped working immediately"
 	if !issued.PreviousUntil.IsZero() {
-		change.Detail = "The old private key works until " + moment(issued.PreviousUntil)
+		change.Detail = "The old private key works until " + dateTime(issued.PreviousUntil)
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), keyView{
@@ -358,7 +360,7 @@ func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		change.Drop(ctx)
 		return p.done(w, noticeNoKey, KeysPath)
 	case err != nil:
-		return notChanged(ctx, change, err, "", "Revoke the key again in a moment. Until then it may be accepted.")
+		return notChanged(ctx, change, err, "", "Revoke the key again in a moment. Until then, it may still be accepted.")
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	return p.done(w, noticeKeyRevoked, KeysPath)
@@ -374,17 +376,17 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 	case errors.Is(err, ErrAlreadyDone):
 		change.Drop(ctx)
 		return &pageError{
-			status: http.StatusConflict, code: codeConflict, title: "This was done already", detail: already, link: KeysPath, label: "See your keys",
+			status: http.StatusConflict, code: codeConflict, title: "Already done", detail: already, link: KeysPath, label: "See your keys",
 		}
 	case errors.Is(err, ErrOutcomeUnknown):
 		change.Resolve(ctx, audit.OutcomeUnknown)
-		return notKnown(toDo, err).withLink(KeysPath, "See your keys")
+		return outcomeUnknown(toDo, err).withLink(KeysPath, "See your keys")
 	}
 	change.Resolve(ctx, audit.OutcomeFailed)
 	return unavailable(err)
 }
 
-// moment formats a time for people.
-func moment(t time.Time) string {
+// dateTime formats a date and time with its zone.
+func dateTime(t time.Time) string {
 	return t.UTC().Format("2 January 2006, 15:04 UTC")
 }

@@ -30,7 +30,7 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 	switch action {
 	case "issue":
 		require.Len(t, before, 3)
-		b.post(pages.KeysPath, form).requires(http.StatusConflict, "has issued the key "+before[2].PublicKey)
+		b.post(pages.KeysPath, form).requires(http.StatusConflict, "issued the key "+before[2].PublicKey)
 	case "rotate":
 		require.Equal(t, "v1", before[0].Version)
 		b.post(pages.KeysPath, form).requires(http.StatusConflict, "The key has been rotated since this form was opened.")
@@ -45,7 +45,7 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 func TestFailedOrUnknownKeyChangeCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	for action, unknown := range map[string]string{
-		"issue":  "If pk_live_000000000000000000000001 is there, it was issued, and rotating it gives you a private key.",
+		"issue":  "If pk_live_000000000000000000000001 is listed, it was issued; rotate it to get a private key.",
 		"rotate": "Rotate the key again",
 		"revoke": "Revoke the key again",
 	} {
@@ -71,10 +71,10 @@ func TestFailedOrUnknownKeyChangeCanBeRepeated(t *testing.T) {
 			form := keyForms(b)[action]
 			w.keys.lost = true
 			// A private key that may not have been stored is not shown.
-			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "It is not known whether this was done", unknown).
+			b.post(pages.KeysPath, form).requires(http.StatusServiceUnavailable, "This change could not be confirmed", unknown).
 				lacks("Nothing was changed", "sk_", "made up")
 			require.Equal(t, audit.OutcomeUnknown, w.actions(owner.BusinessID)[0].Outcome)
-			b.get(pages.ActivityPath).requires(http.StatusOK, "Not known whether it was done")
+			b.get(pages.ActivityPath).requires(http.StatusOK, "Outcome unknown")
 
 			w.keys.lost = false
 			requireDoneOnce(t, w, b, action, form)
@@ -92,7 +92,7 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 			form := w.signIn(ownerEmail).keyForm("revoke", "pk_live_saltbush")
 			return w.signIn(memberEmail).post(pages.KeysPath, form)
 		}},
-		"beyond the bound": {audit.KeyIssued, "The business has as many keys as it can have", "First revoke one that is no longer used.", func(w *world) *page {
+		"beyond the bound": {audit.KeyIssued, "The business has reached the maximum number of keys", "Revoke one that you no longer use first.", func(w *world) *page {
 			w.keys.most = 2
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("issue", ""))

@@ -24,9 +24,9 @@ func notices() map[string]string {
 		noticeSignedOut:           "You are signed out.",
 		noticeSignedOutEverywhere: "You are signed out, here and everywhere else.",
 		noticeDisconnected:        "Disconnected. The app can no longer reach your account.",
-		noticeNoConnection:        "That app is not connected. It may have been disconnected already.",
-		noticeKeyRevoked:          "The key is revoked. Requests signed with it are refused.",
-		noticeNoKey:               "There is no such key. It may have been revoked already.",
+		noticeNoConnection:        "This app is not connected. It may already have been disconnected.",
+		noticeKeyRevoked:          "The key is revoked. Requests signed with it are rejected.",
+		noticeNoKey:               "Key not found. It may already have been revoked.",
 	}
 }
 

@@ -79,7 +79,7 @@ type Options struct {
 	// RequestID returns a request's ID for the audit log and error pages. Default: none.
 	RequestID func(context.Context) string
 
-	// Log gets failures that no person sees. Default: no log.
+	// Log gets failures that no user sees. Default: no log.
 	Log *zap.Logger
 
 	// Now is the clock. Default: time.Now.

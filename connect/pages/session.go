@@ -24,7 +24,7 @@ func call(ctx context.Context, doing string, run func(context.Context) error) er
 	return nil
 }
 
-// session is the session of a signed-in person.
+// session is the session of a signed-in user.
 type session struct {
 	id      string // the cookie's value, and the secret of form tokens
 	account account.Account

@@ -189,7 +189,7 @@ func TestOutageIs503WithRetryAfter(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	w.accounts.SetDown(true)
-	p := b.get(pages.ActivityPath).requires(http.StatusServiceUnavailable, "This does not work right now").lacks("made up")
+	p := b.get(pages.ActivityPath).requires(http.StatusServiceUnavailable, "This page is temporarily unavailable").lacks("made up")
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 	require.Contains(t, p.body, `href="`+pages.ActivityPath+`"`, "a link back to the page")
 	w.accounts.SetDown(false)

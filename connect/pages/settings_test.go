@@ -51,7 +51,7 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	p := b.get(pages.ConnectionsPath)
 	require.Contains(t, p.body, `href="/settings/connected-apps?revoke=gr_1"`)
-	p = b.get(pages.ConnectionsPath+"?revoke=gr_1").requires(http.StatusOK, "Disconnect claude ? Its next request will be refused.")
+	p = b.get(pages.ConnectionsPath+"?revoke=gr_1").requires(http.StatusOK, "Disconnect claude ? Its next request will be rejected.")
 	require.Len(t, w.oauth.grants, 3, "looking changes nothing")
 
 	form := p.form(pages.ConnectionsPath)
@@ -59,7 +59,7 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
 	b.follow(p).requires(http.StatusOK, "Disconnected. The app can no longer reach your account.").lacks("claude")
 	require.Len(t, w.oauth.grants, 2)
-	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.")
+	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "This app is not connected. It may already have been disconnected.")
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 }
 
@@ -70,7 +70,7 @@ func TestConnectionOfAnotherBusinessIsInaccessible(t *testing.T) {
 	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
 	for _, id := range []string{"gr_9", "", "gr_nobody", "../gr_9", "gr_1 gr_9", strings.Repeat("g", 300)} {
 		form.Set("connection", id)
-		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "That app is not connected. It may have been disconnected already.").lacks("chatgpt")
+		b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "This app is not connected. It may already have been disconnected.").lacks("chatgpt")
 		b.follow(b.get(pages.ConnectionsPath + "?revoke=" + url.QueryEscape(id))).lacks("chatgpt")
 	}
 	require.Len(t, w.oauth.grants, 3)
@@ -128,7 +128,7 @@ func TestPrivateKeyIsShownOnceAndNotCached(t *testing.T) {
 	// Reloading the page sends the form again.
 	p = b.post(pages.KeysPath, form).requires(http.StatusConflict)
 	require.NotContains(t, p.body, issued.private)
-	require.Contains(t, p.text(), "This was done already")
+	require.Contains(t, p.text(), "Already done")
 	require.Len(t, w.keys.all(), 3, "no second key")
 
 	form = b.keyForm("issue", "")
@@ -144,7 +144,7 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 			w := withKeys(t)
 			b := w.signIn(ownerEmail)
 			form := b.keyForm("rotate", "pk_live_saltbush")
-			require.Equal(t, "24h", form.Get("grace"), "what is chosen unless the person chooses")
+			require.Equal(t, "24h", form.Get("grace"), "the default choice")
 			form.Set("grace", value)
 			p := b.post(pages.KeysPath, form).requires(http.StatusOK)
 			key := w.keys.all()[0]
@@ -155,7 +155,7 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 			require.Equal(t, audit.KeyRotated, got.Action)
 			if length == 0 {
 				p.requires(http.StatusOK, "The old private key no longer works.")
-				require.Equal(t, "The old private key ended at once", got.Detail)
+				require.Equal(t, "The old private key stopped working immediately", got.Detail)
 				return
 			}
 			until := key.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
@@ -197,7 +197,7 @@ func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
 	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "The key is revoked.")
 	require.Len(t, w.actions(owner.BusinessID), 1, "by the first of the two")
 	form.Set("key", "pk_live_never")
-	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "There is no such key. It may have been revoked already.")
+	b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "Key not found. It may already have been revoked.")
 	assert.Equal(t, http.StatusNotFound, b.get(pages.KeysPath+"?revoke=pk_live_saltbush").StatusCode)
 	assert.Contains(t, b.get(pages.KeysPath).text(), "Your business has no keys yet.")
 }
@@ -344,7 +344,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		at.Format("2 January 2006"), at.Format("15:04")+" Connected an app Claude · claude.ai · Ada Okafor May see everything; may change Contacts; may run Automations",
 		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
 		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
-		"Declined to connect an app Nosy", "The app began to use its connection Claude", "Signed out",
+		"Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",
 	).lacks("pk_rival", "<b>")
 }
 
@@ -376,7 +376,7 @@ func TestActivityPageIsPaginated(t *testing.T) {
 	assert.Contains(t, p.body, `<a href="/settings/activity?show=sign-ins" aria-current="true">Sign-ins</a>`)
 	assert.Regexp(t, `href="/settings/activity\?before=[0-9.-]+&amp;show=changes"`, b.get(pages.ActivityPath+"?show=changes").body,
 		"the next page is of the same kind")
-	assert.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "Nothing of this kind has happened yet.")
+	assert.Contains(t, b.get(pages.ActivityPath+"?show=keys").text(), "No such activity yet.")
 	assert.Equal(t, pages.ActivityPath, b.get(pages.ActivityPath+"?show=secrets").Header.Get("Location"))
 	assert.Equal(t, http.StatusSeeOther, b.get(pages.ActivityPath+"?before=x").StatusCode, "an invalid cursor redirects to the first page")
 }

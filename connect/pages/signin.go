@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -69,7 +70,7 @@ func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int,
 	v.Token = newToken(visit, formSignIn)
 	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
 		if req, err := p.oauth.Pending(r.Context(), id); err == nil {
-			v.For = clean(req.Client.Name, maxLabel)
+			v.For = cleantext.Line(req.Client.Name, maxLabel)
 		}
 	}
 	title := "Sign in"
@@ -84,7 +85,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	v := signInView{Return: ownPage(r.PostForm.Get(returnField))}
 	if !checkToken(p.cookies.get(r, visitCookie), formSignIn, r.PostForm.Get(tokenField)) {
 		failSignIn(r, requestlog.SignInInvalidForm, codeFormExpired, errors.New("the form has no valid token"))
-		v.Problem = "This page had been open for too long, or your browser keeps no cookies. Please sign in again."
+		v.Problem = "This page was open for too long, or your browser blocks cookies. Please sign in again."
 		p.renderSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	}
@@ -102,7 +103,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	case password == "":
 		v.Password = "Enter your password."
 	case len(password) > maxPassword:
-		v.Password = "That is longer than a password can be."
+		v.Password = "This password is too long."
 	}
 	if v.EmailProblem != "" || v.Password != "" {
 		failSignIn(r, requestlog.SignInInvalidForm, codeInvalidForm, errors.New("the email address or the password is missing or malformed"))
@@ -120,7 +121,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		failSignIn(r, requestlog.SignInRateLimited, "", errors.New("too many attempts to sign in"))
 		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
-		v.Problem = "There have been too many attempts to sign in. Please try again in " + inWords(wait) + "."
+		v.Problem = "Too many sign-in attempts. Please try again in " + inWords(wait) + "."
 		p.renderSignIn(w, r, http.StatusTooManyRequests, v)
 		return nil
 	}
@@ -129,7 +130,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
 		failSignIn(r, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 		p.recordDenied(r, email, "wrong credentials")
-		v.Problem = "The email address or the password is not right."
+		v.Problem = "The email address or password is incorrect."
 		p.renderSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	case err != nil:
@@ -165,7 +166,7 @@ func (p *Pages) refund(ctx context.Context, counted attempt) {
 func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
 	failSignIn(r, requestlog.SignInUnavailable, "", cause)
 	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
-	v.Problem = "Signing in does not work right now. Please try again in a moment."
+	v.Problem = "Signing in is temporarily unavailable. Please try again in a moment."
 	p.renderSignIn(w, r, http.StatusServiceUnavailable, v)
 }
 
@@ -252,7 +253,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := end(); err != nil {
 		change.Resolve(ctx, audit.OutcomeUnknown)
-		return notKnown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
+		return outcomeUnknown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
 	}
 	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
 		change.AccountName = a.DisplayName()

@@ -47,7 +47,7 @@ func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, wrong.StatusCode)
 	require.Equal(t, wrong.StatusCode, unknown.StatusCode)
 	require.Equal(t, same(wrong, ownerEmail), same(unknown, "nobody@saltbush.example"))
-	require.Contains(t, wrong.text(), "The email address or the password is not right.")
+	require.Contains(t, wrong.text(), "The email address or password is incorrect.")
 	require.NotContains(t, wrong.body, "not it", "the response does not contain the password")
 	require.Equal(t, 2, w.accounts.SignIns(), "both are checked by the accounts service")
 	wrong.Header.Del("Set-Cookie") // differs by visit
@@ -86,7 +86,7 @@ func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 			}
 			b := w.browser()
 			b.from = "203.0.113.99"
-			p := b.trySignIn(email, ownerPassword).requires(http.StatusTooManyRequests, "There have been too many attempts to sign in.")
+			p := b.trySignIn(email, ownerPassword).requires(http.StatusTooManyRequests, "Too many sign-in attempts.")
 			wait, err := strconv.Atoi(p.Header.Get("Retry-After"))
 			require.NoError(t, err)
 			assert.Positive(t, wait)
@@ -186,7 +186,7 @@ func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.accounts.SetDown(true)
-	p := w.browser().trySignIn(ownerEmail, ownerPassword).requires(http.StatusServiceUnavailable, "Signing in does not work right now.").lacks("made up")
+	p := w.browser().trySignIn(ownerEmail, ownerPassword).requires(http.StatusServiceUnavailable, "Signing in is temporarily unavailable.").lacks("made up")
 	require.NotEmpty(t, p.Header.Get("Retry-After"))
 	for i := range 12 {
 		assert.Equal(t, http.StatusServiceUnavailable, w.guess(i, ownerEmail))
@@ -310,7 +310,7 @@ func TestLoginCSRFIsRejected(t *testing.T) {
 	p := victim.post(pages.SignInPath, form).requires(http.StatusForbidden)
 	require.Empty(t, victim.cookie("gatehouse_session"))
 	require.Zero(t, w.accounts.SignIns())
-	require.Contains(t, p.text(), "This page had been open for too long")
+	require.Contains(t, p.text(), "This page was open for too long")
 
 	// The form of the error page works.
 	again := p.signInForm(ownerEmail, ownerPassword)
@@ -345,7 +345,7 @@ func TestSignInFormReportsMissingFields(t *testing.T) {
 		{ownerEmail, "", "Enter your password."},
 		{"ada", ownerPassword, "Enter a full email address"},
 		{strings.Repeat("a", 250) + "@b.example", ownerPassword, "Enter a full email address"},
-		{ownerEmail, strings.Repeat("p", 1025), "longer than a password can be"},
+		{ownerEmail, strings.Repeat("p", 1025), "This password is too long."},
 	} {
 		p := w.browser().trySignIn(c.email, c.password).requires(http.StatusUnprocessableEntity, c.want)
 		assert.Contains(t, p.body, `aria-invalid="true"`, c.want)
@@ -360,7 +360,7 @@ func TestSignInPageNamesTheClient(t *testing.T) {
 	w.request("grq_1", "mcp:read")
 	b := w.browser()
 	p := b.follow(b.get(pages.ApprovePath + "?request=grq_1"))
-	require.Contains(t, p.text(), "To decide whether Assistant may connect.")
+	require.Contains(t, p.text(), "Sign in to decide whether Assistant may connect.")
 	form := p.signInForm(ownerEmail, ownerPassword)
 	p = b.post(pages.SignInPath, form)
 	require.Equal(t, pages.ApprovePath+"?request=grq_1", p.Header.Get("Location"))

@@ -3,18 +3,13 @@ package pages
 import (
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 )
 
-// Maximum lengths in characters of texts from clients and other services.
+// Maximum lengths in characters of texts from clients and other services, which pages show after cleantext.Line.
 const (
 	maxLabel = 64
 	maxText  = 500
 )
-
-// clean returns text on one line, without invisible characters and of at most limit characters. html/template escapes it.
-func clean(s string, limit int) string { return cleantext.Line(s, limit) }
 
 // initial returns the letter of a name's badge.
 func initial(name string) string {

@@ -83,7 +83,7 @@ func newViews() (*views, error) {
 		"path":  pathOf,
 		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
-		"when":  moment,
+		"when":  dateTime,
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list":  inSeries,
 	}).ParseFS(files, "templates/base/*.html")
@@ -136,7 +136,7 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.views.assets[r.URL.Path]
 	if !ok {
 		secure(w.Header())
-		p.renderProblem(w, r, notFound())
+		p.renderError(w, r, notFound())
 		return
 	}
 	h := w.Header()

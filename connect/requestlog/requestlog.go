@@ -44,8 +44,8 @@ type Fields struct {
 // Outcomes of tool calls.
 const (
 	OutcomeOK            = "ok"
-	OutcomeDeclined      = "declined"       // the person declined
-	OutcomeInputRequired = "input_required" // the person has to confirm first
+	OutcomeDeclined      = "declined"       // the user declined
+	OutcomeInputRequired = "input_required" // the user has to confirm first
 	OutcomeRejected      = "rejected"       // an error of the caller
 	OutcomeFailed        = "failed"         // an error of the gateway or the data service
 )

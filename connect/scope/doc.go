@@ -1,7 +1,7 @@
 // Package scope defines the OAuth scopes (RFC 6749, section 3.3) of connections.
 //
 // Three scopes are published in metadata: mcp:read, mcp:write (which includes read) and mcp:use (everything). Each area of a
-// business's account also has scopes, such as contacts:read or automations:run, so that a person can restrict a connection by
+// business's account also has scopes, such as contacts:read or automations:run, so that a user can restrict a connection by
 // area. A scope stands for a set of rights, one for each area and verb. A [Set] allows a scope if it has all rights of that
 // scope:
 //

@@ -24,7 +24,7 @@ const (
 // Area is a part of a business's account. An empty text means that the area has no such scope.
 type Area struct {
 	Name  string // in scopes: "contacts"
-	Title string // for people: "Contacts"
+	Title string // for pages: "Contacts"
 	Read  string // what read allows, without a full stop: "See your contacts"
 	Write string // what write allows in addition
 	Run   string // what run allows in addition
@@ -236,7 +236,7 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 }
 
 // Pin encodes an approved set for storage: its names and those of the areas that its published scopes cover. A later version may
-// add areas to a published scope, which the person has not approved.
+// add areas to a published scope, which the user has not approved.
 func (s Set) Pin() string {
 	names := s.Names()
 	for _, name := range names {

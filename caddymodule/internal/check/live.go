@@ -191,7 +191,7 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		commands = append(commands, command{"DEL", "rate:" + key})
 	}
 	if l.hasConnect() {
-		key := connect.DefaultPrefix + "check:" + random
+		key := connect.Prefix + "check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
 		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
 			commands = append(commands, command{name, key})

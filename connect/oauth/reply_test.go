@@ -1,0 +1,88 @@
+package oauth_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+)
+
+// madeUpReply is a hook that replies to scripts instead of Redis while it has a reply.
+type madeUpReply struct {
+	redis.Hook
+
+	reply *atomic.Pointer[any]
+}
+
+func (madeUpReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h madeUpReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		script, ok := cmd.(*redis.Cmd)
+		if reply := h.reply.Load(); ok && reply != nil {
+			script.SetVal(*reply)
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (madeUpReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// An invalid_grant or invalid_token would make clients discard tokens that are valid.
+func TestUnexpectedReplyOfScriptEndsNoConnection(t *testing.T) {
+	t.Parallel()
+	hook := madeUpReply{reply: new(atomic.Pointer[any])}
+	s := newServer(t, func(o *oauth.Options) {
+		o.Prefix = prefixOf(t)
+		o.Audit = newLog(t, clientOf(t, shared.Options()), o.Prefix)
+		o.Redis = clientOf(t, shared.Options())
+		o.Redis.AddHook(hook)
+	})
+	c := oauthtest.Register(t, s)
+	verifier, challenged := oauthtest.PKCE()
+	code := c.Code(oauthtest.Owner(), challenged, nil)
+	during := func(reply any, do func()) {
+		hook.reply.Store(&reply)
+		do()
+		hook.reply.Store(nil)
+	}
+
+	for _, reply := range []any{nil, int64(1), "unheard-of", []any{"redeemed"}} {
+		during(reply, func() {
+			response := c.Exchange(code, verifier, nil)
+			assert.Equal(t, http.StatusServiceUnavailable, response.Status, "%#v", reply)
+			assert.Equal(t, "temporarily_unavailable", response.Error, "%#v", reply)
+		})
+	}
+	tokens := c.Exchange(code, verifier, nil)
+	require.Equal(t, http.StatusOK, tokens.Status)
+
+	for _, reply := range []any{
+		nil, int64(1), "refreshed", []any{}, []any{"unheard-of"}, []any{"refreshed"}, []any{"refreshed", "60000"}, []any{"outdated"},
+	} {
+		during(reply, func() {
+			response := c.Refresh(tokens.Refresh, nil)
+			assert.Equal(t, http.StatusServiceUnavailable, response.Status, "%#v", reply)
+			assert.Equal(t, "temporarily_unavailable", response.Error, "%#v", reply)
+		})
+	}
+	tokens = c.Refresh(tokens.Refresh, nil)
+	require.Equal(t, http.StatusOK, tokens.Status)
+
+	for _, reply := range []any{nil, int64(1), "mcp:read", []any{"mcp:read"}} {
+		during(reply, func() {
+			assert.Equal(t, http.StatusServiceUnavailable, call(s, tokens.Access).Code, "%#v", reply)
+		})
+	}
+	assert.Equal(t, http.StatusNotFound, call(s, tokens.Access).Code)
+}
