@@ -59,7 +59,7 @@ func requireSufficient(t *testing.T, client redis.UniversalClient) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
 		fleet, err := ratelimit.New(client, ratelimit.Options{
-			Algorithm: algorithm, OnOutage: ratelimit.Deny, Timeout: redisPatience,
+			Algorithm: algorithm, OnOutage: ratelimit.OnOutageDeny, Timeout: redisPatience,
 		})
 		require.NoError(t, err)
 		require.NoError(t, fleet.Ping(t.Context()))

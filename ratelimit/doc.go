@@ -38,7 +38,7 @@
 // background probe runs every [Options.ProbeInterval]. A Cluster is divided into 16 shards by slot, which become unavailable
 // independently.
 //
-// With OnOutage [Local], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
+// With [OnOutageLocal], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
 // Redis returns, each gateway reports what it allowed in the meantime before shared decisions resume.
 //
 // # Data loss

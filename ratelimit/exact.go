@@ -78,8 +78,8 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 	s := l.shards[l.shardOf(r.tag)]
 	cause := s.breaker.Cause()
 
-	// With OnOutage Allow, earlier denials do not apply during an outage.
-	if r.denyOrMarkPending(l.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
+	// With OnOutageAllow, earlier denials do not apply during an outage.
+	if r.denyOrMarkPending(l.o.OnOutage != OnOutageAllow || cause == nil && !s.breaker.Failing()) {
 		res.finish(ByMemory)
 		l.requests.Put(r)
 		return res, nil
@@ -100,7 +100,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 	switch {
 	case by != ByRedis && l.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case by != ByRedis && l.o.OnOutage == Deny:
+	case by != ByRedis && l.o.OnOutage == OnOutageDeny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	res.finish(by)
@@ -166,7 +166,7 @@ func (l *exact) dataLost(epoch uint32) {
 	if !l.epoch.CompareAndSwap(epoch, epoch+1) {
 		return
 	}
-	l.spawn(func() { l.o.emit(Event{Kind: DataLost}) })
+	l.spawn(func() { l.o.emit(Event{Kind: EventDataLost}) })
 	for _, s := range l.shards {
 		s.unsynced.Store(true)
 		s.syncInBackground()
@@ -216,9 +216,9 @@ func (o *overload) update(redis, local uint64) (e Event, changed bool) {
 		return Event{}, false
 	}
 	if o.on {
-		return Event{Kind: Overloaded}, true
+		return Event{Kind: EventOverloaded}, true
 	}
-	return Event{Kind: OverloadEnded}, true
+	return Event{Kind: EventOverloadEnded}, true
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

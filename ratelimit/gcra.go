@@ -49,14 +49,14 @@ func newGCRA(client redis.UniversalClient, o Options) *gcra {
 // recoverFromOutage probes Redis until it is available.
 func (g *gcra) recoverFromOutage() {
 	began, cause := time.Now(), g.breaker.Cause()
-	g.o.emit(Event{Kind: Unavailable, Cause: cause, Shards: 1})
+	g.o.emit(Event{Kind: EventUnavailable, Cause: cause, Shards: 1})
 	for g.sleep(g.o.ProbeInterval) {
 		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
 		g.breaker.ProbeDone(g.Ping(ctx))
 		cancel()
 		g.breaker.SyncDone(nil) // there is nothing to sync
 		if g.breaker.State() == resync.Shared {
-			g.o.emit(Event{Kind: Shared, Cause: cause, Shards: 1, Duration: time.Since(began)})
+			g.o.emit(Event{Kind: EventShared, Cause: cause, Shards: 1, Duration: time.Since(began)})
 			return
 		}
 	}
@@ -85,8 +85,8 @@ func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n i
 		return Result{}, err
 	}
 	res := Result{States: q.states}
-	// With OnOutage Allow, earlier denials do not apply during an outage.
-	useLocal := g.o.OnOutage != Allow || g.breaker.Cause() == nil && !g.breaker.Failing()
+	// With OnOutageAllow, earlier denials do not apply during an outage.
+	useLocal := g.o.OnOutage != OnOutageAllow || g.breaker.Cause() == nil && !g.breaker.Failing()
 	if useLocal && q.denied() {
 		res.finish(ByMemory)
 		return res, nil
@@ -101,10 +101,10 @@ func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n i
 		return Result{}, fmt.Errorf("checking a rate limit: %w", context.Cause(ctx))
 	case g.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case g.o.OnOutage == Deny:
+	case g.o.OnOutage == OnOutageDeny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.allowLocally(n, g.o.OnOutage == Allow)
+	q.allowLocally(n, g.o.OnOutage == OnOutageAllow)
 	res.finish(ByLocal)
 	return res, nil
 }

@@ -238,7 +238,7 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 		o      ratelimit.Options
 	}{
 		{"algorithm", good, ratelimit.Options{Algorithm: "fixed"}},
-		{"outage policy", good, ratelimit.Options{OnOutage: "panic"}},
+		{"on_outage", good, ratelimit.Options{OnOutage: "panic"}},
 		{"braces", good, ratelimit.Options{Prefix: "a{b}"}},
 		{"timeout", good, ratelimit.Options{Timeout: -1}},
 		{"failures", good, ratelimit.Options{MaxFailures: -1}},

@@ -151,7 +151,7 @@ func TestOverloadWhenMostDecisionsAreLocal(t *testing.T) {
 		redis, local uint64
 		want         EventKind
 	}{
-		{1000, 400, ""}, {0, 19, ""}, {9, 11, Overloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, OverloadEnded}, {0, 0, ""}, {0, 50, Overloaded}, {0, 0, OverloadEnded},
+		{1000, 400, ""}, {0, 19, ""}, {9, 11, EventOverloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, EventOverloadEnded}, {0, 0, ""}, {0, 50, EventOverloaded}, {0, 0, EventOverloadEnded},
 	} {
 		redis, local = redis+step.redis, local+step.local
 		e, changed := o.update(redis, local)

@@ -27,8 +27,8 @@ var (
 	// Nothing was counted.
 	ErrInvalid = errors.New("invalid limit")
 
-	// ErrUnavailable is returned if Redis is unavailable and Options.OnOutage is Deny. It wraps the cause, which may contain
-	// the address of Redis and must not be shown to callers.
+	// ErrUnavailable is returned if Redis is unavailable and Options.OnOutage is OnOutageDeny. It wraps the cause, which may
+	// contain the address of Redis and must not be shown to callers.
 	ErrUnavailable = errors.New("rate limits unavailable")
 
 	// ErrClosed is returned after Limiter.Close.

@@ -131,11 +131,11 @@ func (s *shard) flush(worker int, requests []*request, oldest time.Time) {
 // decideOnOutage decides about a request as OnOutage says. With mayBeCounted, Redis may have counted it.
 func (s *shard) decideOnOutage(r *request, cause error, mayBeCounted bool) {
 	r.err = cause
-	if s.limiter.o.OnOutage == Deny && !mayBeCounted {
+	if s.limiter.o.OnOutage == OnOutageDeny && !mayBeCounted {
 		r.cancel()
 		return
 	}
-	r.decideLocally(s.limiter.o.OnOutage == Allow, mayBeCounted, s.limiter.o.Timeout)
+	r.decideLocally(s.limiter.o.OnOutage == OnOutageAllow, mayBeCounted, s.limiter.o.Timeout)
 	s.unsynced.Store(true)
 }
 
@@ -208,7 +208,7 @@ func (s *shard) recoverFromOutage() {
 	l := s.limiter
 	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
-	s.emit(Event{Kind: Unavailable, Cause: cause})
+	s.emit(Event{Kind: EventUnavailable, Cause: cause})
 	for s.breaker.State() != resync.Shared {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
 		wait := l.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
@@ -234,7 +234,7 @@ func (s *shard) recoverFromOutage() {
 			err = s.sync(false)
 			s.breaker.SyncDone(err)
 			if err == nil {
-				s.emit(Event{Kind: Shared, Cause: cause, Duration: time.Since(began), Synced: int(s.synced.Load())})
+				s.emit(Event{Kind: EventShared, Cause: cause, Duration: time.Since(began), Synced: int(s.synced.Load())})
 			}
 		}
 		<-s.busy

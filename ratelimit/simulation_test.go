@@ -251,9 +251,9 @@ func (o *outages) event(gateway int, e Event, at time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch e.Kind {
-	case Unavailable:
+	case EventUnavailable:
 		o.list = append(o.list, outage{gateway, e.Shard, at, 1 << 62})
-	case Shared:
+	case EventShared:
 		for i, one := range o.list {
 			if one.gateway == gateway && one.shard == e.Shard {
 				o.list[i].to = min(one.to, at)
