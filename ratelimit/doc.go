@@ -15,10 +15,10 @@
 // Limits use a sliding window. No interval of the window's length ever contains more allowed requests than the limit, no
 // matter where the interval starts or which gateway received the requests. Redis keeps the window, and its clock decides.
 //
-// For limits above 256, requests are grouped by 256ths of the window, and all requests of a group expire with its last one. Such
-// a limit can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
+// For limits above 256, the window is divided into 256 parts, and all requests of a part expire with its last one. Such a limit
+// can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
 //
-// A counter takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or group. It expires with its
+// A counter takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or part. It expires with its
 // last request. If Redis's clock is set back, the counter's time continues from its newest request. If the clock is set forward,
 // requests in Redis expire early, but each gateway still enforces the limit by its own clock.
 //

@@ -16,17 +16,17 @@ const sweepInterval = 5 * time.Second
 // exact is the Limiter of Algorithm Exact.
 type exact struct {
 	*background
-	o        Options
-	backend  backend
-	windows  *localWindows
-	shards   []*shard
-	epoch    atomic.Uint32 // how often Redis was found to have lost data
-	slack    int64         // microseconds within which a call is built, run and its reply read
-	began    time.Time
-	numbers  atomic.Uint64
-	requests sync.Pool
-	stats    stats
-	overload overload
+	o           Options
+	backend     backend
+	windows     *localWindows
+	shards      []*shard
+	epoch       atomic.Uint32 // how often Redis was found to have lost data
+	maxCallTime int64         // microseconds within which a call is built, run and its reply read
+	began       time.Time
+	numbers     atomic.Uint64
+	requests    sync.Pool
+	stats       stats
+	overload    overload
 }
 
 type stats struct {
@@ -37,7 +37,7 @@ type stats struct {
 var _ Limiter = (*exact)(nil)
 
 func newExact(b backend, o Options) *exact {
-	l := &exact{background: newBackground(), o: o, backend: b, began: o.Now(), slack: 4 * o.Timeout.Microseconds()}
+	l := &exact{background: newBackground(), o: o, backend: b, began: o.Now(), maxCallTime: 4 * o.Timeout.Microseconds()}
 	l.windows = newLocalWindows(o.MaxEntries, l.clock)
 	l.requests.New = func() any { return new(request) }
 	shards := 1
@@ -62,7 +62,7 @@ func (l *exact) Peek(ctx context.Context, group string, counters ...Counter) (Re
 	return l.decide(ctx, group, counters, false)
 }
 
-func (l *exact) decide(ctx context.Context, group string, counters []Counter, charge bool) (Result, error) {
+func (l *exact) decide(ctx context.Context, group string, counters []Counter, count bool) (Result, error) {
 	if l.ctx.Err() != nil {
 		return Result{}, ErrClosed
 	}
@@ -70,7 +70,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 		return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 	}
 	r, _ := l.requests.Get().(*request)
-	if err := r.prepare(l.windows, group, counters, charge); err != nil {
+	if err := r.prepare(l.windows, group, counters, count); err != nil {
 		return Result{}, err
 	}
 	res := Result{States: make([]State, len(counters))}

@@ -241,7 +241,7 @@ func (q *gcraRequest) recordLocally(allowed bool) {
 		}
 		w, _ := q.g.local.GetIfPresent(q.ids[i])
 		if allowed {
-			w.charge(now, s.Limit)
+			w.add(now, s.Limit)
 		} else {
 			w.deniedUntil, w.limit = now.Add(s.RetryAfter), s.Limit.Requests
 		}
@@ -270,13 +270,13 @@ func (q *gcraRequest) allowLocally(n int, force bool) {
 		return
 	}
 	for i, c := range q.counters {
-		windows[i].charge(now, c.Limit)
+		windows[i].add(now, c.Limit)
 		q.states[i] = stateGCRA(c.Limit, windows[i].full.Sub(now))
 		q.g.local.Set(q.ids[i], windows[i])
 	}
 }
 
-func (w *gcraLocal) charge(now time.Time, limit Limit) {
+func (w *gcraLocal) add(now time.Time, limit Limit) {
 	if w.full.Before(now) {
 		w.full = now
 	}

@@ -77,7 +77,7 @@ func TestAllowCountsInAllCountersOrNone(t *testing.T) {
 				assert.Zero(t, r.States[1].RetryAfter)
 			}
 			for i := range 10 {
-				assert.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has been charged only twice")
+				assert.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has counted only two requests")
 			}
 		})
 	}

@@ -49,7 +49,7 @@ type stripe struct {
 type localWindow struct {
 	window.Window
 	resync.Record
-	span        int64 // the limit's window in microseconds
+	length      int64 // the limit's window in microseconds
 	tag         groupTag
 	deniedUntil int64 // by Redis
 	deniedReset int64 // when the oldest request expires, by the same reply
@@ -105,11 +105,11 @@ func (l *localWindows) window(s *stripe, i *counterID, now int64, c *Counter, t 
 		if len(s.windows) >= l.perStripe {
 			l.evict(s, now)
 		}
-		w = &localWindow{span: c.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
+		w = &localWindow{length: c.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
 		s.windows[*i] = w
 	}
 	w.limit = int32(c.Limit.Requests) //nolint:gosec // at most MaxRequests
-	w.Prune(now, w.span)
+	w.Prune(now, w.length)
 	return w
 }
 
@@ -126,7 +126,7 @@ func (l *localWindows) evict(s *stripe, now int64) {
 	for range 2 {
 		seen := 0
 		for i, w := range s.windows {
-			w.Prune(now, w.span)
+			w.Prune(now, w.length)
 			if w.idle(now) {
 				delete(s.windows, i)
 				return
@@ -156,7 +156,7 @@ func (l *localWindows) sweep() {
 			s.mu.Lock()
 			now := l.clock()
 			for i, w := range s.windows {
-				w.Prune(now, w.span)
+				w.Prune(now, w.length)
 				if w.idle(now) {
 					delete(s.windows, i)
 				}
@@ -171,14 +171,14 @@ func (w *localWindow) idle(now int64) bool {
 	return w.Total() == 0 && w.pending == 0 && w.deniedUntil <= now
 }
 
-// base returns up to which of this window's requests Redis has certainly stored, and will still know after slack. Redis
+// confirmed returns the number of the last request that Redis is known to have, and to keep for at least maxCallTime: Redis
 // removes a writer when its last request expires. If it does so earlier than expected, the requests are sent again.
-func (w *localWindow) base(now, slack int64, epoch uint32) uint64 {
+func (w *localWindow) confirmed(now, maxCallTime int64, epoch uint32) uint64 {
 	unsynced := w.Unsynced(epoch)
 	if unsynced >= uint64(w.Total()) { //nolint:gosec // not negative
 		return 0
 	}
-	if at, ok := w.Before(int(unsynced)); !ok || at+w.span <= now+min(slack, w.span/4) { //nolint:gosec // below Total
+	if at, ok := w.Before(int(unsynced)); !ok || at+w.length <= now+min(maxCallTime, w.length/4) { //nolint:gosec // below Total
 		return 0
 	}
 	return w.Seq - unsynced
@@ -186,7 +186,7 @@ func (w *localWindow) base(now, slack int64, epoch uint32) uint64 {
 
 // add counts one request.
 func (w *localWindow) add(now int64) {
-	w.Add(now, int(w.limit), w.span)
+	w.Add(now, int(w.limit), w.length)
 	w.Record.Allowed()
 }
 
@@ -197,8 +197,8 @@ func (w *localWindow) state(limit Limit, now int64) State {
 		return s
 	}
 	s.Remaining = max(0, limit.Requests-w.Total())
-	s.Reset = microseconds(w.Reset(now, w.span))
-	s.RetryAfter = microseconds(w.Retry(now, limit.Requests, w.span))
+	s.Reset = microseconds(w.Reset(now, w.length))
+	s.RetryAfter = microseconds(w.Retry(now, limit.Requests, w.length))
 	// A denial of a lower limit does not apply to this one.
 	if w.deniedUntil > now && limit.Requests <= int(w.deniedLimit) {
 		retry, reset := microseconds(w.deniedUntil-now), microseconds(w.deniedReset-now)

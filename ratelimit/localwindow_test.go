@@ -62,7 +62,7 @@ func stateOf(m *windowtest.Model, now int64, l Limit) State {
 // TestLocalWindowMatchesModel is the counterpart of the script's TestScriptMatchesModel.
 func TestLocalWindowMatchesModel(t *testing.T) {
 	t.Parallel()
-	const span = 2 * sec
+	const length = 2 * sec
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		var clock fakeClock
@@ -70,7 +70,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 		models := make([]windowtest.Model, 3)
 		limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 		for step := range 400 {
-			now := windowtest.NextTime(r, clock.now(), span, models)
+			now := windowtest.NextTime(r, clock.now(), length, models)
 			clock.us.Store(now)
 			if r.IntN(20) == 0 {
 				limits[r.IntN(3)] = 1 + r.IntN(20)
@@ -83,7 +83,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 			allowed := true
 			for _, b := range which {
 				counters = append(counters, counterOf(fmt.Sprint(b), limits[b], 2*time.Second))
-				allowed = allowed && len(models[b].Inside(now, span)) < limits[b]
+				allowed = allowed && len(models[b].Inside(now, length)) < limits[b]
 			}
 			res := decideLocally(t, l, "g", counters...)
 			require.Equal(t, allowed, res.Allowed, "seed %d step %d", seed, step)
@@ -98,7 +98,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 				assert.Equal(t, want, res.States[i], "seed %d step %d", seed, step)
 			}
 		}
-		clock.us.Add(2 * span)
+		clock.us.Add(2 * length)
 		l.sweep()
 		assert.Zero(t, l.size())
 	}
@@ -137,7 +137,7 @@ func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 		require.NoError(t, r.prepare(l, "k", []Counter{b}, true))
 		r.buildCall(4, "p", 0, 0)
 		assert.Equal(t, stored+1, r.call.Counters[0].Seq)
-		assert.Zero(t, r.call.Counters[0].Base)
+		assert.Zero(t, r.call.Counters[0].Confirmed)
 		assert.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Counters[0].Unsynced)
 	}
 }

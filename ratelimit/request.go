@@ -12,8 +12,8 @@ type request struct {
 	windows  *localWindows
 	counters []Counter
 	states   []State // of the Result
-	charge   bool
-	pending  bool // the local windows count it as pending
+	count    bool    // Allow, not Peek
+	pending  bool    // the local windows count it as pending
 	tag      groupTag
 	ids      [MaxCounters]counterID
 	stripes  [MaxCounters]*stripe
@@ -28,8 +28,8 @@ type request struct {
 }
 
 // prepare validates and hashes the counters and finds their stripes.
-func (r *request) prepare(l *localWindows, group string, counters []Counter, charge bool) (err error) {
-	r.windows, r.counters, r.charge = l, counters, charge
+func (r *request) prepare(l *localWindows, group string, counters []Counter, count bool) (err error) {
+	r.windows, r.counters, r.count = l, counters, count
 	r.locks, r.pending, r.by, r.err = 0, false, "", nil
 	if r.tag, err = hashCounters(Exact, group, counters, &r.ids); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (r *request) unlock() {
 func (r *request) find(i int, now int64) *localWindow {
 	w := r.stripes[i].windows[r.ids[i]]
 	if w != nil {
-		w.Prune(now, w.span)
+		w.Prune(now, w.length)
 	}
 	return w
 }
@@ -106,7 +106,7 @@ func (r *request) denyOrMarkPending(useLocal bool) (denied bool) {
 			return true
 		}
 	}
-	if r.charge {
+	if r.count {
 		for i := range r.counters {
 			r.findOrCreate(i, now).pending++
 		}
@@ -147,11 +147,10 @@ func (r *request) cancel() {
 	r.unlock()
 }
 
-// buildCall builds the call of the script, with the unsynced requests of the counters. slack bounds how long the call can
-// take.
-func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uint32) {
+// buildCall builds the call of the script, with the unsynced requests of the counters. The call takes at most maxCallTime.
+func (r *request) buildCall(number uint64, prefix string, maxCallTime int64, epoch uint32) {
 	c := &r.call
-	c.Number, c.Charge, c.N = number, r.charge, len(r.counters)
+	c.Number, c.Count, c.N = number, r.count, len(r.counters)
 	now := r.lock()
 	r.sent, r.epoch = now, epoch
 	for i := range r.counters {
@@ -160,21 +159,21 @@ func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uin
 		to.Key = redisKey(prefix, r.tag, b.Limit.Name, &r.ids[i])
 		to.Limit, to.Window = b.Limit.Requests, b.Limit.Window.Microseconds()
 		if w := r.find(i, now); w != nil {
-			w.fillCounter(to, now, slack, epoch)
+			w.fillCounter(to, now, maxCallTime, epoch)
 		} else { // a Peek of a counter without a local window
-			to.Writer, to.Base, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
+			to.Writer, to.Confirmed, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
 		}
 	}
 	r.unlock()
 }
 
 // fillCounter sets the fields of b that describe the window's requests.
-func (w *localWindow) fillCounter(b *script.Counter, now, slack int64, epoch uint32) {
-	b.Writer, b.Seq, b.Base = w.Writer, w.Seq, w.base(now, slack, epoch)
+func (w *localWindow) fillCounter(b *script.Counter, now, maxCallTime int64, epoch uint32) {
+	b.Writer, b.Seq, b.Confirmed = w.Writer, w.Seq, w.confirmed(now, maxCallTime, epoch)
 	b.Unsynced = b.Unsynced[:0]
-	n := int(min(b.Seq-b.Base, uint64(w.Total()))) //nolint:gosec // not negative
+	n := int(min(b.Seq-b.Confirmed, uint64(w.Total()))) //nolint:gosec // not negative
 	for _, e := range w.Last(n) {
-		b.Unsynced = append(b.Unsynced, script.Unsynced{Count: e.Count, Age: min(max(0, now-e.At), w.span)})
+		b.Unsynced = append(b.Unsynced, script.Unsynced{Count: e.Count, Age: min(max(0, now-e.At), w.length)})
 	}
 }
 
@@ -199,7 +198,7 @@ func (r *request) applyReplies() {
 		reply := &r.call.Replies[i]
 		w := r.find(i, now)
 		if w == nil {
-			if !r.charge && reply.Retry == 0 {
+			if !r.count && reply.Retry == 0 {
 				continue
 			}
 			w = r.findOrCreate(i, now)
@@ -207,7 +206,7 @@ func (r *request) applyReplies() {
 		if w.Writer != r.call.Counters[i].Writer && w.Seq == 0 {
 			w.Writer, w.Seq = r.call.Counters[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
 		}
-		if r.charge && allowed {
+		if r.count && allowed {
 			w.add(now)
 		}
 		if w.Writer == r.call.Counters[i].Writer {
@@ -227,7 +226,7 @@ func (r *request) stored() (counter int, ok bool) {
 	if r.err != nil {
 		return 0, false
 	}
-	allowed := r.charge
+	allowed := r.count
 	for i := range r.counters {
 		allowed = allowed && r.call.Replies[i].Retry == 0
 	}
@@ -257,7 +256,7 @@ func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
 	now := r.lock()
 	defer r.unlock()
 	r.by = ByLocal
-	if !r.charge {
+	if !r.count {
 		for i := range r.counters {
 			r.states[i] = r.find(i, now).state(r.counters[i].Limit, now)
 			if force {

@@ -143,7 +143,7 @@ func (s *shard) decideOnOutage(r *request, cause error, mayBeCounted bool) {
 func (s *shard) sendRequests(ctx context.Context, w *worker, requests []*request, epoch uint32) {
 	w.calls = w.calls[:0]
 	for _, r := range requests {
-		r.buildCall(s.limiter.nextNumber(), s.limiter.o.Prefix, s.limiter.slack, epoch)
+		r.buildCall(s.limiter.nextNumber(), s.limiter.o.Prefix, s.limiter.maxCallTime, epoch)
 		r.call.Err = errPanicked
 		w.calls = append(w.calls, &r.call)
 	}
@@ -249,7 +249,7 @@ func (s *shard) emit(e Event) {
 // probeOnce checks that Redis can count requests, which a read-only replica, a lack of memory or a missing permission
 // prevents. Then it checks for data loss.
 func (s *shard) probeOnce(ctx context.Context) error {
-	c := &script.Call{Number: s.limiter.nextNumber(), Charge: true, N: 1}
+	c := &script.Call{Number: s.limiter.nextNumber(), Count: true, N: 1}
 	c.Counters[0] = s.probe
 	runScript(ctx, s.background, []*script.Call{c})
 	if c.Err != nil {
@@ -271,7 +271,7 @@ func (s *shard) checkForDataLoss(ctx context.Context) error {
 		if w == nil {
 			return false
 		}
-		if w.Prune(now, w.span); w.Total() == 0 {
+		if w.Prune(now, w.length); w.Total() == 0 {
 			return false
 		}
 		if w.pending == 0 { // otherwise the pending request detects the loss
@@ -326,8 +326,8 @@ func (s *shard) syncCall(st *stripe, policy string, i counterID, w *localWindow,
 	c := &syncCall{stripe: st, policy: policy, id: i}
 	c.Number, c.N = s.limiter.nextNumber(), 1
 	b := &c.Counters[0]
-	b.Key, b.Limit, b.Window = redisKey(s.limiter.o.Prefix, w.tag, policy, &i), int(w.limit), w.span
-	w.fillCounter(b, s.limiter.clock(), s.limiter.slack, epoch)
+	b.Key, b.Limit, b.Window = redisKey(s.limiter.o.Prefix, w.tag, policy, &i), int(w.limit), w.length
+	w.fillCounter(b, s.limiter.clock(), s.limiter.maxCallTime, epoch)
 	return c
 }
 
@@ -375,7 +375,7 @@ func (s *shard) syncCalls(t *policyWindows, st *stripe, shared bool, epoch uint3
 		if w.Unsynced(epoch) == 0 || s.limiter.shardOf(w.tag) != s.index {
 			continue
 		}
-		w.Prune(now, w.span)
+		w.Prune(now, w.length)
 		switch {
 		case w.Total() == 0:
 		case shared && w.pending > 0:

@@ -221,12 +221,12 @@ func (w *simEnvironment) compare(fleet []*exact, t timeline, at time.Duration) e
 				st := &policy.stripes[i]
 				st.mu.Lock()
 				for i, l := range st.windows {
-					l.Prune(x.clock(), l.span)
+					l.Prune(x.clock(), l.length)
 					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.Writer)
-					base := l.base(x.clock(), x.slack, epoch)
-					if l.pending == 0 && (stored > l.Seq || stored < base && known) {
+					confirmed := l.confirmed(x.clock(), x.maxCallTime, epoch)
+					if l.pending == 0 && (stored > l.Seq || stored < confirmed && known) {
 						st.mu.Unlock()
-						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.Seq, base)
+						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.Seq, confirmed)
 					}
 				}
 				st.mu.Unlock()
