@@ -15,7 +15,7 @@ const sweepInterval = 5 * time.Second
 
 // exact is the Limiter of Algorithm Exact.
 type exact struct {
-	*background
+	*tasks
 	o           Options
 	backend     backend
 	windows     *localWindows
@@ -37,7 +37,7 @@ type stats struct {
 var _ Limiter = (*exact)(nil)
 
 func newExact(b backend, o Options) *exact {
-	l := &exact{background: newBackground(), o: o, backend: b, began: o.Now(), maxCallTime: 4 * o.Timeout.Microseconds()}
+	l := &exact{tasks: newTasks(), o: o, backend: b, began: o.Now(), maxCallTime: 4 * o.Timeout.Microseconds()}
 	l.windows = newLocalWindows(o.MaxEntries, l.clock)
 	l.requests.New = func() any { return new(request) }
 	shards := 1
@@ -111,7 +111,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, co
 func (l *exact) Ping(ctx context.Context) error {
 	for _, s := range l.shards {
 		select {
-		case s.busy <- struct{}{}:
+		case s.syncing <- struct{}{}:
 		case <-ctx.Done():
 			return fmt.Errorf("probing Redis: %w", ctx.Err())
 		}
@@ -119,7 +119,7 @@ func (l *exact) Ping(ctx context.Context) error {
 		if err == nil {
 			err = s.sync(s.breaker.State() == resync.Shared) //nolint:contextcheck // sets its own deadlines
 		}
-		<-s.busy
+		<-s.syncing
 		if err != nil {
 			return fmt.Errorf("probing Redis: %w", err)
 		}

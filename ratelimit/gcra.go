@@ -20,7 +20,7 @@ import (
 //
 // During an outage each gateway applies the same algorithm to its own requests.
 type gcra struct {
-	*background
+	*tasks
 	o          Options
 	limiter    *redis_rate.Limiter
 	breaker    *resync.Breaker
@@ -41,7 +41,7 @@ var _ Limiter = (*gcra)(nil)
 
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
-		background: newBackground(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
+		tasks: newTasks(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
 		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
@@ -126,7 +126,7 @@ func (g *gcra) Stats() Stats { return Stats{RoundTrips: g.roundTrips.Load()} }
 
 // Close implements Limiter.
 func (g *gcra) Close() error {
-	_ = g.background.Close()
+	_ = g.tasks.Close()
 	g.local.StopAllGoroutines()
 	return nil
 }

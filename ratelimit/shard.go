@@ -41,8 +41,8 @@ type shard struct {
 	random     func(n int64) int64 // spreads the load of a fleet's gateways over time
 	unsynced   atomic.Bool         // whether there may be unsynced requests
 	synced     atomic.Int64        // number of requests synced since the last outage began
-	busy       chan struct{}       // semaphore for background: held to probe, check or sync
-	background runner
+	syncing    chan struct{}       // held to probe, check or sync, and thereby to use syncRunner
+	syncRunner runner
 
 	checkpoints checkpoints
 }
@@ -61,7 +61,7 @@ type runner interface {
 var errPanicked = errors.New("the Redis client panicked")
 
 func newShard(l *exact, index int) *shard {
-	s := &shard{limiter: l, index: index, background: l.backend.newRunner(), busy: make(chan struct{}, 1), random: l.backend.random(index)}
+	s := &shard{limiter: l, index: index, syncRunner: l.backend.newRunner(), syncing: make(chan struct{}, 1), random: l.backend.random(index)}
 	t := groupTag(0)
 	for l.shardOf(t) != index {
 		t++
@@ -225,7 +225,7 @@ func (s *shard) recoverFromOutage() {
 		if !l.sleep(wait) {
 			return
 		}
-		s.busy <- struct{}{}
+		s.syncing <- struct{}{}
 		ctx, cancel := context.WithTimeout(l.ctx, l.o.Timeout)
 		err := s.probeOnce(ctx)
 		cancel()
@@ -237,7 +237,7 @@ func (s *shard) recoverFromOutage() {
 				s.emit(Event{Kind: EventShared, Cause: cause, Duration: time.Since(began), Synced: int(s.synced.Load())})
 			}
 		}
-		<-s.busy
+		<-s.syncing
 	}
 }
 
@@ -251,7 +251,7 @@ func (s *shard) emit(e Event) {
 func (s *shard) probeOnce(ctx context.Context) error {
 	c := &script.Call{Number: s.limiter.nextNumber(), Count: true, N: 1}
 	c.Counters[0] = s.probe
-	runScript(ctx, s.background, []*script.Call{c})
+	runScript(ctx, s.syncRunner, []*script.Call{c})
 	if c.Err != nil {
 		return fmt.Errorf("running the script: %w", c.Err)
 	}
@@ -299,8 +299,8 @@ func (s *shard) syncInBackground() {
 			return
 		}
 		select {
-		case s.busy <- struct{}{}:
-			defer func() { <-s.busy }()
+		case s.syncing <- struct{}{}:
+			defer func() { <-s.syncing }()
 		default:
 			return
 		}
@@ -398,7 +398,7 @@ func (s *shard) sendSyncCalls(ctx context.Context, calls []*syncCall, epoch uint
 	for i, c := range calls {
 		batch[i] = &c.Call
 	}
-	runScript(ctx, s.background, batch)
+	runScript(ctx, s.syncRunner, batch)
 	lost := false
 	for _, c := range calls {
 		b := &c.Counters[0]
