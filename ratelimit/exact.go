@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
 // sweepInterval is how often idle local windows are removed.
@@ -117,7 +117,7 @@ func (l *exact) Ping(ctx context.Context) error {
 		}
 		err := s.probeOnce(ctx)
 		if err == nil {
-			err = s.sync(s.breaker.State() == resync.Shared) //nolint:contextcheck // sets its own deadlines
+			err = s.sync(s.breaker.State() == breaker.Shared) //nolint:contextcheck // sets its own deadlines
 		}
 		<-s.syncing
 		if err != nil {
@@ -159,19 +159,6 @@ func (l *exact) shardOf(t groupTag) int {
 
 // nextNumber returns the number of the next call of the script.
 func (l *exact) nextNumber() uint64 { return 2 * l.numbers.Add(1) }
-
-// dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
-// nothing if epoch has ended already.
-func (l *exact) dataLost(epoch uint32) {
-	if !l.epoch.CompareAndSwap(epoch, epoch+1) {
-		return
-	}
-	l.spawn(func() { l.o.emit(Event{Kind: EventDataLost}) })
-	for _, s := range l.shards {
-		s.unsynced.Store(true)
-		s.syncInBackground()
-	}
-}
 
 // clock returns the time since the limiter was created, in microseconds.
 func (l *exact) clock() int64 { return max(0, l.o.Now().Sub(l.began).Microseconds()) }

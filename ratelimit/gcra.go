@@ -11,7 +11,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
 // gcra is the Limiter of Algorithm GCRA, on redis_rate. Each counter of a request takes its own round trip. With several
@@ -23,7 +23,7 @@ type gcra struct {
 	*tasks
 	o          Options
 	limiter    *redis_rate.Limiter
-	breaker    *resync.Breaker
+	breaker    *breaker.Breaker
 	roundTrips atomic.Uint64
 
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ var _ Limiter = (*gcra)(nil)
 
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
-		tasks: newTasks(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
+		tasks: newTasks(), o: o, limiter: redis_rate.NewLimiter(client), breaker: breaker.New(o.MaxFailures),
 		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
@@ -55,7 +55,7 @@ func (g *gcra) recoverFromOutage() {
 		g.breaker.ProbeDone(g.Ping(ctx))
 		cancel()
 		g.breaker.SyncDone(nil) // there is nothing to sync
-		if g.breaker.State() == resync.Shared {
+		if g.breaker.State() == breaker.Shared {
 			g.o.emit(Event{Kind: EventShared, Cause: cause, Shards: 1, Duration: time.Since(began)})
 			return
 		}

@@ -222,11 +222,11 @@ func (w *simEnvironment) compare(fleet []*exact, t timeline, at time.Duration) e
 				st.mu.Lock()
 				for i, l := range st.windows {
 					l.Prune(x.clock(), l.length)
-					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.Writer)
+					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.writer)
 					confirmed := l.confirmed(x.clock(), x.maxCallTime, epoch)
-					if l.pending == 0 && (stored > l.Seq || stored < confirmed && known) {
+					if l.pending == 0 && (stored > l.seq || stored < confirmed && known) {
 						st.mu.Unlock()
-						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.Seq, confirmed)
+						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.seq, confirmed)
 					}
 				}
 				st.mu.Unlock()
