@@ -64,8 +64,8 @@ func requireSufficient(t *testing.T, client redis.UniversalClient) {
 		require.NoError(t, err)
 		require.NoError(t, fleet.Ping(t.Context()))
 		for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // on several nodes of a Cluster
-			group, counter := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
-			res, err := fleet.Allow(t.Context(), group, counter)
+			group, counters := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
+			res, err := fleet.Allow(t.Context(), group, counters...)
 			require.NoError(t, err)
 			require.True(t, res.Allowed)
 		}

@@ -125,9 +125,9 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 		if len(served) < load.KeyLimit {
 			return false // the machine is too slow to reach the limit
 		}
-		group, counter := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
+		group, counters := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
 		require.Eventually(t, func() bool {
-			v, err := fleet.Peek(t.Context(), group, counter)
+			v, err := fleet.Peek(t.Context(), group, counters...)
 			return err == nil && v.By != ratelimit.ByLocal && !v.Allowed
 		}, patience, 50*time.Millisecond, "Redis does not know that the limit is reached")
 		return true

@@ -2,8 +2,8 @@
 //
 //	limiter, err := ratelimit.New(client, ratelimit.Options{})
 //	...
-//	group, counter := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
-//	result, err := limiter.Allow(ctx, group, counter)
+//	group, counters := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
+//	result, err := limiter.Allow(ctx, group, counters...)
 //	result.SetHeaders(w.Header(), time.Now())
 //
 // A [Limiter] answers one question: may this request pass? Allow counts the request in one or more counters and returns the

@@ -29,9 +29,9 @@ func ExampleLimiter() {
 	}
 	defer func() { _ = limits.Close() }()
 
-	group, counter := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
+	group, counters := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
 	for range 3 {
-		result, err := limits.Allow(context.Background(), group, counter)
+		result, err := limits.Allow(context.Background(), group, counters...)
 		if err != nil {
 			panic(err)
 		}
