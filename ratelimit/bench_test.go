@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -19,7 +20,7 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 	o := s.Options()
 	o.PoolSize = parallel
 	o.ReadTimeout, o.WriteTimeout = 10*time.Second, 10*time.Second
-	TuneClient(o)
+	redisclient.Tune(o)
 	client := redis.NewUniversalClient(o)
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	return client

@@ -19,9 +19,7 @@ func ExampleLimiter() {
 		panic(err)
 	}
 	defer server.Close()
-	options := &redis.UniversalOptions{Addrs: []string{server.Addr()}}
-	ratelimit.TuneClient(options)
-	client := redis.NewUniversalClient(options)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
 	limits, err := ratelimit.New(client, ratelimit.Options{Timeout: time.Minute})
 	if err != nil {

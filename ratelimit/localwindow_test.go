@@ -230,7 +230,7 @@ func TestBytesPerCaller(t *testing.T) {
 	for requests, limit := range map[int]uint64{1: 250, 10: 380, 60: 780} {
 		before := heap()
 		var clock fakeClock
-		l := newLocalWindows(DefaultMaxEntries, clock.now)
+		l := newLocalWindows(defaultMaxEntries, clock.now)
 		for i := range callers {
 			for range requests {
 				clock.us.Add(1)
@@ -258,7 +258,7 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 // BenchmarkDecideLocally measures a decision during an outage, without the rest of the limiter.
 func BenchmarkDecideLocally(b *testing.B) {
 	var clock fakeClock
-	l := newLocalWindows(DefaultMaxEntries, clock.now)
+	l := newLocalWindows(defaultMaxEntries, clock.now)
 	counters := []Counter{counterOf("k", 60, time.Minute)}
 	var r request
 	r.states = make([]State, 1)

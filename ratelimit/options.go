@@ -39,10 +39,10 @@ const (
 // Defaults of Options.
 const (
 	DefaultPrefix        = "gatehouse:limit:"
-	DefaultTimeout       = 50 * time.Millisecond
-	DefaultMaxFailures   = 3
-	DefaultProbeInterval = time.Second
-	DefaultMaxEntries    = 65536
+	defaultTimeout       = 50 * time.Millisecond
+	defaultMaxFailures   = 3
+	defaultProbeInterval = time.Second
+	defaultMaxEntries    = 65536
 )
 
 // Options configure a Limiter. The zero value selects the defaults.
@@ -123,10 +123,10 @@ func (o *Options) complete() error {
 	o.Algorithm = cmp.Or(o.Algorithm, Exact)
 	o.OnOutage = cmp.Or(o.OnOutage, OnOutageLocal)
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.MaxFailures = cmp.Or(o.MaxFailures, DefaultMaxFailures)
-	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
-	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.MaxFailures = cmp.Or(o.MaxFailures, defaultMaxFailures)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, defaultProbeInterval)
+	o.MaxEntries = cmp.Or(o.MaxEntries, defaultMaxEntries)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -147,22 +147,6 @@ func (o *Options) complete() error {
 		return fmt.Errorf("invalid number of entries %d: must not be negative", o.MaxEntries)
 	}
 	return nil
-}
-
-// TuneClient sets the options that a Limiter needs of its client: context deadlines are respected, and, unless the options
-// say otherwise, failed commands are not retried, dialing, reading and writing time out after a second, and all commands
-// share one connection pool, so that the first request can use a connection that Ping opened.
-func TuneClient(o *redis.UniversalOptions) {
-	const timeout = time.Second
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = cmp.Or(o.MaxRetries, -1)
-	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
-	o.PipelinePoolSize = cmp.Or(o.PipelinePoolSize, -1)
-	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
-		if *d == 0 {
-			*d = timeout
-		}
-	}
 }
 
 // obeysDeadlines reports whether the client respects context deadlines, as far as its type allows to find out.

@@ -141,7 +141,8 @@ type Stats struct {
 }
 
 // New returns a Limiter that uses client. Close the client after the Limiter. New does not connect: an unreachable Redis is
-// an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines; see TuneClient.
+// an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines
+// (ContextTimeoutEnabled). With GCRA, a client that retries commands can count a request twice.
 func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if client == nil {
 		return nil, errors.New("creating rate limiter: no Redis client given")
