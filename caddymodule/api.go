@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -298,7 +297,6 @@ type apiRequest struct {
 	failure    authFailure            // more about that
 	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
 	limited    bool                   // the rate limiter was asked
-	counter    [1]ratelimit.Counter   // scratch
 
 	verifyTime, limitTime, upstreamTime, checkTime time.Duration
 

@@ -56,10 +56,10 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 // awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn. The error is a rateLimitedError, or
 // says why the request cannot be authenticated.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) error {
-	ip, counter := ratelimit.UnverifiedIP(req.clientIP)
+	ip, counters := ratelimit.UnverifiedIP(req.clientIP)
 	check := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, counter); err == nil && !res.Allowed {
-			return h.deny(w, req, res) // nil in shadow mode
+		if res, err := h.app.limiter.Peek(ctx, ip, counters...); err == nil && !res.Allowed {
+			return h.overLimit(w, req, res) // nil in shadow mode
 		}
 		return nil // also if the limit is not known
 	}

@@ -31,13 +31,11 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	switch key, count := publicKeyHeader(r); {
 	case req.credential != nil:
-		group, req.counter[0] = h.app.Limits.forKey(req.credential)
-		counters = req.counter[:]
+		group, counters = h.app.Limits.forKey(req.credential)
 	case count > 0:
 		group, counters = ratelimit.ForUnverified(key, req.clientIP)
 	default:
-		group, req.counter[0] = h.app.Limits.forIP(req.clientIP)
-		counters = req.counter[:]
+		group, counters = h.app.Limits.forIP(req.clientIP)
 	}
 	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
 	res, err := h.app.limiter.Allow(ctx, group, counters...)
@@ -55,14 +53,14 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	h.app.metrics.limited(res)
 	if !res.Allowed {
-		return h.deny(w, req, res)
+		return h.overLimit(w, req, res)
 	}
 	res.SetHeaders(w.Header(), time.Now())
 	return nil
 }
 
-// deny returns the error of a request over its limit. In shadow mode it reports the request and returns nil.
-func (h *API) deny(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
+// overLimit returns nil in shadow mode, after it has reported the request, and otherwise the error of a request over its limit.
+func (h *API) overLimit(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
 	limit := res.Tightest().Limit.Name
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {

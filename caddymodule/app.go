@@ -204,7 +204,7 @@ func activeApp() *App {
 }
 
 // forKey returns the rate limit key of an authenticated caller.
-func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, ratelimit.Counter) {
+func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, []ratelimit.Counter) {
 	requests := c.PerKey
 	if cred.Limit > 0 {
 		requests = min(cred.Limit, ratelimit.MaxRequests)
@@ -213,7 +213,7 @@ func (c *LimitsConfig) forKey(cred *authsigner.Credential) (string, ratelimit.Co
 }
 
 // forIP returns the rate limit key of a request without a public key.
-func (c *LimitsConfig) forIP(ip netip.Addr) (string, ratelimit.Counter) {
+func (c *LimitsConfig) forIP(ip netip.Addr) (string, []ratelimit.Counter) {
 	return ratelimit.ForIP(ip, ratelimit.IPLimit(c.PerIP))
 }
 

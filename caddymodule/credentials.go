@@ -76,13 +76,13 @@ func eventMessage(kind string) string {
 		return "vault token renewal failed, retrying"
 	case string(vault.EventDenied):
 		return "vault denied a request, logging in again"
-	case string(file.Reloaded):
+	case string(file.EventReloaded):
 		return "credential file reloaded"
 	case eventFileChanged:
 		return "credentials in the file changed"
-	case string(file.Invalid):
+	case string(file.EventInvalid):
 		return "credential file is invalid, using its last valid content"
-	case string(file.Malformed), string(authsigner.CacheMalformed):
+	case string(file.EventMalformed), string(authsigner.CacheMalformed):
 		return "malformed credential, its key cannot be used"
 	case string(authsigner.CacheFound):
 		return "credential looked up"

@@ -17,7 +17,7 @@ import (
 type pooledLimiter struct {
 	ratelimit.Limiter
 
-	onOutage ratelimit.Policy
+	onOutage ratelimit.OnOutage
 	startErr atomic.Pointer[error] // why Redis has not responded since the limiter was created; nil once it has
 	logged   atomic.Bool           // startErr was logged
 	cancel   context.CancelFunc    // of warmUp
@@ -28,7 +28,7 @@ type pooledLimiter struct {
 func (a *App) acquireLimiter() (err error) {
 	c, timeout := a.Limits, time.Duration(a.Redis.Timeout)
 	a.limiter, err = acquire(a, func() (*pooledLimiter, error) {
-		p := &pooledLimiter{onOutage: cmp.Or(ratelimit.Policy(c.OnOutage), ratelimit.Local)}
+		p := &pooledLimiter{onOutage: cmp.Or(ratelimit.OnOutage(c.OnOutage), ratelimit.OnOutageLocal)}
 		limiter, err := ratelimit.New(a.redis.client, ratelimit.Options{
 			Algorithm: ratelimit.Algorithm(c.Algorithm), OnOutage: p.onOutage,
 			Timeout: timeout, MaxEntries: c.MaxLocalWindows, OnEvent: p.event,
@@ -84,17 +84,17 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 	sharedMetrics().limiterEvents.WithLabelValues(string(e.Kind)).Inc()
 	logger := activeLogger()
 	switch e.Kind {
-	case ratelimit.Unavailable:
-		logger.Warn("redis unavailable, applying on_outage policy",
+	case ratelimit.EventUnavailable:
+		logger.Warn("redis unavailable, applying on_outage",
 			zap.String("on_outage", string(p.onOutage)), zap.Error(e.Cause), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
-	case ratelimit.Shared:
+	case ratelimit.EventShared:
 		logger.Info("redis available again, rate limits are shared by the fleet",
 			zap.Duration("outage", e.Duration), zap.Int("synced", e.Synced), zap.Int("shard", e.Shard), zap.Int("shards", e.Shards))
-	case ratelimit.DataLost:
+	case ratelimit.EventDataLost:
 		logger.Warn("redis lost data, resyncing the requests that this gateway allowed")
-	case ratelimit.Overloaded:
+	case ratelimit.EventOverloaded:
 		logger.Warn("redis, the network or the gateway is overloaded, deciding rate limits locally", zap.Int("queue", p.Stats().Queue))
-	case ratelimit.OverloadEnded:
+	case ratelimit.EventOverloadEnded:
 		logger.Info("redis responds in time again")
 	}
 }
@@ -102,7 +102,7 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 // warn logs once if Redis was unavailable at startup.
 func (p *pooledLimiter) warn(logger *zap.Logger) {
 	if err := p.startErr.Load(); err != nil && !p.logged.Swap(true) {
-		logger.Warn("redis unavailable at startup, applying on_outage policy", zap.String("on_outage", string(p.onOutage)), zap.Error(*err))
+		logger.Warn("redis unavailable at startup, applying on_outage", zap.String("on_outage", string(p.onOutage)), zap.Error(*err))
 	}
 }
 

@@ -24,8 +24,8 @@ func TestMaxLocalWindowsLimitsWhatAnOutageRemembers(t *testing.T) {
 			require.NoError(t, a.acquireLimiter())
 			allow := func() (allowed int) {
 				for i := range 200 {
-					group, counter := ratelimit.ForKey(fmt.Sprint("key ", i), ratelimit.KeyLimit(1))
-					res, err := a.limiter.Allow(t.Context(), group, counter)
+					group, counters := ratelimit.ForKey(fmt.Sprint("key ", i), ratelimit.KeyLimit(1))
+					res, err := a.limiter.Allow(t.Context(), group, counters...)
 					require.NoError(t, err)
 					if res.Allowed {
 						allowed++

@@ -119,12 +119,12 @@ func newMetrics() *metrics {
 	} {
 		m.credentialEvents.WithLabelValues(string(event))
 	}
-	for _, event := range []file.EventKind{file.Reloaded, file.Invalid, file.Malformed} {
+	for _, event := range []file.EventKind{file.EventReloaded, file.EventInvalid, file.EventMalformed} {
 		m.credentialEvents.WithLabelValues(string(event))
 	}
 	m.credentialEvents.WithLabelValues(eventInvalidationLost)
 	for _, event := range []ratelimit.EventKind{
-		ratelimit.Unavailable, ratelimit.Shared, ratelimit.DataLost, ratelimit.Overloaded, ratelimit.OverloadEnded,
+		ratelimit.EventUnavailable, ratelimit.EventShared, ratelimit.EventDataLost, ratelimit.EventOverloaded, ratelimit.EventOverloadEnded,
 	} {
 		m.limiterEvents.WithLabelValues(string(event))
 	}

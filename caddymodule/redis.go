@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/clienttls"
-	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 )
 
 // RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings may contain placeholders such
@@ -87,7 +87,7 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	if timeout := time.Duration(c.Timeout); timeout > time.Second { // the client's timeouts apply to all commands
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
-	ratelimit.TuneClient(o)
+	redisclient.Tune(o)
 	for i, u := range c.URLs {
 		one, err := redis.ParseURL(u)
 		if err != nil {

@@ -59,13 +59,13 @@ func requireSufficient(t *testing.T, client redis.UniversalClient) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for _, algorithm := range []ratelimit.Algorithm{ratelimit.Exact, ratelimit.GCRA} {
 		fleet, err := ratelimit.New(client, ratelimit.Options{
-			Algorithm: algorithm, OnOutage: ratelimit.Deny, Timeout: redisPatience,
+			Algorithm: algorithm, OnOutage: ratelimit.OnOutageDeny, Timeout: redisPatience,
 		})
 		require.NoError(t, err)
 		require.NoError(t, fleet.Ping(t.Context()))
 		for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // on several nodes of a Cluster
-			group, counter := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
-			res, err := fleet.Allow(t.Context(), group, counter)
+			group, counters := ratelimit.ForKey(key, ratelimit.KeyLimit(1))
+			res, err := fleet.Allow(t.Context(), group, counters...)
 			require.NoError(t, err)
 			require.True(t, res.Allowed)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
@@ -125,9 +126,9 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 		if len(served) < load.KeyLimit {
 			return false // the machine is too slow to reach the limit
 		}
-		group, counter := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
+		group, counters := ratelimit.ForKey(key, ratelimit.KeyLimit(0))
 		require.Eventually(t, func() bool {
-			v, err := fleet.Peek(t.Context(), group, counter)
+			v, err := fleet.Peek(t.Context(), group, counters...)
 			return err == nil && v.By != ratelimit.ByLocal && !v.Allowed
 		}, patience, 50*time.Millisecond, "Redis does not know that the limit is reached")
 		return true
@@ -175,7 +176,7 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 // limitsIn returns a limiter that reads the gateways' limits in Redis.
 func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
-	ratelimit.TuneClient(o)
+	redisclient.Tune(o)
 	client := redis.NewUniversalClient(o)
 	fleet, err := ratelimit.New(client, ratelimit.Options{Timeout: patience})
 	require.NoError(t, err)

@@ -90,11 +90,11 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	l.Phase("shared")
 	l.Also("greedy after", greedy[1:], 150)
 	fleet := limitsIn(t, w.redis.Options())
-	group, counter := ratelimit.ForKey(key.PublicKey, ratelimit.KeyLimit(0))
+	group, counters := ratelimit.ForKey(key.PublicKey, ratelimit.KeyLimit(0))
 	var v ratelimit.Result
 	require.Eventually(t, func() bool {
 		var err error
-		v, err = fleet.Peek(t.Context(), group, counter)
+		v, err = fleet.Peek(t.Context(), group, counters...)
 		return err == nil && v.By != ratelimit.ByLocal // from Redis
 	}, patience, time.Millisecond)
 	if time.Since(first) < load.Window {

@@ -207,9 +207,9 @@ func TestAbortedRequestsCount(t *testing.T) {
 	}
 	// Redis is asked directly, as requests to the gateway would count.
 	fleet := limitsIn(t, w.redis.Options())
-	group, counter := ratelimit.UnverifiedIP(netip.MustParseAddr("127.0.0.1"))
+	group, counters := ratelimit.UnverifiedIP(netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
-		res, err := fleet.Peek(t.Context(), group, counter)
+		res, err := fleet.Peek(t.Context(), group, counters...)
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
 	assert.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", invalidSignature("pk_live_yet_another_one")).Status)

@@ -367,7 +367,7 @@ func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 		_ = w.acme.Get(t, g.URL, "/api/v1/me")
 		return outages() > before
 	}, patience, 100*time.Millisecond)
-	requireLogged(t, g, "redis unavailable, applying on_outage policy")
+	requireLogged(t, g, "redis unavailable, applying on_outage")
 	require.NoError(t, w.redis.Restart())
 
 	g.Write(t, string(good))

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -19,7 +20,7 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 	o := s.Options()
 	o.PoolSize = parallel
 	o.ReadTimeout, o.WriteTimeout = 10*time.Second, 10*time.Second
-	TuneClient(o)
+	redisclient.Tune(o)
 	client := redis.NewUniversalClient(o)
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	return client
@@ -34,7 +35,7 @@ func BenchmarkAllowed(b *testing.B) {
 		keys[i] = fmt.Sprint("pk_live_", i)
 	}
 	for _, alg := range []Algorithm{Exact, GCRA} {
-		for _, requests := range []int{DefaultKeyRequests, 10_000_000} {
+		for _, requests := range []int{keyRequests, 10_000_000} {
 			for _, parallel := range []int{1, 8, 64} {
 				b.Run(fmt.Sprintf("%s/limit=%d/parallel=%d", alg, requests, parallel), func(b *testing.B) {
 					client := benchClient(b, s, parallel)
@@ -44,7 +45,7 @@ func BenchmarkAllowed(b *testing.B) {
 					defer func() { require.NoError(b, f.Close()) }()
 					require.NoError(b, f.Ping(ctx))
 					l := KeyLimit(requests)
-					if requests == DefaultKeyRequests {
+					if requests == keyRequests {
 						l.Window = 10 * time.Millisecond // so short that the limit is never reached
 					}
 					var next atomic.Int64
@@ -54,8 +55,8 @@ func BenchmarkAllowed(b *testing.B) {
 					for range parallel {
 						wg.Go(func() {
 							for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-								group, counter := ForKey(keys[n%int64(len(keys))], l)
-								if r, err := f.Allow(ctx, group, counter); err != nil || !r.Allowed || r.By != ByRedis {
+								group, counters := ForKey(keys[n%int64(len(keys))], l)
+								if r, err := f.Allow(ctx, group, counters...); err != nil || !r.Allowed || r.By != ByRedis {
 									b.Errorf("%+v %v", r, err)
 								}
 							}
@@ -75,13 +76,13 @@ func BenchmarkDeniedLocally(b *testing.B) {
 	f, err := New(benchClient(b, s, 1), Options{Timeout: time.Second})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, f.Close()) }()
-	group, counter := ForKey("pk_live_abcdefgh", Limit{Name: "key", Requests: 1, Window: 24 * time.Hour})
+	group, counters := ForKey("pk_live_abcdefgh", Limit{Name: "key", Requests: 1, Window: 24 * time.Hour})
 	ctx := context.Background()
-	_, err = f.Allow(ctx, group, counter)
+	_, err = f.Allow(ctx, group, counters...)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if r, err := f.Allow(ctx, group, counter); err != nil || r.By != ByMemory {
+		if r, err := f.Allow(ctx, group, counters...); err != nil || r.By != ByMemory {
 			b.Fatal(r, err)
 		}
 	}

@@ -2,8 +2,8 @@
 //
 //	limiter, err := ratelimit.New(client, ratelimit.Options{})
 //	...
-//	group, counter := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
-//	result, err := limiter.Allow(ctx, group, counter)
+//	group, counters := ratelimit.ForKey(publicKey, ratelimit.KeyLimit(0))
+//	result, err := limiter.Allow(ctx, group, counters...)
 //	result.SetHeaders(w.Header(), time.Now())
 //
 // A [Limiter] answers one question: may this request pass? Allow counts the request in one or more counters and returns the
@@ -15,10 +15,10 @@
 // Limits use a sliding window. No interval of the window's length ever contains more allowed requests than the limit, no
 // matter where the interval starts or which gateway received the requests. Redis keeps the window, and its clock decides.
 //
-// For limits above 256, requests are grouped by 256ths of the window, and all requests of a group expire with its last one. Such
-// a limit can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
+// For limits above 256, the window is divided into 256 parts, and all requests of a part expire with its last one. Such a limit
+// can deny requests for up to a 256th of the window longer than necessary, but never allows more than the limit.
 //
-// A counter takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or group. It expires with its
+// A counter takes about 200 bytes of Redis memory, plus 24 for each gateway and 7 for each request or part. It expires with its
 // last request. If Redis's clock is set back, the counter's time continues from its newest request. If the clock is set forward,
 // requests in Redis expire early, but each gateway still enforces the limit by its own clock.
 //
@@ -38,7 +38,7 @@
 // background probe runs every [Options.ProbeInterval]. A Cluster is divided into 16 shards by slot, which become unavailable
 // independently.
 //
-// With OnOutage [Local], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
+// With [OnOutageLocal], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
 // Redis returns, each gateway reports what it allowed in the meantime before shared decisions resume.
 //
 // # Data loss

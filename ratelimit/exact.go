@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
 // sweepInterval is how often idle local windows are removed.
@@ -15,18 +15,18 @@ const sweepInterval = 5 * time.Second
 
 // exact is the Limiter of Algorithm Exact.
 type exact struct {
-	*background
-	o        Options
-	backend  backend
-	windows  *localWindows
-	shards   []*shard
-	epoch    atomic.Uint32 // how often Redis was found to have lost data
-	slack    int64         // microseconds within which a call is built, run and its reply read
-	began    time.Time
-	numbers  atomic.Uint64
-	requests sync.Pool
-	stats    stats
-	overload overload
+	*tasks
+	o           Options
+	backend     backend
+	windows     *localWindows
+	shards      []*shard
+	epoch       atomic.Uint32 // how often Redis was found to have lost data
+	maxCallTime int64         // microseconds within which a call is built, run and its reply read
+	began       time.Time
+	numbers     atomic.Uint64
+	requests    sync.Pool
+	stats       stats
+	overload    overload
 }
 
 type stats struct {
@@ -37,7 +37,7 @@ type stats struct {
 var _ Limiter = (*exact)(nil)
 
 func newExact(b backend, o Options) *exact {
-	l := &exact{background: newBackground(), o: o, backend: b, began: o.Now(), slack: 4 * o.Timeout.Microseconds()}
+	l := &exact{tasks: newTasks(), o: o, backend: b, began: o.Now(), maxCallTime: 4 * o.Timeout.Microseconds()}
 	l.windows = newLocalWindows(o.MaxEntries, l.clock)
 	l.requests.New = func() any { return new(request) }
 	shards := 1
@@ -62,7 +62,7 @@ func (l *exact) Peek(ctx context.Context, group string, counters ...Counter) (Re
 	return l.decide(ctx, group, counters, false)
 }
 
-func (l *exact) decide(ctx context.Context, group string, counters []Counter, charge bool) (Result, error) {
+func (l *exact) decide(ctx context.Context, group string, counters []Counter, count bool) (Result, error) {
 	if l.ctx.Err() != nil {
 		return Result{}, ErrClosed
 	}
@@ -70,7 +70,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 		return Result{}, fmt.Errorf("checking a rate limit: %w", err)
 	}
 	r, _ := l.requests.Get().(*request)
-	if err := r.prepare(l.windows, group, counters, charge); err != nil {
+	if err := r.prepare(l.windows, group, counters, count); err != nil {
 		return Result{}, err
 	}
 	res := Result{States: make([]State, len(counters))}
@@ -78,8 +78,8 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 	s := l.shards[l.shardOf(r.tag)]
 	cause := s.breaker.Cause()
 
-	// With OnOutage Allow, earlier denials do not apply during an outage.
-	if r.denyOrMarkPending(l.o.OnOutage != Allow || cause == nil && !s.breaker.Failing()) {
+	// With OnOutageAllow, earlier denials do not apply during an outage.
+	if r.denyOrMarkPending(l.o.OnOutage != OnOutageAllow || cause == nil && !s.breaker.Failing()) {
 		res.finish(ByMemory)
 		l.requests.Put(r)
 		return res, nil
@@ -100,7 +100,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 	switch {
 	case by != ByRedis && l.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case by != ByRedis && l.o.OnOutage == Deny:
+	case by != ByRedis && l.o.OnOutage == OnOutageDeny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	res.finish(by)
@@ -111,15 +111,15 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, ch
 func (l *exact) Ping(ctx context.Context) error {
 	for _, s := range l.shards {
 		select {
-		case s.busy <- struct{}{}:
+		case s.syncing <- struct{}{}:
 		case <-ctx.Done():
 			return fmt.Errorf("probing Redis: %w", ctx.Err())
 		}
 		err := s.probeOnce(ctx)
 		if err == nil {
-			err = s.sync(s.breaker.State() == resync.Shared) //nolint:contextcheck // sets its own deadlines
+			err = s.sync(s.breaker.State() == breaker.Shared) //nolint:contextcheck // sets its own deadlines
 		}
-		<-s.busy
+		<-s.syncing
 		if err != nil {
 			return fmt.Errorf("probing Redis: %w", err)
 		}
@@ -159,19 +159,6 @@ func (l *exact) shardOf(t groupTag) int {
 
 // nextNumber returns the number of the next call of the script.
 func (l *exact) nextNumber() uint64 { return 2 * l.numbers.Add(1) }
-
-// dataLost begins a new epoch because data that was stored in epoch is missing, and syncs what may have been lost. It does
-// nothing if epoch has ended already.
-func (l *exact) dataLost(epoch uint32) {
-	if !l.epoch.CompareAndSwap(epoch, epoch+1) {
-		return
-	}
-	l.spawn(func() { l.o.emit(Event{Kind: DataLost}) })
-	for _, s := range l.shards {
-		s.unsynced.Store(true)
-		s.syncInBackground()
-	}
-}
 
 // clock returns the time since the limiter was created, in microseconds.
 func (l *exact) clock() int64 { return max(0, l.o.Now().Sub(l.began).Microseconds()) }
@@ -216,9 +203,9 @@ func (o *overload) update(redis, local uint64) (e Event, changed bool) {
 		return Event{}, false
 	}
 	if o.on {
-		return Event{Kind: Overloaded}, true
+		return Event{Kind: EventOverloaded}, true
 	}
-	return Event{Kind: OverloadEnded}, true
+	return Event{Kind: EventOverloadEnded}, true
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -19,9 +19,7 @@ func ExampleLimiter() {
 		panic(err)
 	}
 	defer server.Close()
-	options := &redis.UniversalOptions{Addrs: []string{server.Addr()}}
-	ratelimit.TuneClient(options)
-	client := redis.NewUniversalClient(options)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
 	limits, err := ratelimit.New(client, ratelimit.Options{Timeout: time.Minute})
 	if err != nil {
@@ -29,9 +27,9 @@ func ExampleLimiter() {
 	}
 	defer func() { _ = limits.Close() }()
 
-	group, counter := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
+	group, counters := ratelimit.ForIP(netip.MustParseAddr("2001:db8::1"), ratelimit.IPLimit(2))
 	for range 3 {
-		result, err := limits.Allow(context.Background(), group, counter)
+		result, err := limits.Allow(context.Background(), group, counters...)
 		if err != nil {
 			panic(err)
 		}

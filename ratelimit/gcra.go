@@ -11,7 +11,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
 // gcra is the Limiter of Algorithm GCRA, on redis_rate. Each counter of a request takes its own round trip. With several
@@ -20,10 +20,10 @@ import (
 //
 // During an outage each gateway applies the same algorithm to its own requests.
 type gcra struct {
-	*background
+	*tasks
 	o          Options
 	limiter    *redis_rate.Limiter
-	breaker    *resync.Breaker
+	breaker    *breaker.Breaker
 	roundTrips atomic.Uint64
 
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ var _ Limiter = (*gcra)(nil)
 
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
-		background: newBackground(), o: o, limiter: redis_rate.NewLimiter(client), breaker: resync.NewBreaker(o.MaxFailures),
+		tasks: newTasks(), o: o, limiter: redis_rate.NewLimiter(client), breaker: breaker.New(o.MaxFailures),
 		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
@@ -49,14 +49,14 @@ func newGCRA(client redis.UniversalClient, o Options) *gcra {
 // recoverFromOutage probes Redis until it is available.
 func (g *gcra) recoverFromOutage() {
 	began, cause := time.Now(), g.breaker.Cause()
-	g.o.emit(Event{Kind: Unavailable, Cause: cause, Shards: 1})
+	g.o.emit(Event{Kind: EventUnavailable, Cause: cause, Shards: 1})
 	for g.sleep(g.o.ProbeInterval) {
 		ctx, cancel := context.WithTimeout(g.ctx, g.o.Timeout)
 		g.breaker.ProbeDone(g.Ping(ctx))
 		cancel()
 		g.breaker.SyncDone(nil) // there is nothing to sync
-		if g.breaker.State() == resync.Shared {
-			g.o.emit(Event{Kind: Shared, Cause: cause, Shards: 1, Duration: time.Since(began)})
+		if g.breaker.State() == breaker.Shared {
+			g.o.emit(Event{Kind: EventShared, Cause: cause, Shards: 1, Duration: time.Since(began)})
 			return
 		}
 	}
@@ -85,8 +85,8 @@ func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n i
 		return Result{}, err
 	}
 	res := Result{States: q.states}
-	// With OnOutage Allow, earlier denials do not apply during an outage.
-	useLocal := g.o.OnOutage != Allow || g.breaker.Cause() == nil && !g.breaker.Failing()
+	// With OnOutageAllow, earlier denials do not apply during an outage.
+	useLocal := g.o.OnOutage != OnOutageAllow || g.breaker.Cause() == nil && !g.breaker.Failing()
 	if useLocal && q.denied() {
 		res.finish(ByMemory)
 		return res, nil
@@ -101,10 +101,10 @@ func (g *gcra) decide(ctx context.Context, group string, counters []Counter, n i
 		return Result{}, fmt.Errorf("checking a rate limit: %w", context.Cause(ctx))
 	case g.ctx.Err() != nil:
 		return Result{}, ErrClosed
-	case g.o.OnOutage == Deny:
+	case g.o.OnOutage == OnOutageDeny:
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.allowLocally(n, g.o.OnOutage == Allow)
+	q.allowLocally(n, g.o.OnOutage == OnOutageAllow)
 	res.finish(ByLocal)
 	return res, nil
 }
@@ -126,7 +126,7 @@ func (g *gcra) Stats() Stats { return Stats{RoundTrips: g.roundTrips.Load()} }
 
 // Close implements Limiter.
 func (g *gcra) Close() error {
-	_ = g.background.Close()
+	_ = g.tasks.Close()
 	g.local.StopAllGoroutines()
 	return nil
 }
@@ -241,7 +241,7 @@ func (q *gcraRequest) recordLocally(allowed bool) {
 		}
 		w, _ := q.g.local.GetIfPresent(q.ids[i])
 		if allowed {
-			w.charge(now, s.Limit)
+			w.add(now, s.Limit)
 		} else {
 			w.deniedUntil, w.limit = now.Add(s.RetryAfter), s.Limit.Requests
 		}
@@ -270,13 +270,13 @@ func (q *gcraRequest) allowLocally(n int, force bool) {
 		return
 	}
 	for i, c := range q.counters {
-		windows[i].charge(now, c.Limit)
+		windows[i].add(now, c.Limit)
 		q.states[i] = stateGCRA(c.Limit, windows[i].full.Sub(now))
 		q.g.local.Set(q.ids[i], windows[i])
 	}
 }
 
-func (w *gcraLocal) charge(now time.Time, limit Limit) {
+func (w *gcraLocal) add(now time.Time, limit Limit) {
 	if w.full.Before(now) {
 		w.full = now
 	}

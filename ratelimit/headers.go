@@ -33,18 +33,18 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	if len(r.States) == 0 {
 		return
 	}
-	policies, states := make([]byte, 0, 128), make([]byte, 0, 128) // enough for two states
+	items := make([]byte, 0, 256) // enough for two states
 	for i, s := range r.States {
-		if i > 0 {
-			policies, states = append(policies, ", "...), append(states, ", "...)
-		}
-		policies = appendItem(policies, s.Limit.Name, 'q', int64(s.Limit.Requests), 'w', max(1, seconds(s.Limit.Window)))
-		states = appendItem(states, s.Limit.Name, 'r', int64(s.Remaining), 't', seconds(s.Reset))
+		items = appendItem(items, i, s.Limit.Name, 'q', int64(s.Limit.Requests), 'w', max(1, seconds(s.Limit.Window)))
 	}
-	values := make([]string, 6) // one allocation for all headers
+	policies := len(items)
+	for i, s := range r.States {
+		items = appendItem(items, i, s.Limit.Name, 'r', int64(s.Remaining), 't', seconds(s.Reset))
+	}
+	text, values := string(items), make([]string, 6) // one allocation each for all headers
 	set := func(i int, name, value string) { values[i], h[name] = value, values[i:i+1:i+1] }
-	set(0, headerPolicy, string(policies))
-	set(1, headerState, string(states))
+	set(0, headerPolicy, text[:policies])
+	set(1, headerState, text[policies:])
 
 	tightest := r.Tightest()
 	reset := tightest.Reset
@@ -58,9 +58,12 @@ func (r Result) SetHeaders(h http.Header, now time.Time) {
 	set(5, headerReset, strconv.FormatInt(at, 10))
 }
 
-// appendItem appends an item with two parameters, such as "key";r=59;t=12. For printable ASCII, which names are, Go and structured
-// fields (RFC 9651) quote alike.
-func appendItem(b []byte, name string, parameter byte, value int64, second byte, other int64) []byte {
+// appendItem appends the i-th item of a list, with two parameters, such as "key";r=59;t=12. For printable ASCII, which names are,
+// Go and structured fields (RFC 9651) quote alike.
+func appendItem(b []byte, i int, name string, parameter byte, value int64, second byte, other int64) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
 	b = append(strconv.AppendQuoteToASCII(b, name), ';', parameter, '=')
 	b = append(strconv.AppendInt(b, value, 10), ';', second, '=')
 	return strconv.AppendInt(b, other, 10)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
@@ -53,7 +54,7 @@ func newLimiter(t testing.TB, options *redis.UniversalOptions, o ratelimit.Optio
 			*d = cmp.Or(*d, o.Timeout)
 		}
 	}
-	ratelimit.TuneClient(options)
+	redisclient.Tune(options)
 	client := redis.NewUniversalClient(options)
 	f, err := ratelimit.New(client, o)
 	require.NoError(t, err)

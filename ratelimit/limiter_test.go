@@ -77,7 +77,7 @@ func TestAllowCountsInAllCountersOrNone(t *testing.T) {
 				assert.Zero(t, r.States[1].RetryAfter)
 			}
 			for i := range 10 {
-				assert.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has been charged only twice")
+				assert.Equal(t, i < 3, allowBoth(limiters[1], fmt.Sprint("new", i)).Allowed, "the wide counter has counted only two requests")
 			}
 		})
 	}
@@ -238,7 +238,7 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 		o      ratelimit.Options
 	}{
 		{"algorithm", good, ratelimit.Options{Algorithm: "fixed"}},
-		{"outage policy", good, ratelimit.Options{OnOutage: "panic"}},
+		{"on_outage", good, ratelimit.Options{OnOutage: "panic"}},
 		{"braces", good, ratelimit.Options{Prefix: "a{b}"}},
 		{"timeout", good, ratelimit.Options{Timeout: -1}},
 		{"failures", good, ratelimit.Options{MaxFailures: -1}},

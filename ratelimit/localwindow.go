@@ -5,11 +5,9 @@ import (
 	"hash/maphash"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/window"
 )
 
@@ -48,8 +46,8 @@ type stripe struct {
 // localWindow is the local window of one counter. It is removed as soon as it is idle.
 type localWindow struct {
 	window.Window
-	resync.Record
-	span        int64 // the limit's window in microseconds
+	syncState
+	length      int64 // the limit's window in microseconds
 	tag         groupTag
 	deniedUntil int64 // by Redis
 	deniedReset int64 // when the oldest request expires, by the same reply
@@ -105,17 +103,13 @@ func (l *localWindows) window(s *stripe, i *counterID, now int64, c *Counter, t 
 		if len(s.windows) >= l.perStripe {
 			l.evict(s, now)
 		}
-		w = &localWindow{span: c.Limit.Window.Microseconds(), tag: t, Record: resync.Record{Writer: newWriter()}}
+		w = &localWindow{length: c.Limit.Window.Microseconds(), tag: t, syncState: syncState{writer: newWriter()}}
 		s.windows[*i] = w
 	}
 	w.limit = int32(c.Limit.Requests) //nolint:gosec // at most MaxRequests
-	w.Prune(now, w.span)
+	w.Prune(now, w.length)
 	return w
 }
-
-// newWriter returns a random number from 1 to 1<<40 - 1. It only has to differ from the few other writers of the same
-// counter.
-func newWriter() uint64 { return 1 + rand.Uint64N(1<<40-1) } //nolint:gosec // need not be secret
 
 // evict removes a window: of a few candidates an idle one, otherwise the one with the lowest share of its limit in use.
 // While Redis is available nothing is lost. During an outage, that share becomes available to its caller again.
@@ -126,7 +120,7 @@ func (l *localWindows) evict(s *stripe, now int64) {
 	for range 2 {
 		seen := 0
 		for i, w := range s.windows {
-			w.Prune(now, w.span)
+			w.Prune(now, w.length)
 			if w.idle(now) {
 				delete(s.windows, i)
 				return
@@ -156,7 +150,7 @@ func (l *localWindows) sweep() {
 			s.mu.Lock()
 			now := l.clock()
 			for i, w := range s.windows {
-				w.Prune(now, w.span)
+				w.Prune(now, w.length)
 				if w.idle(now) {
 					delete(s.windows, i)
 				}
@@ -171,23 +165,10 @@ func (w *localWindow) idle(now int64) bool {
 	return w.Total() == 0 && w.pending == 0 && w.deniedUntil <= now
 }
 
-// base returns up to which of this window's requests Redis has certainly stored, and will still know after slack. Redis
-// removes a writer when its last request expires. If it does so earlier than expected, the requests are sent again.
-func (w *localWindow) base(now, slack int64, epoch uint32) uint64 {
-	unsynced := w.Unsynced(epoch)
-	if unsynced >= uint64(w.Total()) { //nolint:gosec // not negative
-		return 0
-	}
-	if at, ok := w.Before(int(unsynced)); !ok || at+w.span <= now+min(slack, w.span/4) { //nolint:gosec // below Total
-		return 0
-	}
-	return w.Seq - unsynced
-}
-
 // add counts one request.
 func (w *localWindow) add(now int64) {
-	w.Add(now, int(w.limit), w.span)
-	w.Record.Allowed()
+	w.Add(now, int(w.limit), w.length)
+	w.allowed()
 }
 
 // state returns the state of the counter according to the local window alone. w may be nil.
@@ -197,8 +178,8 @@ func (w *localWindow) state(limit Limit, now int64) State {
 		return s
 	}
 	s.Remaining = max(0, limit.Requests-w.Total())
-	s.Reset = microseconds(w.Reset(now, w.span))
-	s.RetryAfter = microseconds(w.Retry(now, limit.Requests, w.span))
+	s.Reset = microseconds(w.Reset(now, w.length))
+	s.RetryAfter = microseconds(w.Retry(now, limit.Requests, w.length))
 	// A denial of a lower limit does not apply to this one.
 	if w.deniedUntil > now && limit.Requests <= int(w.deniedLimit) {
 		retry, reset := microseconds(w.deniedUntil-now), microseconds(w.deniedReset-now)

@@ -62,7 +62,7 @@ func stateOf(m *windowtest.Model, now int64, l Limit) State {
 // TestLocalWindowMatchesModel is the counterpart of the script's TestScriptMatchesModel.
 func TestLocalWindowMatchesModel(t *testing.T) {
 	t.Parallel()
-	const span = 2 * sec
+	const length = 2 * sec
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		var clock fakeClock
@@ -70,7 +70,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 		models := make([]windowtest.Model, 3)
 		limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
 		for step := range 400 {
-			now := windowtest.NextTime(r, clock.now(), span, models)
+			now := windowtest.NextTime(r, clock.now(), length, models)
 			clock.us.Store(now)
 			if r.IntN(20) == 0 {
 				limits[r.IntN(3)] = 1 + r.IntN(20)
@@ -83,7 +83,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 			allowed := true
 			for _, b := range which {
 				counters = append(counters, counterOf(fmt.Sprint(b), limits[b], 2*time.Second))
-				allowed = allowed && len(models[b].Inside(now, span)) < limits[b]
+				allowed = allowed && len(models[b].Inside(now, length)) < limits[b]
 			}
 			res := decideLocally(t, l, "g", counters...)
 			require.Equal(t, allowed, res.Allowed, "seed %d step %d", seed, step)
@@ -98,7 +98,7 @@ func TestLocalWindowMatchesModel(t *testing.T) {
 				assert.Equal(t, want, res.States[i], "seed %d step %d", seed, step)
 			}
 		}
-		clock.us.Add(2 * span)
+		clock.us.Add(2 * length)
 		l.sweep()
 		assert.Zero(t, l.size())
 	}
@@ -137,7 +137,7 @@ func TestRequestWithoutReplyCountsOnce(t *testing.T) {
 		require.NoError(t, r.prepare(l, "k", []Counter{b}, true))
 		r.buildCall(4, "p", 0, 0)
 		assert.Equal(t, stored+1, r.call.Counters[0].Seq)
-		assert.Zero(t, r.call.Counters[0].Base)
+		assert.Zero(t, r.call.Counters[0].Confirmed)
 		assert.Equal(t, []script.Unsynced{{Count: 1 + int(stored)}}, r.call.Counters[0].Unsynced)
 	}
 }
@@ -151,7 +151,7 @@ func TestOverloadWhenMostDecisionsAreLocal(t *testing.T) {
 		redis, local uint64
 		want         EventKind
 	}{
-		{1000, 400, ""}, {0, 19, ""}, {9, 11, Overloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, OverloadEnded}, {0, 0, ""}, {0, 50, Overloaded}, {0, 0, OverloadEnded},
+		{1000, 400, ""}, {0, 19, ""}, {9, 11, EventOverloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, EventOverloadEnded}, {0, 0, ""}, {0, 50, EventOverloaded}, {0, 0, EventOverloadEnded},
 	} {
 		redis, local = redis+step.redis, local+step.local
 		e, changed := o.update(redis, local)
@@ -230,7 +230,7 @@ func TestBytesPerCaller(t *testing.T) {
 	for requests, limit := range map[int]uint64{1: 250, 10: 380, 60: 780} {
 		before := heap()
 		var clock fakeClock
-		l := newLocalWindows(DefaultMaxEntries, clock.now)
+		l := newLocalWindows(defaultMaxEntries, clock.now)
 		for i := range callers {
 			for range requests {
 				clock.us.Add(1)
@@ -258,7 +258,7 @@ func TestSlotMatchesClusterKeySlot(t *testing.T) {
 // BenchmarkDecideLocally measures a decision during an outage, without the rest of the limiter.
 func BenchmarkDecideLocally(b *testing.B) {
 	var clock fakeClock
-	l := newLocalWindows(DefaultMaxEntries, clock.now)
+	l := newLocalWindows(defaultMaxEntries, clock.now)
 	counters := []Counter{counterOf("k", 60, time.Minute)}
 	var r request
 	r.states = make([]State, 1)

@@ -23,26 +23,26 @@ const (
 	GCRA Algorithm = "gcra"
 )
 
-// Policy selects what happens while Redis is unavailable.
-type Policy string
+// OnOutage selects what happens while Redis is unavailable.
+type OnOutage string
 
-// Values of Policy.
+// Values of OnOutage.
 const (
-	// Local enforces limits on each gateway by its local window.
-	Local Policy = "local"
-	// Deny returns ErrUnavailable.
-	Deny Policy = "deny"
-	// Allow allows every request and counts it.
-	Allow Policy = "allow"
+	// OnOutageLocal enforces limits on each gateway by its local window.
+	OnOutageLocal OnOutage = "local"
+	// OnOutageDeny returns ErrUnavailable.
+	OnOutageDeny OnOutage = "deny"
+	// OnOutageAllow allows every request and counts it.
+	OnOutageAllow OnOutage = "allow"
 )
 
 // Defaults of Options.
 const (
 	DefaultPrefix        = "gatehouse:limit:"
-	DefaultTimeout       = 50 * time.Millisecond
-	DefaultMaxFailures   = 3
-	DefaultProbeInterval = time.Second
-	DefaultMaxEntries    = 65536
+	defaultTimeout       = 50 * time.Millisecond
+	defaultMaxFailures   = 3
+	defaultProbeInterval = time.Second
+	defaultMaxEntries    = 65536
 )
 
 // Options configure a Limiter. The zero value selects the defaults.
@@ -50,8 +50,8 @@ type Options struct {
 	// Algorithm is Exact or GCRA. Default: Exact.
 	Algorithm Algorithm
 
-	// OnOutage is Local, Deny or Allow. Default: Local.
-	OnOutage Policy
+	// OnOutage is OnOutageLocal, OnOutageDeny or OnOutageAllow. Default: OnOutageLocal.
+	OnOutage OnOutage
 
 	// Prefix is the prefix of every key in Redis. It must not contain braces. Fleets that share limits must use the same
 	// prefix. Default: DefaultPrefix.
@@ -88,16 +88,16 @@ type EventKind string
 
 // Values of EventKind.
 const (
-	// Unavailable is the beginning of an outage: Options.OnOutage decides from now on.
-	Unavailable EventKind = "unavailable"
-	// Shared is the end of an outage: limits are shared by the fleet again.
-	Shared EventKind = "shared"
-	// DataLost means that Redis lost requests that it had stored. Each gateway sends its own again.
-	DataLost EventKind = "data_lost"
-	// Overloaded means that most requests of the last ProbeInterval were decided locally although Redis is available,
-	// because it did not respond in time. OverloadEnded is the end of that.
-	Overloaded    EventKind = "overloaded"
-	OverloadEnded EventKind = "overload_ended"
+	// EventUnavailable is the beginning of an outage: Options.OnOutage decides from now on.
+	EventUnavailable EventKind = "unavailable"
+	// EventShared is the end of an outage: limits are shared by the fleet again.
+	EventShared EventKind = "shared"
+	// EventDataLost means that Redis lost requests that it had stored. Each gateway sends its own again.
+	EventDataLost EventKind = "data_lost"
+	// EventOverloaded means that most requests of the last ProbeInterval were decided locally although Redis is available,
+	// because it did not respond in time. EventOverloadEnded is the end of that.
+	EventOverloaded    EventKind = "overloaded"
+	EventOverloadEnded EventKind = "overload_ended"
 )
 
 // Event reports a change that operators should know about.
@@ -108,7 +108,7 @@ type Event struct {
 	// Shard is the shard that the outage concerns, from 0 to Shards-1. A Redis that is not a Cluster has only one.
 	Shard, Shards int
 	// Duration is how long the outage lasted, and Synced the number of requests that this gateway synced after it. They are
-	// set if Kind is Shared.
+	// set if Kind is EventShared.
 	Duration time.Duration
 	Synced   int
 }
@@ -121,20 +121,20 @@ func (o *Options) emit(e Event) {
 
 func (o *Options) complete() error {
 	o.Algorithm = cmp.Or(o.Algorithm, Exact)
-	o.OnOutage = cmp.Or(o.OnOutage, Local)
+	o.OnOutage = cmp.Or(o.OnOutage, OnOutageLocal)
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.MaxFailures = cmp.Or(o.MaxFailures, DefaultMaxFailures)
-	o.ProbeInterval = cmp.Or(o.ProbeInterval, DefaultProbeInterval)
-	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.MaxFailures = cmp.Or(o.MaxFailures, defaultMaxFailures)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, defaultProbeInterval)
+	o.MaxEntries = cmp.Or(o.MaxEntries, defaultMaxEntries)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	switch {
 	case o.Algorithm != Exact && o.Algorithm != GCRA:
 		return fmt.Errorf("invalid algorithm %q: must be %q or %q", o.Algorithm, Exact, GCRA)
-	case o.OnOutage != Local && o.OnOutage != Deny && o.OnOutage != Allow:
-		return fmt.Errorf("invalid outage policy %q: must be %q, %q or %q", o.OnOutage, Local, Deny, Allow)
+	case o.OnOutage != OnOutageLocal && o.OnOutage != OnOutageDeny && o.OnOutage != OnOutageAllow:
+		return fmt.Errorf("invalid on_outage %q: must be %q, %q or %q", o.OnOutage, OnOutageLocal, OnOutageDeny, OnOutageAllow)
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("invalid prefix %q: must not contain braces, which would determine the Cluster slot", o.Prefix)
 	case o.Timeout < 0:
@@ -147,22 +147,6 @@ func (o *Options) complete() error {
 		return fmt.Errorf("invalid number of entries %d: must not be negative", o.MaxEntries)
 	}
 	return nil
-}
-
-// TuneClient sets the options that a Limiter needs of its client: context deadlines are respected, and, unless the options
-// say otherwise, failed commands are not retried, dialing, reading and writing time out after a second, and all commands
-// share one connection pool, so that the first request can use a connection that Ping opened.
-func TuneClient(o *redis.UniversalOptions) {
-	const timeout = time.Second
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = cmp.Or(o.MaxRetries, -1)
-	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
-	o.PipelinePoolSize = cmp.Or(o.PipelinePoolSize, -1)
-	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
-		if *d == 0 {
-			*d = timeout
-		}
-	}
 }
 
 // obeysDeadlines reports whether the client respects context deadlines, as far as its type allows to find out.

@@ -92,7 +92,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			}
 			b := newLimiter(t, gateway(), o)
 			o.OnEvent = func(e ratelimit.Event) {
-				if e.Kind != ratelimit.DataLost {
+				if e.Kind != ratelimit.EventDataLost {
 					events <- e
 				}
 			}
@@ -148,9 +148,9 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			require.Eventually(t, func() bool { return len(events) >= 2 }, longTimeout, time.Millisecond)
 			began, ended := <-events, <-events
 			require.Empty(t, events)
-			require.Equal(t, ratelimit.Unavailable, began.Kind)
+			require.Equal(t, ratelimit.EventUnavailable, began.Kind)
 			require.Error(t, began.Cause)
-			require.Equal(t, ratelimit.Shared, ended.Kind)
+			require.Equal(t, ratelimit.EventShared, ended.Kind)
 			require.Positive(t, ended.Duration)
 			if failure.keeps {
 				require.GreaterOrEqual(t, ended.Synced, 15)
@@ -224,7 +224,7 @@ func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 			o := s.Options()
 			o.Addrs = []string{link.Addr}
 			var outages atomic.Int64
-			f := newLimiter(t, o, ratelimit.Options{Algorithm: algorithm, OnEvent: count(&outages, ratelimit.Unavailable)})
+			f := newLimiter(t, o, ratelimit.Options{Algorithm: algorithm, OnEvent: count(&outages, ratelimit.EventUnavailable)})
 			awaitDecisionBy(t, f, ratelimit.ByRedis)
 			link.Slow(0, 300*time.Millisecond)
 			l := limit(1000, time.Minute)
@@ -260,8 +260,8 @@ func TestOutagePolicies(t *testing.T) {
 		t.Run(string(algorithm), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			denying := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Deny})
-			allowing := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.Allow, MaxFailures: 10})
+			denying := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.OnOutageDeny})
+			allowing := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm, OnOutage: ratelimit.OnOutageAllow, MaxFailures: 10})
 			local := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})
 			ctx := context.Background()
 			b := counter("k", limit(2, time.Hour))
@@ -312,7 +312,7 @@ func TestScriptIsReloadedWithoutFailedRequests(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var losses atomic.Int64
-	limiters := newLimiters(t, 2, s.Options, ratelimit.Options{OnEvent: count(&losses, ratelimit.DataLost)})
+	limiters := newLimiters(t, 2, s.Options, ratelimit.Options{OnEvent: count(&losses, ratelimit.EventDataLost)})
 	c := s.Client(t)
 	for i := range 20 {
 		require.NoError(t, c.ScriptFlush(context.Background()).Err())
@@ -328,7 +328,7 @@ func TestThousandsOfBusyCallersAreResyncedAfterOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var outages atomic.Int64
-	f := newLimiter(t, s.Options(), ratelimit.Options{Timeout: shortTimeout, OnEvent: count(&outages, ratelimit.Unavailable)})
+	f := newLimiter(t, s.Options(), ratelimit.Options{Timeout: shortTimeout, OnEvent: count(&outages, ratelimit.EventUnavailable)})
 	require.NoError(t, s.Kill())
 	awaitUnavailable(t, f)
 	const callers, each = 1500, 280
@@ -353,7 +353,7 @@ func TestThousandsOfBusyCallersAreResyncedAfterOutage(t *testing.T) {
 func TestResyncFarAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	f := newLimiter(t, s.Options(), ratelimit.Options{OnOutage: ratelimit.Allow, Timeout: shortTimeout})
+	f := newLimiter(t, s.Options(), ratelimit.Options{OnOutage: ratelimit.OnOutageAllow, Timeout: shortTimeout})
 	require.NoError(t, s.Kill())
 	awaitUnavailable(t, f)
 	l, busy := limit(20, time.Hour), 0

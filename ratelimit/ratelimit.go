@@ -27,8 +27,8 @@ var (
 	// Nothing was counted.
 	ErrInvalid = errors.New("invalid limit")
 
-	// ErrUnavailable is returned if Redis is unavailable and Options.OnOutage is Deny. It wraps the cause, which may contain
-	// the address of Redis and must not be shown to callers.
+	// ErrUnavailable is returned if Redis is unavailable and Options.OnOutage is OnOutageDeny. It wraps the cause, which may
+	// contain the address of Redis and must not be shown to callers.
 	ErrUnavailable = errors.New("rate limits unavailable")
 
 	// ErrClosed is returned after Limiter.Close.
@@ -141,7 +141,8 @@ type Stats struct {
 }
 
 // New returns a Limiter that uses client. Close the client after the Limiter. New does not connect: an unreachable Redis is
-// an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines; see TuneClient.
+// an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines
+// (ContextTimeoutEnabled). With GCRA, a client that retries commands can count a request twice.
 func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if client == nil {
 		return nil, errors.New("creating rate limiter: no Redis client given")

@@ -1,10 +1,6 @@
 package ratelimit
 
-import (
-	"time"
-
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
-)
+import "github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 
 // request is one Allow or Peek: its counters, their local windows, the call of the script, and the result. It locks the
 // stripes of all its counters at once, so that a local decision also counts in all counters or in none.
@@ -12,8 +8,8 @@ type request struct {
 	windows  *localWindows
 	counters []Counter
 	states   []State // of the Result
-	charge   bool
-	pending  bool // the local windows count it as pending
+	count    bool    // Allow, not Peek
+	pending  bool    // the local windows count it as pending
 	tag      groupTag
 	ids      [MaxCounters]counterID
 	stripes  [MaxCounters]*stripe
@@ -28,8 +24,8 @@ type request struct {
 }
 
 // prepare validates and hashes the counters and finds their stripes.
-func (r *request) prepare(l *localWindows, group string, counters []Counter, charge bool) (err error) {
-	r.windows, r.counters, r.charge = l, counters, charge
+func (r *request) prepare(l *localWindows, group string, counters []Counter, count bool) (err error) {
+	r.windows, r.counters, r.count = l, counters, count
 	r.locks, r.pending, r.by, r.err = 0, false, "", nil
 	if r.tag, err = hashCounters(Exact, group, counters, &r.ids); err != nil {
 		return err
@@ -73,7 +69,7 @@ func (r *request) unlock() {
 func (r *request) find(i int, now int64) *localWindow {
 	w := r.stripes[i].windows[r.ids[i]]
 	if w != nil {
-		w.Prune(now, w.span)
+		w.Prune(now, w.length)
 	}
 	return w
 }
@@ -106,7 +102,7 @@ func (r *request) denyOrMarkPending(useLocal bool) (denied bool) {
 			return true
 		}
 	}
-	if r.charge {
+	if r.count {
 		for i := range r.counters {
 			r.findOrCreate(i, now).pending++
 		}
@@ -147,11 +143,10 @@ func (r *request) cancel() {
 	r.unlock()
 }
 
-// buildCall builds the call of the script, with the unsynced requests of the counters. slack bounds how long the call can
-// take.
-func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uint32) {
+// buildCall builds the call of the script, with the unsynced requests of the counters. The call takes at most maxCallTime.
+func (r *request) buildCall(number uint64, prefix string, maxCallTime int64, epoch uint32) {
 	c := &r.call
-	c.Number, c.Charge, c.N = number, r.charge, len(r.counters)
+	c.Number, c.Count, c.N = number, r.count, len(r.counters)
 	now := r.lock()
 	r.sent, r.epoch = now, epoch
 	for i := range r.counters {
@@ -160,22 +155,12 @@ func (r *request) buildCall(number uint64, prefix string, slack int64, epoch uin
 		to.Key = redisKey(prefix, r.tag, b.Limit.Name, &r.ids[i])
 		to.Limit, to.Window = b.Limit.Requests, b.Limit.Window.Microseconds()
 		if w := r.find(i, now); w != nil {
-			w.fillCounter(to, now, slack, epoch)
+			w.fillCounter(to, now, maxCallTime, epoch)
 		} else { // a Peek of a counter without a local window
-			to.Writer, to.Base, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
+			to.Writer, to.Confirmed, to.Seq, to.Unsynced = newWriter(), 0, 0, to.Unsynced[:0]
 		}
 	}
 	r.unlock()
-}
-
-// fillCounter sets the fields of b that describe the window's requests.
-func (w *localWindow) fillCounter(b *script.Counter, now, slack int64, epoch uint32) {
-	b.Writer, b.Seq, b.Base = w.Writer, w.Seq, w.base(now, slack, epoch)
-	b.Unsynced = b.Unsynced[:0]
-	n := int(min(b.Seq-b.Base, uint64(w.Total()))) //nolint:gosec // not negative
-	for _, e := range w.Last(n) {
-		b.Unsynced = append(b.Unsynced, script.Unsynced{Count: e.Count, Age: min(max(0, now-e.At), w.span)})
-	}
 }
 
 // applyReplies records the script's replies.
@@ -199,94 +184,24 @@ func (r *request) applyReplies() {
 		reply := &r.call.Replies[i]
 		w := r.find(i, now)
 		if w == nil {
-			if !r.charge && reply.Retry == 0 {
+			if !r.count && reply.Retry == 0 {
 				continue
 			}
 			w = r.findOrCreate(i, now)
 		}
-		if w.Writer != r.call.Counters[i].Writer && w.Seq == 0 {
-			w.Writer, w.Seq = r.call.Counters[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
+		if w.writer != r.call.Counters[i].Writer && w.seq == 0 {
+			w.writer, w.seq = r.call.Counters[i].Writer, max(reply.Stored, 1)-1 // the window was evicted meanwhile
 		}
-		if r.charge && allowed {
+		if r.count && allowed {
 			w.add(now)
 		}
-		if w.Writer == r.call.Counters[i].Writer {
-			w.Confirm(reply.Stored, r.epoch)
+		if w.writer == r.call.Counters[i].Writer {
+			w.confirm(reply.Stored, r.epoch)
 		}
 		if reply.Retry > 0 {
 			// Counting from when the call was built, the denial never lasts longer than Redis intended.
 			w.deniedUntil, w.deniedReset = r.sent+reply.Retry, r.sent+reply.Reset
 			w.deniedLimit = int32(r.counters[i].Limit.Requests) //nolint:gosec // at most MaxRequests
-		}
-		r.dropIfIdle(i, w, now)
-	}
-}
-
-// stored returns a counter in which the script stored something: this request, or unsynced ones.
-func (r *request) stored() (counter int, ok bool) {
-	if r.err != nil {
-		return 0, false
-	}
-	allowed := r.charge
-	for i := range r.counters {
-		allowed = allowed && r.call.Replies[i].Retry == 0
-	}
-	for i := range r.counters {
-		if allowed || len(r.call.Counters[i].Unsynced) > 0 {
-			return i, true
-		}
-	}
-	return 0, false
-}
-
-// applyDataLoss records that Redis has fewer requests of the counters than expected.
-func (r *request) applyDataLoss() {
-	now := r.lock()
-	for i := range r.counters {
-		if w := r.find(i, now); w != nil && w.Writer == r.call.Counters[i].Writer {
-			w.Confirm(r.call.Replies[i].Stored, r.epoch)
-		}
-	}
-	r.unlock()
-}
-
-// decideLocally decides by the local windows, or, with force, allows the request. Pending requests count like allowed ones:
-// a denial because of them lasts for retry, by when they have their replies. With mayBeCounted, Redis may have counted this
-// request, so it is counted here even if it is denied.
-func (r *request) decideLocally(force, mayBeCounted bool, retry time.Duration) {
-	now := r.lock()
-	defer r.unlock()
-	r.by = ByLocal
-	if !r.charge {
-		for i := range r.counters {
-			r.states[i] = r.find(i, now).state(r.counters[i].Limit, now)
-			if force {
-				r.states[i].RetryAfter = 0
-			}
-		}
-		return
-	}
-	r.clearPending(now)
-	var windows [MaxCounters]*localWindow
-	allowed := true
-	for i := range r.counters {
-		w := r.findOrCreate(i, now)
-		windows[i] = w
-		s := w.state(r.counters[i].Limit, now)
-		if s.RetryAfter == 0 && w.Total()+int(w.pending) >= s.Limit.Requests {
-			s.Remaining, s.RetryAfter = 0, retry
-		}
-		allowed = allowed && s.RetryAfter == 0
-		r.states[i] = s
-	}
-	allowed = allowed || force
-	for i, w := range windows[:len(r.counters)] {
-		if allowed || mayBeCounted {
-			w.add(now)
-		}
-		if allowed {
-			r.states[i] = w.state(r.counters[i].Limit, now)
-			r.states[i].RetryAfter = 0
 		}
 		r.dropIfIdle(i, w, now)
 	}

@@ -241,8 +241,8 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 			top := c.start(t)
 			var losses, outages atomic.Int64
 			limiters := newLimiters(t, 3, top.options, ratelimit.Options{Timeout: shortTimeout, OnEvent: func(e ratelimit.Event) {
-				count(&losses, ratelimit.DataLost)(e)
-				count(&outages, ratelimit.Unavailable)(e)
+				count(&losses, ratelimit.EventDataLost)(e)
+				count(&outages, ratelimit.EventUnavailable)(e)
 			}})
 			limits := []ratelimit.Limit{limit(60, time.Hour), limit(10, time.Hour), limit(60, time.Hour)}
 			keys := []string{"a", "b", "c", "d"}
@@ -318,7 +318,7 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	cl := clusterOfThree(t).cluster
 	var unavailable sync.Map // shards
 	limiters := newLimiters(t, 3, cl.Options, ratelimit.Options{OnEvent: func(e ratelimit.Event) {
-		if e.Kind == ratelimit.Unavailable {
+		if e.Kind == ratelimit.EventUnavailable {
 			unavailable.Store(e.Shard, e.Shards)
 		}
 	}})
@@ -405,7 +405,7 @@ func TestFailoverKeepsCounts(t *testing.T) {
 			t.Parallel()
 			top, master, replica, promote := start(t)
 			var losses atomic.Int64
-			limiters := newLimiters(t, 2, top.options, ratelimit.Options{OnEvent: count(&losses, ratelimit.DataLost)})
+			limiters := newLimiters(t, 2, top.options, ratelimit.Options{OnEvent: count(&losses, ratelimit.EventDataLost)})
 			l := limit(30, 10*time.Minute)
 			key := "k"
 			if top.cluster != nil {

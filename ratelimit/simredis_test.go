@@ -229,7 +229,7 @@ func (r *simRedis) serve(ctx context.Context, gateway int, calls []*script.Call)
 	// Delays depend on the calls and the time, but not on the order of simultaneous events.
 	hash := fnv.New64a()
 	first := slices.MinFunc(calls, func(a, b *script.Call) int { return cmp.Compare(a.Counters[0].Key, b.Counters[0].Key) })
-	fmt.Fprint(hash, gateway, first.Charge, first.Counters[0].Key, time.Since(r.began))
+	fmt.Fprint(hash, gateway, first.Count, first.Counters[0].Key, time.Since(r.began))
 	random := rand.New(rand.NewPCG(r.seed, hash.Sum64()))
 	delay := func(d time.Duration) time.Duration {
 		return 20*time.Microsecond + time.Duration(random.Int64N(int64(time.Millisecond))) + time.Duration(random.ExpFloat64()*float64(d))

@@ -221,12 +221,12 @@ func (w *simEnvironment) compare(fleet []*exact, t timeline, at time.Duration) e
 				st := &policy.stripes[i]
 				st.mu.Lock()
 				for i, l := range st.windows {
-					l.Prune(x.clock(), l.span)
-					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.Writer)
-					base := l.base(x.clock(), x.slack, epoch)
-					if l.pending == 0 && (stored > l.Seq || stored < base && known) {
+					l.Prune(x.clock(), l.length)
+					stored := w.node(l.tag).stored(redisKey(x.o.Prefix, l.tag, policy.name, &i), l.writer)
+					confirmed := l.confirmed(x.clock(), x.maxCallTime, epoch)
+					if l.pending == 0 && (stored > l.seq || stored < confirmed && known) {
 						st.mu.Unlock()
-						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.Seq, base)
+						return fmt.Errorf("redis has %d requests of gateway %d, which has allowed %d and relies on %d", stored, g, l.seq, confirmed)
 					}
 				}
 				st.mu.Unlock()
@@ -251,9 +251,9 @@ func (o *outages) event(gateway int, e Event, at time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch e.Kind {
-	case Unavailable:
+	case EventUnavailable:
 		o.list = append(o.list, outage{gateway, e.Shard, at, 1 << 62})
-	case Shared:
+	case EventShared:
 		for i, one := range o.list {
 			if one.gateway == gateway && one.shard == e.Shard {
 				o.list[i].to = min(one.to, at)

@@ -55,15 +55,15 @@ type EventKind string
 
 // The kinds of events.
 const (
-	Reloaded  EventKind = "file_reloaded"        // a changed file was loaded
-	Invalid   EventKind = "file_unreadable"      // the file is invalid; the last valid set of keys stays in use
-	Malformed EventKind = "file_malformed_entry" // an entry is malformed; its key cannot be used
+	EventReloaded  EventKind = "file_reloaded"        // a changed file was loaded
+	EventInvalid   EventKind = "file_unreadable"      // the file is invalid; the last valid set of keys stays in use
+	EventMalformed EventKind = "file_malformed_entry" // an entry is malformed; its key cannot be used
 )
 
 // Event is an event of a [Source].
 type Event struct {
 	Kind EventKind
-	Err  error // for Invalid and Malformed; contains line numbers, keys and field names, but no values
+	Err  error // for EventInvalid and EventMalformed; contains line numbers, keys and field names, but no values
 }
 
 // Source is an authsigner.KeyStore in a file. It is safe for concurrent use, also by several processes.
@@ -208,7 +208,7 @@ func (s *Source) load(first bool) error {
 		return failed
 	}
 	s.invalid.Store(failed)
-	s.event(Event{Kind: Invalid, Err: failed})
+	s.event(Event{Kind: EventInvalid, Err: failed})
 	return failed
 }
 
@@ -223,12 +223,12 @@ func (s *Source) use(next *set, first bool) {
 	changed := next.reuse(last)
 	s.current.Store(next)
 	if !first {
-		s.event(Event{Kind: Reloaded})
+		s.event(Event{Kind: EventReloaded})
 	}
 	for _, key := range slices.Sorted(maps.Keys(next.malformed)) {
 		err := next.malformed[key]
 		if old := last.malformed[key]; old == nil || old.Error() != err.Error() {
-			s.event(Event{Kind: Malformed, Err: &fileError{s.path, err}})
+			s.event(Event{Kind: EventMalformed, Err: &fileError{s.path, err}})
 		}
 	}
 	if f := s.onChange.Load(); f != nil && !first && len(changed) > 0 {

@@ -208,7 +208,7 @@ func TestOnlyChangedKeysAreReported(t *testing.T) {
 
 	// Another formatting of the same keys is not a change.
 	w.write(t, "\n"+content(entries{otherKey: record(nil)})+"\n\n")
-	w.eventually(t, func() bool { return w.count(file.Reloaded) == 3 })
+	w.eventually(t, func() bool { return w.count(file.EventReloaded) == 3 })
 	require.Len(t, w.changes.All(), 2)
 }
 
@@ -249,14 +249,14 @@ func TestInvalidFileKeepsTheLastValidKeys(t *testing.T) {
 			t.Parallel()
 			w := open(t, oneKey())
 			try.spoil(w)
-			w.eventually(t, func() bool { return w.count(file.Invalid) == 1 })
+			w.eventually(t, func() bool { return w.count(file.EventInvalid) == 1 })
 			require.Contains(t, w.lastError(), try.want)
 			require.Contains(t, w.lastError(), w.path)
 			require.NotContains(t, w.lastError(), testSecret)
 			require.ErrorIs(t, w.Ready(), authsigner.ErrUnavailable)
 			w.requireFound(t)
 			<-time.After(5 * poll)
-			require.Equal(t, 1, w.count(file.Invalid))
+			require.Equal(t, 1, w.count(file.EventInvalid))
 
 			// An invalid file is not overwritten.
 			require.ErrorIs(t, w.Delete(t.Context(), testKey), authsigner.ErrUnavailable)
@@ -283,7 +283,7 @@ func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 		testKey: record(map[string]any{"status": testSecret}), "../../etc": record(nil),
 	}))
 	w.eventually(t, func() bool { return len(w.changes.All()) == 1 }) // reported after the malformed entries
-	require.Equal(t, 2, w.count(file.Malformed))
+	require.Equal(t, 2, w.count(file.EventMalformed))
 	require.NotContains(t, w.lastError(), testSecret)
 	_, err := w.Lookup(t.Context(), testKey)
 	require.ErrorIs(t, err, authsigner.ErrMalformedCredential)

@@ -1,7 +1,8 @@
 -- Functions shared by the scripts. Times are Redis's, in milliseconds, and so are durations.
 --
--- A script may run twice for one attempt, because go-redis and the store send it again if its reply was lost. Attempts that
--- changed something are stored in the list `attempts` of the connection, so that a second run returns the same result.
+-- A script may run twice for one attempt, because Server.run sends it again if its reply was lost, as does a Redis client with
+-- retries. Attempts that changed something are stored in the list `attempts` of the connection, so that a second run returns the
+-- same result.
 local call = redis.call
 
 local function time()

@@ -64,7 +64,7 @@ func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
 
 // start begins a session and returns its ID.
 func (s *sessions) start(ctx context.Context, a account.Account, email string) (id string, err error) {
-	// Each command is idempotent, because go-redis sends it again if its reply is lost.
+	// Each command is idempotent, because a Redis client with retries sends it again if its reply is lost.
 	err = call(ctx, "beginning a session", func(ctx context.Context) error {
 		key := s.generationKey(a.ID)
 		generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()

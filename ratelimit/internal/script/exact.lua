@@ -17,14 +17,14 @@
 --           count    2 bytes  number of requests, which all count from this time on
 --
 -- KEYS     the counters of all calls, in order
--- ARGV[1]  for each call: flags (1 byte; 1 = charge), number of counters (1 byte), number of the call (6 bytes); then for each
---          counter: limit (3), window (5), writer (5), base (6), seq (6), number of unsynced entries (2), and for each of those,
---          oldest first: count (2), age (5)
+-- ARGV[1]  for each call: flags (1 byte; 1 = count the request), number of counters (1 byte), number of the call (6 bytes);
+--          then for each counter: limit (3), window (5), writer (5), confirmed (6), seq (6), number of unsynced entries (2), and
+--          for each of those, oldest first: count (2), age (5)
 -- reply    for each counter: status (1), remaining (3), reset (5), retry (5), stored (6)
 --
 -- A writer numbers the requests that it allows; seq is the number of the last one. If stored is less than seq, the newest
--- seq - stored of its unsynced requests are added, so that none is added twice. The writer knows that requests up to base were
--- stored. If stored is less than base, Redis has lost data: the counter is not changed, and the status is LOST.
+-- seq - stored of its unsynced requests are added, so that none is added twice. The writer knows that requests up to number
+-- confirmed were stored. If stored is less, Redis has lost data: the counter is not changed, and the status is LOST.
 --
 -- Numbers of calls are even and increase. A call with a lower number than the counter's is late: the writer has sent another one
 -- since, assuming that this one was lost. It changes nothing, and the status is STALE. A call with the counter's number is a
@@ -102,11 +102,11 @@ local function merge(log, total, first, last, open, now, at, limit, window, list
   return table.concat(out), total, first, last, open, at
 end
 
--- apply adds a writer's unsynced requests to the counter at key, and with charge one more if it fits. The arguments are at p. It
--- returns the position after them; status, remaining, reset, retry and stored of the reply; and whether the call is a
--- repetition.
-local function apply(key, p, charge)
-  local limit, window, id, base, seq, entries, list = unpack(COUNTER, input, p)
+-- apply adds a writer's unsynced requests to the counter at key, and if `counting`, one more request if it fits. The arguments
+-- are at p. It returns the position after them; status, remaining, reset, retry and stored of the reply; and whether the call is
+-- a repetition.
+local function apply(key, p, counting)
+  local limit, window, id, confirmed, seq, entries, list = unpack(COUNTER, input, p)
   local total, skew, first, last, open, now, log = 0, 0, 0, 0, 0, clock, ''
   local writers, own, stored, seen, at = '', nil, 0, 0, 0
   local dirty, merged, status, repeated = false, false, OK, false
@@ -148,16 +148,16 @@ local function apply(key, p, charge)
     status = STALE
   elseif seen == number then
     repeated = true
-  elseif stored < base then
+  elseif stored < confirmed then
     status = LOST
   elseif stored < seq then
     log, total, first, last, open, at = merge(log, total, first, last, open, now, at, limit, window, list, entries, seq - stored)
     stored, merged = seq, true
   end
 
-  local retry, charged = 0, false
+  local retry, counted = 0, false
   if repeated then
-    charge = false
+    counting = false
   elseif total >= limit then
     -- Find the entry whose expiry makes room for another request.
     local excess, time, pos = total - limit, first, 1
@@ -169,7 +169,7 @@ local function apply(key, p, charge)
       time = time + delta
     end
     retry = min(time + window - now, window)
-  elseif charge and status == OK then
+  elseif counting and status == OK then
     local delta, held = 0, MAX
     if total == 0 then
       first, last, open = now, now, now
@@ -184,12 +184,12 @@ local function apply(key, p, charge)
     else
       log, open = log .. pack(ENTRY, now - last, 1), now
     end
-    total, last, at, stored, charged = total + 1, now, now, stored + 1, true
+    total, last, at, stored, counted = total + 1, now, now, stored + 1, true
   end
 
-  if total > 0 and status == OK and (charged or merged or dirty) then
+  if total > 0 and status == OK and (counted or merged or dirty) then
     -- Remove writers whose last request has expired.
-    local w = pack(WRITER, id, stored, charged and number or max(seen, number - 1), at)
+    local w = pack(WRITER, id, stored, counted and number or max(seen, number - 1), at)
     for i = 1, #writers, WRITE do
       if i ~= own then
         local _, _, _, a = unpack(WRITER, writers, i)
@@ -209,18 +209,18 @@ local out, o, k, p, size = {}, 0, 1, 1, #input
 while p <= size do
   local flags, n
   flags, n, number, p = unpack(CALL, input, p)
-  local charge = flags == 1
-  if n > 1 and charge then
+  local counting = flags == 1
+  if n > 1 and counting then
     -- All or nothing: check every counter before changing any.
     local q, status, retry, repeated, _ = p
     for i = k, k + n - 1 do
       q, status, _, _, retry, _, repeated = apply(KEYS[i], q, false)
-      charge = charge and status == OK and retry == 0 and not repeated
+      counting = counting and status == OK and retry == 0 and not repeated
     end
   end
   for i = k, k + n - 1 do
     local status, remaining, reset, retry, stored
-    p, status, remaining, reset, retry, stored = apply(KEYS[i], p, charge)
+    p, status, remaining, reset, retry, stored = apply(KEYS[i], p, counting)
     o = o + 1
     out[o] = pack(REPLY, status, remaining, reset, retry, stored)
   end

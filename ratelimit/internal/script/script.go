@@ -48,10 +48,10 @@ type Counter struct {
 
 	// Writer identifies the gateway's local window for this counter: a random number of 40 bits.
 	Writer uint64
-	// Seq is the number of the writer's last request. All requests up to Base are known to be stored. Unsynced are the later
-	// ones that are still in the window, oldest first: at most 65,535 entries; a window.Window has far fewer.
-	Base, Seq uint64
-	Unsynced  []Unsynced
+	// Seq is the number of the writer's last request. All requests up to number Confirmed are known to be stored. Unsynced are
+	// the later ones that are still in the window, oldest first: at most 65,535 entries; a window.Window has far fewer.
+	Confirmed, Seq uint64
+	Unsynced       []Unsynced
 }
 
 // Reply is the state of a counter after a call.
@@ -66,8 +66,8 @@ type Reply struct {
 type Call struct {
 	// Number is even and greater than that of every earlier call on the same counters.
 	Number uint64
-	// Charge counts one request in every counter if it fits into all of them. Without it, only unsynced requests are added.
-	Charge   bool
+	// Count counts one request in every counter if it fits into all of them. Without it, only unsynced requests are added.
+	Count    bool
 	N        int // number of counters
 	Counters [MaxCounters]Counter
 
@@ -175,18 +175,18 @@ func (r *Runner) command(ctx context.Context, name, script string, calls []*Call
 
 // Append appends the call in the script's format to out.
 func (c *Call) Append(out []byte) []byte {
-	charge := byte(0)
-	if c.Charge {
-		charge = 1
+	count := byte(0)
+	if c.Count {
+		count = 1
 	}
-	out = append(out, charge, byte(c.N)) //nolint:gosec // at most MaxCounters
+	out = append(out, count, byte(c.N)) //nolint:gosec // at most MaxCounters
 	out = appendUint(out, 6, c.Number)
 	for i := range c.N {
 		b := &c.Counters[i]
 		out = appendUint(out, 3, uint64(b.Limit))  //nolint:gosec // not negative
 		out = appendUint(out, 5, uint64(b.Window)) //nolint:gosec // not negative
 		out = appendUint(out, 5, b.Writer)
-		out = appendUint(out, 6, b.Base)
+		out = appendUint(out, 6, b.Confirmed)
 		out = appendUint(out, 6, b.Seq)
 		out = appendUint(out, 2, uint64(len(b.Unsynced)))
 		for _, u := range b.Unsynced {

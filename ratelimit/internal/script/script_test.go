@@ -88,20 +88,20 @@ func (s *server) again(calls ...*Call) {
 	}
 }
 
-// charge runs a call on one counter.
-func (s *server) charge(b Counter) *Call {
+// count runs a call on one counter.
+func (s *server) count(b Counter) *Call {
 	s.t.Helper()
-	c := charging(b)
+	c := callFor(b)
 	s.run(c)
 	return c
 }
 
-// charging returns a call on one counter, by default of a minute.
-func charging(b Counter) *Call {
+// callFor returns a call on one counter, by default of a minute.
+func callFor(b Counter) *Call {
 	if b.Window == 0 {
 		b.Window = 60 * sec
 	}
-	return &Call{Charge: true, N: 1, Counters: [MaxCounters]Counter{b}}
+	return &Call{Count: true, N: 1, Counters: [MaxCounters]Counter{b}}
 }
 
 // TestScriptMatchesModel runs random calls of several writers on shared counters, with changing limits, unsynced requests and
@@ -123,13 +123,13 @@ type writer struct {
 	stored int
 }
 
-func (w *writer) counter(key string, limit int, span, now int64) Counter {
-	b := Counter{Key: key, Limit: limit, Window: span, Writer: w.id, Base: uint64(w.stored), Seq: uint64(len(w.at))}
-	if w.stored == 0 || w.at[w.stored-1]+span <= now {
-		b.Base = 0 // the script has removed a writer whose last request has expired
+func (w *writer) counter(key string, limit int, length, now int64) Counter {
+	b := Counter{Key: key, Limit: limit, Window: length, Writer: w.id, Confirmed: uint64(w.stored), Seq: uint64(len(w.at))}
+	if w.stored == 0 || w.at[w.stored-1]+length <= now {
+		b.Confirmed = 0 // the script has removed a writer whose last request has expired
 	}
 	for _, at := range w.at[w.stored:] {
-		if now-at < span {
+		if now-at < length {
 			b.Unsynced = append(b.Unsynced, Unsynced{Count: 1, Age: now - at})
 		}
 	}
@@ -138,7 +138,7 @@ func (w *writer) counter(key string, limit int, span, now int64) Counter {
 
 func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 	t.Helper()
-	const span = 1200 * sec // keys expire by Redis's own clock, which must be after the test
+	const length = 1200 * sec // keys expire by Redis's own clock, which must be after the test
 	now := noon
 	models := make([]windowtest.Model, 3)
 	limits := []int{1 + r.IntN(3), 2 + r.IntN(10), 1 + r.IntN(256)}
@@ -149,7 +149,7 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 		}
 	}
 	for step := range 300 {
-		now = windowtest.NextTime(r, now, span, models)
+		now = windowtest.NextTime(r, now, length, models)
 		if r.IntN(20) == 0 {
 			limits[r.IntN(3)] = 1 + r.IntN(20)
 		}
@@ -161,20 +161,20 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 			w.at = append(w.at, now)
 			continue
 		}
-		c := &Call{Charge: r.IntN(5) > 0, N: len(which)}
+		c := &Call{Count: r.IntN(5) > 0, N: len(which)}
 		allowed := true
 		for i, b := range which {
 			w := &who[b]
-			c.Counters[i] = w.counter(fmt.Sprint(prefix, b), limits[b], span, now)
+			c.Counters[i] = w.counter(fmt.Sprint(prefix, b), limits[b], length, now)
 			for _, at := range w.at[w.stored:] {
 				models[b].Add(at)
 			}
 			w.stored = len(w.at)
-			allowed = allowed && models[b].State(now, span, limits[b]).Retry == 0
+			allowed = allowed && models[b].State(now, length, limits[b]).Retry == 0
 		}
 		s.run(c)
-		charged := c.Charge && allowed
-		if charged {
+		counted := c.Count && allowed
+		if counted {
 			for _, b := range which {
 				models[b].Add(now)
 				who[b].at = append(who[b].at, now)
@@ -184,9 +184,9 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 		check := func(when string) {
 			require.NoError(t, c.Err)
 			for i, b := range which {
-				state := models[b].State(now, span, limits[b])
+				state := models[b].State(now, length, limits[b])
 				want := Reply{Remaining: state.Remaining, Reset: state.Reset, Stored: uint64(len(who[b].at))}
-				if !charged {
+				if !counted {
 					want.Retry = state.Retry
 				}
 				require.Equal(t, want, c.Replies[i], "step %d, counter %d, %s", step, b, when)
@@ -204,13 +204,13 @@ func checkAgainstModel(t *testing.T, s *server, r *rand.Rand, prefix string) {
 func TestLateCallChangesNothing(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		counter := func(base, seq uint64, unsynced ...Unsynced) Counter {
-			return Counter{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced}
+		counter := func(confirmed, seq uint64, unsynced ...Unsynced) Counter {
+			return Counter{Key: "k", Limit: 10, Writer: 7, Confirmed: confirmed, Seq: seq, Unsynced: unsynced}
 		}
-		late := charging(counter(0, 0))
+		late := callFor(counter(0, 0))
 		late.Number, s.number = 2, 2
 		// The gateway assumed that the call was lost, and allowed the request locally.
-		next := s.charge(counter(0, 1, Unsynced{1, 5}))
+		next := s.count(counter(0, 1, Unsynced{1, 5}))
 		require.NoError(t, next.Err)
 		require.Equal(t, Reply{Remaining: 8, Reset: 60*sec - 5, Stored: 2}, next.Replies[0])
 		s.again(late)
@@ -218,9 +218,9 @@ func TestLateCallChangesNothing(t *testing.T) {
 		require.Equal(t, 8, late.Replies[0].Remaining)
 
 		// A call was not lost, and the next one syncs its request.
-		s.charge(counter(2, 2))
-		next = charging(counter(2, 3, Unsynced{1, 5}))
-		next.Charge = false
+		s.count(counter(2, 2))
+		next = callFor(counter(2, 3, Unsynced{1, 5}))
+		next.Count = false
 		s.run(next)
 		require.Equal(t, Reply{Remaining: 7, Reset: 60*sec - 5, Stored: 3}, next.Replies[0], "must be added once")
 	})
@@ -230,17 +230,17 @@ func TestLateCallChangesNothing(t *testing.T) {
 func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		charge := func(base, seq uint64, unsynced ...Unsynced) *Call {
-			return s.charge(Counter{Key: "k", Limit: 10, Writer: 7, Base: base, Seq: seq, Unsynced: unsynced})
+		count := func(confirmed, seq uint64, unsynced ...Unsynced) *Call {
+			return s.count(Counter{Key: "k", Limit: 10, Writer: 7, Confirmed: confirmed, Seq: seq, Unsynced: unsynced})
 		}
 		for i := range uint64(3) {
-			require.NoError(t, charge(i, i).Err)
+			require.NoError(t, count(i, i).Err)
 		}
 		snapshot, err := s.Get(t.Context(), "k").Result()
 		require.NoError(t, err)
 		for i := range uint64(3) {
 			s.at(noon + (1+int64(i))*sec)
-			require.NoError(t, charge(3+i, 3+i).Err)
+			require.NoError(t, count(3+i, 3+i).Err)
 		}
 		s.at(noon + 4*sec)
 		for _, stored := range []uint64{3, 0} {
@@ -249,13 +249,13 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 			} else {
 				require.NoError(t, s.Del(t.Context(), "k").Err())
 			}
-			c := charge(6, 6)
+			c := count(6, 6)
 			require.ErrorIs(t, c.Err, ErrLost)
 			require.Equal(t, stored, c.Replies[0].Stored)
 			n, err := s.Exists(t.Context(), "k").Result()
 			require.NoError(t, err)
 			require.EqualValues(t, min(stored, 1), n, "the counter must not change")
-			c = charge(0, 6, Unsynced{3, 4 * sec}, Unsynced{1, 3 * sec}, Unsynced{1, 2 * sec}, Unsynced{1, sec})
+			c = count(0, 6, Unsynced{3, 4 * sec}, Unsynced{1, 3 * sec}, Unsynced{1, 2 * sec}, Unsynced{1, sec})
 			require.NoError(t, c.Err)
 			assert.Equal(t, Reply{Remaining: 3, Reset: 56 * sec, Stored: 7}, c.Replies[0])
 		}
@@ -266,7 +266,7 @@ func TestDataLossIsDetectedAndResyncedOnce(t *testing.T) {
 func TestMalformedCounterIsTreatedAsAbsent(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		s.charge(Counter{Key: "good", Limit: 100, Writer: 1})
+		s.count(Counter{Key: "good", Limit: 100, Writer: 1})
 		value, err := s.Get(t.Context(), "good").Result()
 		require.NoError(t, err)
 		values := []string{"", "x", value[:len(value)-1], value[1:], value + "x", value + value, strings.Repeat("\xff", 200), strings.Repeat("\x00", 60)}
@@ -286,8 +286,8 @@ func TestMalformedCounterIsTreatedAsAbsent(t *testing.T) {
 			} else {
 				require.NoError(t, s.RPush(t.Context(), "bad", v).Err())
 			}
-			bad := charging(Counter{Key: "bad", Limit: 3, Writer: 1})
-			good := charging(Counter{Key: "good", Limit: 1000, Writer: 1, Seq: uint64(i) + 1})
+			bad := callFor(Counter{Key: "bad", Limit: 3, Writer: 1})
+			good := callFor(Counter{Key: "good", Limit: 1000, Writer: 1, Seq: uint64(i) + 1})
 			s.run(bad, good)
 			require.NoError(t, good.Err)
 			require.EqualValues(t, i+2, good.Replies[0].Stored)
@@ -305,7 +305,7 @@ func TestMalformedCounterIsTreatedAsAbsent(t *testing.T) {
 func TestClockSteps(t *testing.T) {
 	forEachServer(t, func(s *server) {
 		t := s.t
-		const span = 600 * sec
+		const length = 600 * sec
 		stored := uint64(0)
 		for _, step := range []struct {
 			at, retry int64
@@ -313,15 +313,15 @@ func TestClockSteps(t *testing.T) {
 		}{
 			{at: 0},
 			{at: -1000 * sec},
-			{at: -1000 * sec, retry: span},
-			{at: -995 * sec, retry: span - 5*sec},
-			{at: -1995 * sec, retry: span, why: "back again: a denial must not last longer than a window"},
-			{at: -1995*sec + span - 1, retry: 1},
-			{at: -1995*sec + span},
+			{at: -1000 * sec, retry: length},
+			{at: -995 * sec, retry: length - 5*sec},
+			{at: -1995 * sec, retry: length, why: "back again: a denial must not last longer than a window"},
+			{at: -1995*sec + length - 1, retry: 1},
+			{at: -1995*sec + length},
 			{at: 2000 * sec},
 		} {
 			s.at(noon + step.at)
-			c := s.charge(Counter{Key: "k", Limit: 2, Window: span, Writer: 1, Seq: stored})
+			c := s.count(Counter{Key: "k", Limit: 2, Window: length, Writer: 1, Seq: stored})
 			require.NoError(t, c.Err)
 			require.Equal(t, step.retry, c.Replies[0].Retry, "at %d: %s", step.at, step.why)
 			stored = c.Replies[0].Stored
@@ -336,8 +336,8 @@ func TestCounterSizeIsBounded(t *testing.T) {
 		const header, writer, entry = 29, 24, 7
 		r := rand.New(rand.NewPCG(3, 4))
 		now := noon
-		charge := func(b Counter) Reply {
-			c := s.charge(b)
+		count := func(b Counter) Reply {
+			c := s.count(b)
 			require.NoError(t, c.Err)
 			return c.Replies[0]
 		}
@@ -350,7 +350,7 @@ func TestCounterSizeIsBounded(t *testing.T) {
 		for range 700 {
 			now += r.Int64N(60 * sec / 200)
 			s.at(now)
-			if charge(Counter{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
+			if count(Counter{Key: "high", Limit: 10_000, Writer: 1, Seq: seq}).Retry == 0 {
 				seq++
 			}
 		}
@@ -361,14 +361,14 @@ func TestCounterSizeIsBounded(t *testing.T) {
 			for i := range int64(100) {
 				list = append(list, Unsynced{1, (100-i)*sec/2 + r.Int64N(sec/4)})
 			}
-			assert.Positive(t, charge(Counter{Key: "outage", Limit: 100, Writer: gateway + 1, Seq: 100, Unsynced: list}).Retry)
+			assert.Positive(t, count(Counter{Key: "outage", Limit: 100, Writer: gateway + 1, Seq: 100, Unsynced: list}).Retry)
 		}
 		require.LessOrEqual(t, size("outage"), int64(header+20*writer+520*entry))
 
 		for w := range uint64(200) {
 			now += 60 * sec / 4
 			s.at(now)
-			assert.Zero(t, charge(Counter{Key: "writers", Limit: 10, Writer: w + 1}).Retry)
+			assert.Zero(t, count(Counter{Key: "writers", Limit: 10, Writer: w + 1}).Retry)
 		}
 		require.LessOrEqual(t, size("writers"), int64(header+5*(writer+entry)), "writers are removed a window after their last request")
 		ttl := s.PTTL(t.Context(), "writers").Val()

@@ -1,13 +1,13 @@
 // Package window implements the exact sliding window as a data structure without I/O, clock or locks.
 //
-// Times are microseconds since an arbitrary start and must be below 1<<47 (four years). The caller passes the window's span,
-// the same one each time, and the limit, which may differ between calls.
+// Times are microseconds since an arbitrary start and must be below 1<<47 (four years). The caller passes the window's
+// length, the same one each time, and the limit, which may differ between calls.
 package window
 
 import "slices"
 
-// Window is a log of requests, oldest first. A request counts for one span from its time on. The zero value is an empty
-// window.
+// Window is a log of requests, oldest first. A request counts from its time on, for the window's length. The zero value is an
+// empty window.
 type Window struct {
 	entries []int64 // packed time and count
 	open    int64   // when the first request was added to the newest entry
@@ -24,10 +24,10 @@ type Entry struct {
 const (
 	countBits = 16
 	maxCount  = 1<<countBits - 1
-	// groups is the number of groups that a span is divided into if the limit is higher than that, or if the log has more
-	// than twice as many entries because more was allowed. It bounds the log. All requests of a group count from the time of
+	// parts is the number of parts that the window is divided into if the limit is higher than that, or if the log has more
+	// than twice as many entries because more was allowed. It bounds the log. All requests of a part count from the time of
 	// its last one, so that none expires early.
-	groups = 256
+	parts = 256
 )
 
 func pack(at int64, count int) int64 { return at<<countBits | int64(count) }
@@ -37,9 +37,9 @@ func timeOf(e int64) int64 { return e >> countBits }
 func countOf(e int64) int { return int(e & maxCount) }
 
 // width returns for how long the newest entry accepts further requests.
-func (w *Window) width(limit int, span int64) int64 {
-	if limit > groups || len(w.entries)-int(w.head) > 2*groups {
-		return max(1, span/groups)
+func (w *Window) width(limit int, length int64) int64 {
+	if limit > parts || len(w.entries)-int(w.head) > 2*parts {
+		return max(1, length/parts)
 	}
 	return 1
 }
@@ -61,23 +61,23 @@ func (w *Window) Before(n int) (int64, bool) {
 }
 
 // Prune removes requests that have expired at now.
-func (w *Window) Prune(now, span int64) {
-	if w.total > 0 && w.Newest()+span <= now {
+func (w *Window) Prune(now, length int64) {
+	if w.total > 0 && w.Newest()+length <= now {
 		w.entries, w.head, w.total = w.entries[:0], 0, 0
 		return
 	}
-	for w.total > 0 && timeOf(w.entries[w.head])+span <= now {
+	for w.total > 0 && timeOf(w.entries[w.head])+length <= now {
 		w.total -= int32(countOf(w.entries[w.head])) //nolint:gosec // 16 bits
 		w.head++
 	}
 }
 
 // Add counts one request. If now is before the newest request's time, that time is used instead.
-func (w *Window) Add(now int64, limit int, span int64) {
+func (w *Window) Add(now int64, limit int, length int64) {
 	if w.total > 0 {
 		last := len(w.entries) - 1
 		now = max(now, timeOf(w.entries[last]))
-		if held := countOf(w.entries[last]); held < maxCount && now-w.open < w.width(limit, span) {
+		if held := countOf(w.entries[last]); held < maxCount && now-w.open < w.width(limit, length) {
 			w.entries[last] = pack(now, held+1)
 			w.total++
 			return
@@ -93,7 +93,7 @@ func (w *Window) Add(now int64, limit int, span int64) {
 }
 
 // Retry returns the time until another request fits; 0 if it fits now.
-func (w *Window) Retry(now int64, limit int, span int64) int64 {
+func (w *Window) Retry(now int64, limit int, length int64) int64 {
 	excess := int(w.total) - limit
 	if excess < 0 {
 		return 0
@@ -101,18 +101,18 @@ func (w *Window) Retry(now int64, limit int, span int64) int64 {
 	for _, e := range w.entries[w.head:] {
 		excess -= countOf(e)
 		if excess < 0 {
-			return max(1, timeOf(e)+span-now)
+			return max(1, timeOf(e)+length-now)
 		}
 	}
-	return span
+	return length
 }
 
-// Reset returns the time until the oldest request expires; span if the window is empty.
-func (w *Window) Reset(now, span int64) int64 {
+// Reset returns the time until the oldest request expires; length if the window is empty.
+func (w *Window) Reset(now, length int64) int64 {
 	if w.total == 0 {
-		return span
+		return length
 	}
-	return max(1, timeOf(w.entries[w.head])+span-now)
+	return max(1, timeOf(w.entries[w.head])+length-now)
 }
 
 // Last returns the newest n requests, oldest first.

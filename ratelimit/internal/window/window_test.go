@@ -16,18 +16,18 @@ func FuzzWindowMatchesModel(f *testing.F) {
 	f.Add([]byte("now and then the clock steps back, and forward again"), uint8(60))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint8(255))
 	f.Fuzz(func(t *testing.T, steps []byte, requests uint8) {
-		const span = 1000
+		const length = 1000
 		limit := int(requests) + 1 // at most 256, so that requests are not grouped
 		var w window.Window
 		var m windowtest.Model
 		now := int64(1)
 		for _, step := range steps[:min(len(steps), 4000)] {
 			now += int64(step) * int64(step) / 64
-			w.Prune(now, span)
-			inside, want := m.Inside(now, span), m.State(now, span, limit)
+			w.Prune(now, length)
+			inside, want := m.Inside(now, length), m.State(now, length, limit)
 			require.Equal(t, len(inside), w.Total())
-			require.Equal(t, want.Retry, w.Retry(now, limit, span))
-			require.Equal(t, want.Reset, w.Reset(now, span))
+			require.Equal(t, want.Retry, w.Retry(now, limit, length))
+			require.Equal(t, want.Reset, w.Reset(now, length))
 			n := int(step) % 8
 			listed := 0
 			for i, e := range w.Last(n) {
@@ -39,7 +39,7 @@ func FuzzWindowMatchesModel(f *testing.F) {
 			}
 			require.Equal(t, min(n, len(inside)), listed)
 			if len(inside) < limit || step%16 == 0 { // a gateway may have to count requests above the limit
-				w.Add(now, limit, span)
+				w.Add(now, limit, length)
 				m.Add(now)
 				require.Equal(t, now, w.Newest())
 			}
@@ -48,10 +48,10 @@ func FuzzWindowMatchesModel(f *testing.F) {
 }
 
 // TestGroupedRequestsNeverExpireEarly bounds a Window whose requests are grouped by the naive implementation on one side, and
-// by a 256th of the span on the other.
+// by a 256th of the length on the other.
 func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 	t.Parallel()
-	const span = int64(256_000)
+	const length = int64(256_000)
 	for name, c := range map[string]struct {
 		limit int
 		above bool  // as in an outage with on_outage allow
@@ -68,14 +68,14 @@ func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 			now := int64(1)
 			for i := range int64(40_000) {
 				now += i * 7919 % c.pause
-				w.Prune(now, span)
-				require.GreaterOrEqual(t, w.Total(), len(m.Inside(now, span)), "no request may expire early")
-				require.LessOrEqual(t, w.Total(), len(m.Inside(now, span+span/256)))
+				w.Prune(now, length)
+				require.GreaterOrEqual(t, w.Total(), len(m.Inside(now, length)), "no request may expire early")
+				require.LessOrEqual(t, w.Total(), len(m.Inside(now, length+length/256)))
 				if i%64 == 0 {
 					require.LessOrEqual(t, len(w.Last(w.Total())), c.most, "the log must be bounded")
 				}
-				if c.above || w.Retry(now, c.limit, span) == 0 {
-					w.Add(now, c.limit, span)
+				if c.above || w.Retry(now, c.limit, length) == 0 {
+					w.Add(now, c.limit, length)
 					m.Add(now)
 				}
 			}
@@ -85,15 +85,15 @@ func TestGroupedRequestsNeverExpireEarly(t *testing.T) {
 
 func TestClockSetBackCountsFromNewestRequest(t *testing.T) {
 	t.Parallel()
-	const span, limit = 60, 2
+	const length, limit = 60, 2
 	var w window.Window
-	w.Add(1000, limit, span)
-	w.Add(400, limit, span)
-	w.Prune(1059, span)
-	require.Equal(t, int64(1), w.Retry(1059, limit, span))
-	w.Prune(1060, span)
+	w.Add(1000, limit, length)
+	w.Add(400, limit, length)
+	w.Prune(1059, length)
+	require.Equal(t, int64(1), w.Retry(1059, limit, length))
+	w.Prune(1060, length)
 	assert.Zero(t, w.Total())
-	assert.Zero(t, w.Retry(1060, limit, span))
+	assert.Zero(t, w.Retry(1060, limit, length))
 }
 
 func TestEntryCountDoesNotOverflow(t *testing.T) {

@@ -1,4 +1,4 @@
-package resync_test
+package breaker_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/resync"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
 var errDown = errors.New("down")
@@ -16,8 +16,8 @@ var errDown = errors.New("down")
 func TestBreakerTransitions(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1, 0)
-	b := resync.NewBreaker(3)
-	require.Equal(t, resync.Shared, b.State())
+	b := breaker.New(3)
+	require.Equal(t, breaker.Shared, b.State())
 	require.NoError(t, b.Cause())
 	for range 5 { // methods of other states change nothing
 		b.ProbeDone(nil)
@@ -31,26 +31,26 @@ func TestBreakerTransitions(t *testing.T) {
 	require.False(t, b.FlushDone(now, errDown))
 	require.False(t, b.FlushDone(now, errDown))
 	require.True(t, b.FlushDone(now, errDown))
-	require.Equal(t, resync.Unavailable, b.State())
+	require.Equal(t, breaker.Unavailable, b.State())
 	require.ErrorIs(t, b.Cause(), errDown)
 	require.False(t, b.FlushDone(now, errDown), "a flush that began before")
 	require.False(t, b.FlushDone(now, nil))
-	require.Equal(t, resync.Unavailable, b.State())
+	require.Equal(t, breaker.Unavailable, b.State())
 
 	errLoading := errors.New("loading")
 	b.ProbeDone(errLoading)
-	require.Equal(t, resync.Unavailable, b.State())
+	require.Equal(t, breaker.Unavailable, b.State())
 	require.ErrorIs(t, b.Cause(), errLoading)
 	b.SyncDone(nil)
-	require.Equal(t, resync.Unavailable, b.State())
+	require.Equal(t, breaker.Unavailable, b.State())
 	b.ProbeDone(nil)
-	require.Equal(t, resync.Resyncing, b.State())
+	require.Equal(t, breaker.Resyncing, b.State())
 	require.Error(t, b.Cause(), "not shared before all requests are synced")
 	b.SyncDone(errDown)
-	require.Equal(t, resync.Unavailable, b.State())
+	require.Equal(t, breaker.Unavailable, b.State())
 	b.ProbeDone(nil)
 	b.SyncDone(nil)
-	assert.Equal(t, resync.Shared, b.State())
+	assert.Equal(t, breaker.Shared, b.State())
 	assert.False(t, b.Failing())
 	assert.False(t, b.FlushDone(now, errDown), "failures must be counted from 0 again")
 }
@@ -68,7 +68,7 @@ func TestBreakerTripsOnFailureRatio(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now, b, unavailable := time.Unix(1, 0), resync.NewBreaker(3), false
+			now, b, unavailable := time.Unix(1, 0), breaker.New(3), false
 			for i := range 60 {
 				now = now.Add(c.pause)
 				err := errDown
@@ -80,25 +80,4 @@ func TestBreakerTripsOnFailureRatio(t *testing.T) {
 			require.Equal(t, c.want, unavailable)
 		})
 	}
-}
-
-func TestRecordTracksUnsyncedRequests(t *testing.T) {
-	t.Parallel()
-	var r resync.Record
-	for range 5 {
-		r.Allowed()
-	}
-	require.EqualValues(t, 5, r.Unsynced(0))
-	r.Confirm(3, 0)
-	require.EqualValues(t, 2, r.Unsynced(0))
-	r.Allowed()
-	require.EqualValues(t, 3, r.Unsynced(0))
-	r.Confirm(9, 0)
-	require.Zero(t, r.Unsynced(0), "Redis may have run a call whose reply was lost")
-
-	require.EqualValues(t, 6, r.Unsynced(1), "each of them may be lost")
-	r.Confirm(6, 0)
-	require.EqualValues(t, 6, r.Unsynced(1), "a reply of the earlier epoch")
-	r.Confirm(2, 1)
-	require.EqualValues(t, 4, r.Unsynced(1))
 }

@@ -1,10 +1,5 @@
-// Package resync decides which requests a gateway has to report to Redis after an outage or data loss, and when Redis may be
-// asked for decisions again. It contains no I/O, clock or goroutine.
-//
-// A [Record] tracks how many of the requests that a gateway allowed in one window are stored in Redis. The later ones are
-// unsynced. Requests are numbered, so Redis adds each of them once, even if it is sent twice.
-//
-// A [Breaker] is the circuit breaker of one shard:
+// Package breaker implements the circuit breaker of a shard, which decides when Redis may be asked for decisions. It contains no
+// I/O, clock or goroutine.
 //
 //	         too many flushes fail
 //	Shared ────────────────────────▶ Unavailable ◀─┐
@@ -14,49 +9,15 @@
 //	  └──────────────────────────── Resyncing ─────┘
 //	    requests are stored
 //
-// Redis is asked for decisions only in state Shared. In the other states each gateway decides locally, and the requests that it
-// allows are unsynced. Hence the first decision after an outage takes every request into account that was allowed during it.
-//
-// Data loss does not change the state. It begins a new epoch, a number that the caller counts, in which every request stored
-// before is unsynced again, and the gateway syncs them while it goes on asking Redis.
-package resync
+// Redis is asked only in state Shared. In the other states each gateway decides locally, and the requests that it allows are
+// unsynced. Hence the first decision after an outage takes every request into account that was allowed during it.
+package breaker
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// Record tracks which requests of a gateway's local window are stored in Redis.
-type Record struct {
-	// Writer identifies the window in Redis: a random number from 1 to 1<<40 - 1.
-	Writer uint64
-	// Seq is the number of the last request that this gateway has allowed.
-	Seq uint64
-
-	unsynced uint32 // how many of the newest requests were not stored according to the last reply
-	epoch    uint32 // in which that reply's call was sent
-}
-
-// Allowed numbers one more request, which is unsynced.
-func (r *Record) Allowed() {
-	r.Seq++
-	r.unsynced++
-}
-
-// Confirm records a reply of Redis to a call sent in epoch: requests up to number stored are stored.
-func (r *Record) Confirm(stored uint64, epoch uint32) {
-	r.unsynced, r.epoch = uint32(min(r.Seq-min(stored, r.Seq), math.MaxUint32)), epoch
-}
-
-// Unsynced returns how many of the newest requests may be missing in Redis: all, if none were confirmed in epoch.
-func (r *Record) Unsynced(epoch uint32) uint64 {
-	if r.epoch != epoch {
-		return r.Seq
-	}
-	return uint64(r.unsynced)
-}
 
 // State is the state of a Breaker.
 type State int32
@@ -90,9 +51,9 @@ type Breaker struct {
 	since       time.Time // when counting flushes and failures began
 }
 
-// NewBreaker returns a Breaker in state Shared. It becomes Unavailable after maxFailures consecutive failed flushes, or when at
+// New returns a Breaker in state Shared. It becomes Unavailable after maxFailures consecutive failed flushes, or when at
 // least half of 20 or more flushes within ten seconds failed.
-func NewBreaker(maxFailures int) *Breaker { return &Breaker{maxFailures: maxFailures} }
+func New(maxFailures int) *Breaker { return &Breaker{maxFailures: maxFailures} }
 
 // State returns the state.
 func (b *Breaker) State() State { return State(b.state.Load()) }

@@ -1,0 +1,22 @@
+// Package redisclient configures the gateway's Redis client, for which requests wait.
+package redisclient
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Tune makes the client respect context deadlines. Unless the options say otherwise, failed commands are not retried, dialing,
+// reading and writing time out after a second, and all commands share one connection pool, so that the first request can use a
+// connection that a ping opened.
+func Tune(o *redis.UniversalOptions) {
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = cmp.Or(o.MaxRetries, -1)
+	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
+	o.PipelinePoolSize = cmp.Or(o.PipelinePoolSize, -1)
+	for _, timeout := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
+		*timeout = cmp.Or(*timeout, time.Second)
+	}
+}
