@@ -496,7 +496,7 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 		// The source responds again, but the last hung lookup counts until its deadline and for a while after it.
 		b.src.set(func() { b.src.hung = false })
 		b.src.remove(testKey)
-		pass(2*authsigner.DefaultLookupTimeout + 2*authsigner.DefaultRetryAfterFailure)
+		pass(2*authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
 }
@@ -516,6 +516,85 @@ func TestOutageIsForgottenAfterAQuietTime(t *testing.T) {
 		require.False(b, b.Stats().Unavailable)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
+}
+
+// The table of the source's states in cache_stale.go.
+func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
+	t.Parallel()
+	const reset = authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure
+	fail := func(keys ...string) func(bubble) {
+		return func(b bubble) {
+			b.src.set(func() { b.src.down = errSourceDown })
+			for _, key := range keys {
+				_, _, _ = b.lookup(key)
+				synctest.Wait()
+			}
+			b.src.set(func() { b.src.down = nil })
+		}
+	}
+	succeed := func(key string) func(bubble) {
+		return func(b bubble) {
+			_, _, _ = b.lookup(key)
+			synctest.Wait()
+		}
+	}
+	quiet := func(d time.Duration) func(bubble) { return func(bubble) { pass(d) } }
+	for name, test := range map[string]struct {
+		steps       []func(bubble)
+		unavailable bool
+		waits       []string // the keys whose next request waits for a lookup
+	}{
+		"available": {waits: []string{testKey, otherKey}},
+		"suspect":   {steps: []func(bubble){fail(testKey), quiet(time.Second)}, waits: []string{otherKey}},
+		"suspect, fails again": {
+			steps: []func(bubble){fail(testKey), quiet(time.Second), fail(testKey), quiet(time.Second)}, waits: []string{otherKey},
+		},
+		"suspect, succeeds": {
+			steps: []func(bubble){fail(testKey), succeed(unknownKey), quiet(time.Second)}, waits: []string{testKey, otherKey},
+		},
+		"suspect, quiet":     {steps: []func(bubble){fail(testKey), quiet(reset)}, waits: []string{testKey, otherKey}},
+		"suspect, not quiet": {steps: []func(bubble){fail(testKey), quiet(reset - 1)}, waits: []string{otherKey}},
+		"unavailable":        {steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second)}, unavailable: true},
+		"unavailable, fails": {
+			steps:       []func(bubble){fail(testKey, otherKey), quiet(time.Second), fail(testKey), quiet(reset - 1)},
+			unavailable: true,
+		},
+		"unavailable, succeeds": {
+			steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second), succeed(unknownKey)}, waits: []string{testKey, otherKey},
+		},
+		"unavailable, quiet": {
+			steps: []func(bubble){fail(testKey, otherKey), quiet(reset)}, waits: []string{testKey, otherKey},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey, otherKey)
+				pass(time.Minute)
+				for _, step := range test.steps {
+					step(b)
+				}
+				require.Equal(b, test.unavailable, b.Stats().Unavailable)
+				b.src.set(func() { b.src.latency = time.Millisecond })
+				keys := []string{testKey, otherKey}
+				served := make([]atomic.Bool, len(keys))
+				for i, key := range keys {
+					go func() {
+						_, _ = b.Lookup(b.Context(), key)
+						served[i].Store(true)
+					}()
+					synctest.Wait()
+				}
+				var waits []string
+				for i, key := range keys {
+					if !served[i].Load() {
+						waits = append(waits, key)
+					}
+				}
+				require.Equal(b, test.waits, waits)
+				pass(time.Second)
+			})
+		})
+	}
 }
 
 func TestOneFailingKeyDoesNotDelayRevocations(t *testing.T) {
@@ -565,7 +644,7 @@ func TestInvalidatedKeyIsLookedUpBeforeUse(t *testing.T) {
 		b.Invalidate(testKey)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 		b.src.put(testKey, testPreviousSecret)
-		b.Invalidate(testKey) // now cached as absent
+		b.Invalidate(testKey) // now cached as unknown
 		b.requireSecret(testKey, testPreviousSecret)
 
 		b.src.set(func() { b.src.down = errSourceDown })
@@ -631,7 +710,7 @@ func TestInvalidateAllKeepsCredentialsForStaleUse(t *testing.T) {
 	})
 }
 
-func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
+func TestMaxEntriesLimitsCredentialsAndUnknownKeysApart(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
 		b.requireFound(testKey, otherKey)
 		for i := range 2000 {
@@ -641,7 +720,7 @@ func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
 		b.requireFound(testKey, otherKey)
 		require.Equal(b, 1, b.src.count(testKey), "invented keys evict no credential")
 		require.Equal(b, 2, b.Stats().Credentials)
-		require.LessOrEqual(b, b.Stats().Absent, 110)
+		require.LessOrEqual(b, b.Stats().Unknown, 110)
 
 		b.requireFound(b.src.putMany(1000)...)
 		synctest.Wait()
@@ -693,7 +772,7 @@ func TestCacheLooksUpNoInvalidPublicKey(t *testing.T) {
 			b.requireError(key, authsigner.ErrUnknownKey)
 		}
 		require.Zero(b, b.src.totalCount())
-		require.Zero(b, b.Stats().Absent)
+		require.Zero(b, b.Stats().Unknown)
 	})
 }
 
@@ -810,13 +889,12 @@ func TestCacheOptions(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource()
 	for name, o := range map[string]authsigner.CacheOptions{
-		"negative TTL":               {TTL: -1},
-		"negative LookupTimeout":     {LookupTimeout: -1},
-		"negative RetryAfterFailure": {RetryAfterFailure: -1},
-		"RefreshBefore >= TTL":       {TTL: time.Second, RefreshBefore: time.Second},
-		"StaleIfError < TTL":         {TTL: time.Minute, StaleIfError: time.Second},
-		"negative MaxEntries":        {MaxEntries: -1},
-		"negative MaxLookups":        {MaxLookups: -1},
+		"negative TTL":           {TTL: -1},
+		"negative LookupTimeout": {LookupTimeout: -1},
+		"RefreshBefore >= TTL":   {TTL: time.Second, RefreshBefore: time.Second},
+		"StaleIfError < TTL":     {TTL: time.Minute, StaleIfError: time.Second},
+		"negative MaxEntries":    {MaxEntries: -1},
+		"negative MaxLookups":    {MaxLookups: -1},
 	} {
 		_, err := authsigner.NewCache(src, o)
 		assert.Error(t, err, name)
