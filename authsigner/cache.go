@@ -252,23 +252,16 @@ func (c *Cache) Lookup(ctx context.Context, publicKey string) (*Credential, erro
 	}
 }
 
-// Known reports whether Lookup would return without a lookup in the source, except to refresh a credential: the credential is
-// fresh, the key is cached as unknown, or its last lookup has just failed.
-func (c *Cache) Known(publicKey string) bool {
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if there is none. known reports whether
+// Lookup would return without a lookup in the source, except in the background: the credential is fresh, the key is cached as
+// unknown, or its last lookup has just failed.
+func (c *Cache) Peek(publicKey string) (cred *Credential, known bool) {
 	now := c.now()
 	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, now) {
-		return c.fresh(e, now) || e.failing(now)
+		return e.cred, c.fresh(e, now) || e.failing(now)
 	}
 	k, ok := c.keyErrors.GetIfPresent(publicKey)
-	return ok && c.current(k, now)
-}
-
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if there is none.
-func (c *Cache) Peek(publicKey string) *Credential {
-	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
-		return e.cred
-	}
-	return nil
+	return nil, ok && c.current(k, now)
 }
 
 // Invalidate removes the key, because it was revoked or changed. Its credential is not used until a new lookup returns it, even

@@ -116,7 +116,10 @@ type tracedLookups struct{ cache *authsigner.Cache }
 
 // Lookup implements authsigner.CredentialSource.
 func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	if !trace.SpanFromContext(ctx).IsRecording() || l.cache.Known(publicKey) {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return l.cache.Lookup(ctx, publicKey)
+	}
+	if _, known := l.cache.Peek(publicKey); known {
 		return l.cache.Lookup(ctx, publicKey)
 	}
 	ctx, span := tracing.Start(ctx, "credential lookup", trace.SpanKindClient)
