@@ -23,7 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// MaxKeys is the number of keys that a business can have before a [Manager] refuses to issue more. Operators are not limited.
+// MaxKeys is the number of keys that a business can have before a [Manager] issues no more. Operators are not limited.
 const MaxKeys = 20
 
 // readers is the number of concurrent lookups in the credential source for a list.
@@ -68,7 +68,7 @@ type Manager struct {
 // New returns a manager. It contacts neither the source nor Redis, and needs no Close.
 func New(o Options) (*Manager, error) {
 	if o.Store == nil || o.Redis == nil || o.Prefix == "" || o.Invalidate == nil || o.Log == nil {
-		return nil, errors.New("keys of businesses: Store, Redis, Prefix, Invalidate and Log are required")
+		return nil, errors.New("business keys: Store, Redis, Prefix, Invalidate and Log are required")
 	}
 	return &Manager{o: o, owners: owners{redis: o.Redis, prefix: o.Prefix}}, nil
 }

@@ -57,7 +57,7 @@ func (m *Manager) unlock(ctx context.Context, key, mine string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	if err := redis.NewScript(unlockScript).Run(ctx, m.o.Redis, []string{key}, mine).Err(); err != nil {
-		m.o.Log.Warn("releasing the lock for issuing keys failed, it expires by itself",
+		m.o.Log.Warn("releasing the lock for issuing keys failed, it will expire on its own",
 			zap.Duration("in", lockTTL), zap.Error(err))
 	}
 }
