@@ -116,7 +116,7 @@ type CacheStats struct {
 //
 // A Cache is safe for concurrent use. A cache hit does not allocate.
 type Cache struct {
-	src        CredentialSource
+	source     CredentialSource
 	o          CacheOptions
 	refreshAge int64 // ns: age at which a credential is refreshed
 	maxAge     int64 // ns: maximum age at which a credential is used
@@ -137,7 +137,7 @@ type Cache struct {
 	// Semaphores for lookups of uncached and of cached keys.
 	uncachedLookups, cachedLookups chan struct{}
 
-	source sourceBreaker
+	breaker sourceBreaker
 }
 
 var _ CredentialSource = (*Cache)(nil)
@@ -157,16 +157,16 @@ type keyError struct {
 	err        error
 }
 
-// NewCache returns a cache of src. It returns an error for invalid options.
-func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
-	if src == nil {
+// NewCache returns a cache of source. It returns an error for invalid options.
+func NewCache(source CredentialSource, o CacheOptions) (*Cache, error) {
+	if source == nil {
 		return nil, errors.New("creating the credential cache: the source must not be nil")
 	}
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	c := &Cache{
-		src:             src,
+		source:          source,
 		o:               o,
 		refreshAge:      int64(o.TTL - o.RefreshBefore),
 		maxAge:          int64(max(o.TTL, o.StaleIfError)),
@@ -176,7 +176,7 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		cachedLookups:   make(chan struct{}, o.MaxLookups),
 	}
 	// The next lookup begins up to retryAfterFailure after the last one and must end while the state is still known.
-	c.source.resetAfter = int64(o.LookupTimeout + 2*retryAfterFailure)
+	c.breaker.resetAfter = int64(o.LookupTimeout + 2*retryAfterFailure)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 
 	// Otter limits the number of entries and expires unused ones. The Cache decides by its own clock whether an entry is still
@@ -294,7 +294,7 @@ func (c *Cache) Stats() CacheStats {
 	return CacheStats{
 		Credentials: c.entries.EstimatedSize(),
 		Unknown:     c.keyErrors.EstimatedSize(),
-		Unavailable: c.source.isUnavailable(c.now()),
+		Unavailable: c.breaker.isUnavailable(c.now()),
 	}
 }
 

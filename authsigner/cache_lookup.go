@@ -133,7 +133,7 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 
 	if kind == CacheFailed {
 		c.lookupFailed(publicKey, now, err)
-	} else if c.source.lookupSucceeded() {
+	} else if c.breaker.lookupSucceeded() {
 		c.event(CacheEvent{Kind: CacheAvailable, PublicKey: publicKey})
 	}
 	c.event(CacheEvent{Kind: kind, PublicKey: publicKey, Err: err, Took: took})
@@ -157,7 +157,7 @@ func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, 
 			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, reason)
 		}
 	}()
-	return checkedLookup(ctx, c.src, publicKey)
+	return checkedLookup(ctx, c.source, publicKey)
 }
 
 // kindOf classifies the error of query.
@@ -178,7 +178,7 @@ func kindOf(err error) CacheEventKind {
 func definite(err error) bool { return kindOf(err) != CacheFailed }
 
 func (c *Cache) lookupFailed(publicKey string, now int64, err error) {
-	if c.source.lookupFailed(publicKey, now) {
+	if c.breaker.lookupFailed(publicKey, now) {
 		c.event(CacheEvent{Kind: CacheUnavailable, PublicKey: publicKey, Err: err})
 	}
 }

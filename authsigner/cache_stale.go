@@ -63,8 +63,8 @@ type sourceBreaker struct {
 	nextLookup int64  // while unavailable: when the next lookup is allowed
 }
 
-// next returns how the key is looked up now. While the source is unavailable, the caller must make the lookup that it allows.
-func (b *sourceBreaker) next(publicKey string, now int64) lookupMode {
+// modeFor returns how the key is looked up now. While the source is unavailable, the caller must make the lookup that it allows.
+func (b *sourceBreaker) modeFor(publicKey string, now int64) lookupMode {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	mode := lookUpAndWait
@@ -133,7 +133,7 @@ func (e *cacheEntry) failing(now int64) bool {
 
 // refresh looks up the key of a fresh credential in the background, unless lookups have just failed.
 func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
-	if !e.failing(now) && c.source.next(publicKey, now) != skipLookup {
+	if !e.failing(now) && c.breaker.modeFor(publicKey, now) != skipLookup {
 		c.start(publicKey, true)
 	}
 }
@@ -150,7 +150,7 @@ func (c *Cache) lookUp(ctx context.Context, publicKey string) (*Credential, erro
 	if cached && e.failing(now) {
 		return c.stale(publicKey, e)
 	}
-	mode := c.source.next(publicKey, now)
+	mode := c.breaker.modeFor(publicKey, now)
 	if mode == skipLookup {
 		if cached {
 			return c.stale(publicKey, e)

@@ -698,20 +698,20 @@ func TestWaitingRequestDoesNotUseAnInvalidatedCredential(t *testing.T) {
 
 func TestInvalidateAllKeepsCredentialsForStaleUse(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
-		const absentKey = "pk_live_not_there_yet"
+		const laterKey = "pk_live_not_there_yet"
 		b.requireFound(testKey, otherKey)
-		b.requireError(absentKey, authsigner.ErrUnknownKey)
+		b.requireError(laterKey, authsigner.ErrUnknownKey)
 		b.src.remove(testKey)
-		b.src.put(absentKey, testSecret)
+		b.src.put(laterKey, testSecret)
 		b.InvalidateAll()
 		b.requireKnown(testKey, false)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
-		b.requireFound(absentKey)
+		b.requireFound(laterKey)
 
 		b.src.set(func() { b.src.down = errSourceDown })
 		b.InvalidateAll()
 		b.requireFound(otherKey)
-		b.requireFound(absentKey)
+		b.requireFound(laterKey)
 		require.Equal(b, 2, b.src.count(otherKey))
 	})
 }
@@ -1018,7 +1018,7 @@ func BenchmarkCache(b *testing.B) {
 			})
 		})
 	}
-	run("absent", []string{"pk_live_absent"})
+	run("unknown", []string{"pk_live_unknown"})
 	run("fresh", keys)
 	src.set(func() { src.down = errSourceDown })
 	ahead.Store(int64(2 * time.Minute))
