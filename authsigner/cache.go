@@ -14,14 +14,13 @@ import (
 
 // The defaults of [CacheOptions].
 const (
-	DefaultCacheTTL          = time.Minute
-	DefaultRefreshBefore     = 15 * time.Second
-	DefaultNegativeTTL       = 10 * time.Second
-	DefaultStaleIfError      = time.Hour
-	DefaultLookupTimeout     = 2 * time.Second
-	DefaultRetryAfterFailure = time.Second
-	DefaultMaxLookups        = 64
-	DefaultMaxEntries        = 100_000
+	DefaultCacheTTL      = time.Minute
+	DefaultRefreshBefore = 15 * time.Second
+	DefaultNegativeTTL   = 10 * time.Second
+	DefaultStaleIfError  = time.Hour
+	DefaultLookupTimeout = 2 * time.Second
+	DefaultMaxLookups    = 64
+	DefaultMaxEntries    = 100_000
 )
 
 // storeResolution is the resolution of otter's coarse clock.
@@ -48,15 +47,11 @@ type CacheOptions struct {
 	// LookupTimeout limits one lookup in the source, and so how long a request waits. Default: 2s. Zero means the default.
 	LookupTimeout time.Duration
 
-	// RetryAfterFailure is the minimum time between a failed lookup of a key and the next one and, while the source is
-	// unavailable, between any two lookups. Default: 1s. Zero means the default.
-	RetryAfterFailure time.Duration
-
 	// MaxLookups is the maximum number of concurrent lookups of uncached keys, and separately of cached keys, so that requests
 	// with invented keys neither overload the source nor block others. Default: 64. Zero means the default.
 	MaxLookups int
 
-	// MaxEntries is the maximum number of cached credentials, and separately of keys cached as absent. The least used are
+	// MaxEntries is the maximum number of cached credentials, and separately of unknown keys. The least used are
 	// evicted. Default: 100000. Zero means the default.
 	MaxEntries int
 
@@ -95,7 +90,7 @@ type CacheEvent struct {
 // CacheStats is a snapshot of a [Cache].
 type CacheStats struct {
 	Credentials int  // approximate number of cached credentials
-	Absent      int  // approximate number of keys cached as absent or failing
+	Unknown     int  // approximate number of keys cached as unknown, or without a credential because their lookup has just failed
 	Unavailable bool // the source is considered unavailable
 }
 
@@ -111,27 +106,26 @@ type CacheStats struct {
 //   - After a failed lookup of a key, requests for that key do not wait; lookups run in the background, once a second. After
 //     failed lookups of two different keys with no success in between, the source is considered unavailable: no request for a
 //     cached key waits, and there is one lookup a second for all keys together.
-//   - Meanwhile, uncached keys get ErrUnavailable immediately. Only ErrUnknownKey is cached as an absent key.
+//   - Meanwhile, uncached keys get ErrUnavailable immediately. Only ErrUnknownKey is cached as an unknown key.
 //   - If an entry has become malformed, its previous credential is not used: the key gets ErrUnavailable, and the entry is
 //     looked up again every second. Other keys are not affected.
 //   - Concurrent requests for a key share one lookup, which continues if one of them is canceled.
 //
-// A failure counts until any lookup succeeds, but for at most LookupTimeout + 2 RetryAfterFailure after the last failure or the
-// last lookup since; a later request waits for a lookup before it uses a credential past its TTL. When the source recovers,
-// credentials past their TTL are used for at most 2 LookupTimeout + 2 RetryAfterFailure and one lookup longer.
+// A successful lookup of any key ends this, and so does a time of LookupTimeout + 2 seconds without a lookup. When the source
+// recovers, credentials past their TTL are used for at most 2 LookupTimeout + 2 seconds and one lookup longer.
 //
 // A Cache is safe for concurrent use. A cache hit does not allocate.
 type Cache struct {
-	src        CredentialSource
+	source     CredentialSource
 	o          CacheOptions
 	refreshAge int64 // ns: age at which a credential is refreshed
 	maxAge     int64 // ns: maximum age at which a credential is used
 	created    time.Time
 
-	entries *otter.Cache[string, *cacheEntry]
-	absent  *otter.Cache[string, absence]
-	clock   *otter.CoarseClock
-	epoch   atomic.Uint64 // incremented by InvalidateAll
+	entries    *otter.Cache[string, *cacheEntry]
+	keyErrors  *otter.Cache[string, keyError]
+	clock      *otter.CoarseClock
+	generation atomic.Uint64 // incremented by InvalidateAll
 
 	mu      sync.Mutex // held while results are stored and invalidated, so that an outdated result is never stored
 	pending map[string]*pendingLookup
@@ -143,37 +137,36 @@ type Cache struct {
 	// Semaphores for lookups of uncached and of cached keys.
 	uncachedLookups, cachedLookups chan struct{}
 
-	health sourceHealth
+	breaker sourceBreaker
 }
 
 var _ CredentialSource = (*Cache)(nil)
 
 // cacheEntry is a cached credential. Times are nanoseconds since Cache.created.
 type cacheEntry struct {
-	cred      *Credential
-	confirmed int64 // when the lookup that returned it began
-	epoch     uint64
-	refreshAt atomic.Int64 // earliest time of the next refresh
-	failedAt  atomic.Int64 // when the last lookup failed; 0 if none has failed since confirmed
+	cred       *Credential
+	confirmed  int64 // when the lookup that returned it began
+	generation uint64
+	retryAt    atomic.Int64 // earliest time of the next lookup, after a failed one; 0 if none has failed since confirmed
 }
 
-// absence is a cached error.
-type absence struct {
-	at, ttl int64
-	epoch   uint64
-	err     error
+// keyError is the cached error of a key without a credential: ErrUnknownKey or, for retryAfterFailure, why it could not be looked up.
+type keyError struct {
+	at, ttl    int64
+	generation uint64
+	err        error
 }
 
-// NewCache returns a cache of src. It returns an error for invalid options.
-func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
-	if src == nil {
+// NewCache returns a cache of source. It returns an error for invalid options.
+func NewCache(source CredentialSource, o CacheOptions) (*Cache, error) {
+	if source == nil {
 		return nil, errors.New("creating the credential cache: the source must not be nil")
 	}
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("creating the credential cache: %w", err)
 	}
 	c := &Cache{
-		src:             src,
+		source:          source,
 		o:               o,
 		refreshAge:      int64(o.TTL - o.RefreshBefore),
 		maxAge:          int64(max(o.TTL, o.StaleIfError)),
@@ -182,7 +175,8 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		uncachedLookups: make(chan struct{}, o.MaxLookups),
 		cachedLookups:   make(chan struct{}, o.MaxLookups),
 	}
-	c.health.window = int64(o.LookupTimeout + 2*o.RetryAfterFailure)
+	// The next lookup begins up to retryAfterFailure after the last one and must end while the state is still known.
+	c.breaker.resetAfter = int64(o.LookupTimeout + 2*retryAfterFailure)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 
 	// Otter limits the number of entries and expires unused ones. The Cache decides by its own clock whether an entry is still
@@ -193,9 +187,9 @@ func NewCache(src CredentialSource, o CacheOptions) (*Cache, error) {
 		ExpiryCalculator: otter.ExpiryWriting[string, *cacheEntry](time.Duration(c.maxAge) + 2*storeResolution),
 		Clock:            c.clock,
 	})
-	c.absent = otter.Must(&otter.Options[string, absence]{
+	c.keyErrors = otter.Must(&otter.Options[string, keyError]{
 		MaximumSize:      o.MaxEntries,
-		ExpiryCalculator: otter.ExpiryWriting[string, absence](max(o.NegativeTTL, o.RetryAfterFailure) + 2*storeResolution),
+		ExpiryCalculator: otter.ExpiryWriting[string, keyError](max(o.NegativeTTL, retryAfterFailure) + 2*storeResolution),
 		Clock:            c.clock,
 	})
 	return c, nil
@@ -208,7 +202,6 @@ func (o *CacheOptions) setDefaults() error {
 	}{
 		{"TTL", o.TTL},
 		{"LookupTimeout", o.LookupTimeout},
-		{"RetryAfterFailure", o.RetryAfterFailure},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%s must not be negative", d.name)
@@ -216,7 +209,6 @@ func (o *CacheOptions) setDefaults() error {
 	}
 	o.TTL = cmp.Or(o.TTL, DefaultCacheTTL)
 	o.LookupTimeout = cmp.Or(o.LookupTimeout, DefaultLookupTimeout)
-	o.RetryAfterFailure = cmp.Or(o.RetryAfterFailure, DefaultRetryAfterFailure)
 	// for these, negative means disabled
 	o.RefreshBefore = max(0, cmp.Or(o.RefreshBefore, min(DefaultRefreshBefore, o.TTL/4)))
 	o.NegativeTTL = max(0, cmp.Or(o.NegativeTTL, DefaultNegativeTTL))
@@ -246,38 +238,30 @@ func (c *Cache) Lookup(ctx context.Context, publicKey string) (*Credential, erro
 		}
 		return e.cred, nil
 	}
-	if a, ok := c.absent.GetIfPresent(publicKey); ok && c.current(a, now) {
-		return nil, a.err
+	if k, ok := c.keyErrors.GetIfPresent(publicKey); ok && c.current(k, now) {
+		return nil, k.err
 	}
 	if !ValidPublicKey(publicKey) {
 		return nil, ErrUnknownKey
 	}
 	for attempt := 1; ; attempt++ {
-		cred, err := c.wait(ctx, publicKey)
+		cred, err := c.lookUp(ctx, publicKey)
 		if attempt == lookupAttempts || !errors.Is(err, errInvalidated) {
 			return cred, err
 		}
 	}
 }
 
-// Known reports whether Lookup would return without waiting for the source: the credential is fresh, the key is cached as
-// absent, or its last lookup has just failed.
-func (c *Cache) Known(publicKey string) bool {
+// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if there is none. known reports whether
+// Lookup would return without a lookup in the source, except in the background: the credential is fresh, the key is cached as
+// unknown, or its last lookup has just failed.
+func (c *Cache) Peek(publicKey string) (cred *Credential, known bool) {
 	now := c.now()
 	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, now) {
-		return c.fresh(e, now) || c.justFailed(e, now)
+		return e.cred, c.fresh(e, now) || e.failing(now)
 	}
-	a, ok := c.absent.GetIfPresent(publicKey)
-	return ok && c.current(a, now)
-}
-
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if a lookup of the key would take one of
-// the MaxLookups places for uncached keys.
-func (c *Cache) Peek(publicKey string) *Credential {
-	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, c.now()) {
-		return e.cred
-	}
-	return nil
+	k, ok := c.keyErrors.GetIfPresent(publicKey)
+	return nil, ok && c.current(k, now)
 }
 
 // Invalidate removes the key, because it was revoked or changed. Its credential is not used until a new lookup returns it, even
@@ -290,7 +274,7 @@ func (c *Cache) Invalidate(publicKey string) {
 		delete(c.pending, publicKey)
 	}
 	c.entries.Invalidate(publicKey)
-	c.absent.Invalidate(publicKey)
+	c.keyErrors.Invalidate(publicKey)
 }
 
 // InvalidateAll ends the TTL of all entries, because calls of Invalidate may have been missed: each key is looked up again before
@@ -298,7 +282,7 @@ func (c *Cache) Invalidate(publicKey string) {
 func (c *Cache) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.epoch.Add(1)
+	c.generation.Add(1)
 	for _, p := range c.pending {
 		p.outdated = true
 	}
@@ -309,8 +293,8 @@ func (c *Cache) InvalidateAll() {
 func (c *Cache) Stats() CacheStats {
 	return CacheStats{
 		Credentials: c.entries.EstimatedSize(),
-		Absent:      c.absent.EstimatedSize(),
-		Unavailable: c.health.isUnavailable(c.now()),
+		Unknown:     c.keyErrors.EstimatedSize(),
+		Unavailable: c.breaker.isUnavailable(c.now()),
 	}
 }
 
@@ -322,10 +306,10 @@ func (c *Cache) Close() error {
 	c.cancel()
 	c.wg.Wait()
 	c.entries.StopAllGoroutines()
-	c.absent.StopAllGoroutines()
+	c.keyErrors.StopAllGoroutines()
 	c.clock.Stop()
 	c.entries.InvalidateAll()
-	c.absent.InvalidateAll()
+	c.keyErrors.InvalidateAll()
 	return nil
 }
 
@@ -335,7 +319,7 @@ func (c *Cache) now() int64 { return int64(c.o.Now().Sub(c.created)) }
 // fresh reports whether the entry is within its TTL.
 func (c *Cache) fresh(e *cacheEntry, now int64) bool {
 	age := now - e.confirmed
-	return age >= 0 && age < int64(c.o.TTL) && e.epoch == c.epoch.Load()
+	return age >= 0 && age < int64(c.o.TTL) && e.generation == c.generation.Load()
 }
 
 // usable reports whether the entry may be used if lookups fail.
@@ -343,19 +327,10 @@ func (c *Cache) usable(e *cacheEntry, now int64) bool {
 	return now-e.confirmed < c.maxAge && (c.o.StaleIfError > 0 || c.fresh(e, now))
 }
 
-func (c *Cache) justFailed(e *cacheEntry, now int64) bool {
-	return failedWithin(e.failedAt.Load(), now, int64(c.o.RetryAfterFailure))
-}
-
-func failedWithin(failedAt, now, window int64) bool {
-	since := now - failedAt
-	return failedAt != 0 && since >= 0 && since < window
-}
-
-// current reports whether the absence is within its TTL.
-func (c *Cache) current(a absence, now int64) bool {
-	age := now - a.at
-	return age >= 0 && age < a.ttl && a.epoch == c.epoch.Load()
+// current reports whether the error is within its TTL.
+func (c *Cache) current(k keyError, now int64) bool {
+	age := now - k.at
+	return age >= 0 && age < k.ttl && k.generation == c.generation.Load()
 }
 
 func (c *Cache) event(e CacheEvent) {

@@ -28,51 +28,6 @@ type pendingLookup struct {
 	err      error
 }
 
-// refresh starts a lookup in the background, unless one was started less than RetryAfterFailure ago.
-func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
-	at := e.refreshAt.Load()
-	if now < at || !e.refreshAt.CompareAndSwap(at, now+int64(c.o.RetryAfterFailure)) {
-		return
-	}
-	if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-		c.start(publicKey, true)
-	}
-}
-
-// wait returns a credential that was not in the cache or is past its TTL. It waits for a lookup, except while the source is
-// unavailable. It returns errInvalidated if the key was invalidated in the meantime.
-func (c *Cache) wait(ctx context.Context, publicKey string) (*Credential, error) {
-	now := c.now()
-	e, ok := c.entries.GetIfPresent(publicKey)
-	if ok && c.fresh(e, now) {
-		return e.cred, nil
-	}
-	if !ok || !c.usable(e, now) {
-		if !c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-			c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
-			return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
-		}
-		return c.result(ctx, publicKey, c.start(publicKey, false))
-	}
-
-	// There is a credential past its TTL. It is used only if a lookup has failed or the source is unavailable; lookups then
-	// continue in the background.
-	if c.justFailed(e, now) {
-		return c.stale(publicKey, e)
-	}
-	if c.health.isUnavailable(now) || c.health.stillFails(e.failedAt.Load(), now) {
-		if c.health.allowLookup(now, int64(c.o.RetryAfterFailure)) {
-			c.start(publicKey, true)
-		}
-		return c.stale(publicKey, e)
-	}
-	cred, err := c.result(ctx, publicKey, c.start(publicKey, true))
-	if definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
-		return cred, err
-	}
-	return c.stale(publicKey, e)
-}
-
 // result waits for the result of a lookup, which is nil if the cache is closed.
 func (c *Cache) result(ctx context.Context, publicKey string, p *pendingLookup) (*Credential, error) {
 	if p == nil {
@@ -88,23 +43,15 @@ func (c *Cache) result(ctx context.Context, publicKey string, p *pendingLookup) 
 		case <-p.done:
 		case <-time.After(c.o.LookupTimeout/4 + time.Millisecond):
 			err := fmt.Errorf("%w: no response within %s", ErrUnavailable, c.o.LookupTimeout)
+			now := c.now()
 			if e, ok := c.entries.GetIfPresent(publicKey); ok {
-				e.failedAt.Store(max(c.now(), 1))
+				e.retryAt.Store(now + int64(retryAfterFailure))
 			}
-			c.noteFailure(publicKey, err)
+			c.lookupFailed(publicKey, now, err)
 			return nil, err
 		}
 	}
 	return p.cred, p.err
-}
-
-// stale returns a credential past its TTL, or errInvalidated if the entry was removed in the meantime.
-func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
-	if current, ok := c.entries.GetIfPresent(publicKey); !ok || current != e {
-		return nil, errInvalidated
-	}
-	c.event(CacheEvent{Kind: CacheStale, PublicKey: publicKey, Age: time.Duration(c.now() - e.confirmed)})
-	return e.cred, nil
 }
 
 // start starts a lookup of the key, or joins the one in progress. It returns nil if the cache is closed.
@@ -149,7 +96,7 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 		return
 	}
 
-	began, started, epoch := time.Now(), c.now(), c.epoch.Load()
+	began, started, generation := time.Now(), c.now(), c.generation.Load()
 	cred, err := c.query(p.ctx, publicKey)
 	took, now := time.Since(began), c.now()
 	kind := kindOf(err)
@@ -167,26 +114,26 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 		p.cred, p.err = cred, err
 		switch kind {
 		case CacheFound:
-			c.absent.Invalidate(publicKey)
-			c.entries.Set(publicKey, &cacheEntry{cred: cred, confirmed: started, epoch: epoch})
+			c.keyErrors.Invalidate(publicKey)
+			c.entries.Set(publicKey, &cacheEntry{cred: cred, confirmed: started, generation: generation})
 		case CacheUnknown:
 			c.entries.Invalidate(publicKey)
-			c.absent.Set(publicKey, absence{at: started, ttl: int64(c.o.NegativeTTL), epoch: epoch, err: err})
+			c.keyErrors.Set(publicKey, keyError{at: started, ttl: int64(c.o.NegativeTTL), generation: generation, err: err})
 		case CacheMalformed:
 			c.entries.Invalidate(publicKey)
-			c.absent.Set(publicKey, absence{at: now, ttl: int64(c.o.RetryAfterFailure), epoch: epoch, err: err})
+			c.keyErrors.Set(publicKey, keyError{at: now, ttl: int64(retryAfterFailure), generation: generation, err: err})
 		default:
 			if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, now) {
-				e.failedAt.Store(max(now, 1))
+				e.retryAt.Store(now + int64(retryAfterFailure))
 				return
 			}
-			c.absent.Set(publicKey, absence{at: now, ttl: int64(c.o.RetryAfterFailure), epoch: epoch, err: err})
+			c.keyErrors.Set(publicKey, keyError{at: now, ttl: int64(retryAfterFailure), generation: generation, err: err})
 		}
 	})
 
 	if kind == CacheFailed {
-		c.noteFailure(publicKey, err)
-	} else if c.health.noteSuccess(now) {
+		c.lookupFailed(publicKey, now, err)
+	} else if c.breaker.lookupSucceeded() {
 		c.event(CacheEvent{Kind: CacheAvailable, PublicKey: publicKey})
 	}
 	c.event(CacheEvent{Kind: kind, PublicKey: publicKey, Err: err, Took: took})
@@ -210,7 +157,7 @@ func (c *Cache) query(ctx context.Context, publicKey string) (cred *Credential, 
 			cred, err = nil, fmt.Errorf("%w: the source panicked: %v", ErrUnavailable, reason)
 		}
 	}()
-	return checkedLookup(ctx, c.src, publicKey)
+	return checkedLookup(ctx, c.source, publicKey)
 }
 
 // kindOf classifies the error of query.
@@ -230,8 +177,8 @@ func kindOf(err error) CacheEventKind {
 // definite reports whether an error of query is about the key itself, so that a cached credential must not be used.
 func definite(err error) bool { return kindOf(err) != CacheFailed }
 
-func (c *Cache) noteFailure(publicKey string, err error) {
-	if c.health.noteFailure(publicKey, c.now()) {
+func (c *Cache) lookupFailed(publicKey string, now int64, err error) {
+	if c.breaker.lookupFailed(publicKey, now) {
 		c.event(CacheEvent{Kind: CacheUnavailable, PublicKey: publicKey, Err: err})
 	}
 }

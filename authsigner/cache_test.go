@@ -174,6 +174,12 @@ func (b bubble) requireSecret(key, secret string) {
 	require.Zero(b, took, "the request waited")
 }
 
+func (b bubble) requireKnown(key string, want bool) {
+	b.Helper()
+	_, known := b.Peek(key)
+	require.Equal(b, want, known)
+}
+
 func (b bubble) requireFound(keys ...string) {
 	b.Helper()
 	for _, key := range keys {
@@ -324,10 +330,10 @@ func TestUnknownKeysAreCachedBriefly(t *testing.T) {
 			pass(999 * time.Millisecond)
 		}
 		require.Equal(b, 1, b.src.count(unknownKey))
-		require.True(b, b.Known(unknownKey))
+		b.requireKnown(unknownKey, true)
 		b.src.put(unknownKey, testSecret)
 		pass(10 * time.Millisecond)
-		require.False(b, b.Known(unknownKey))
+		b.requireKnown(unknownKey, false)
 		b.requireFound(unknownKey)
 	})
 }
@@ -496,7 +502,7 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 		// The source responds again, but the last hung lookup counts until its deadline and for a while after it.
 		b.src.set(func() { b.src.hung = false })
 		b.src.remove(testKey)
-		pass(2*authsigner.DefaultLookupTimeout + 2*authsigner.DefaultRetryAfterFailure)
+		pass(2*authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
 }
@@ -516,6 +522,85 @@ func TestOutageIsForgottenAfterAQuietTime(t *testing.T) {
 		require.False(b, b.Stats().Unavailable)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
+}
+
+// The table of the source's states in cache_stale.go.
+func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
+	t.Parallel()
+	const reset = authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure
+	fail := func(keys ...string) func(bubble) {
+		return func(b bubble) {
+			b.src.set(func() { b.src.down = errSourceDown })
+			for _, key := range keys {
+				_, _, _ = b.lookup(key)
+				synctest.Wait()
+			}
+			b.src.set(func() { b.src.down = nil })
+		}
+	}
+	succeed := func(key string) func(bubble) {
+		return func(b bubble) {
+			_, _, _ = b.lookup(key)
+			synctest.Wait()
+		}
+	}
+	quiet := func(d time.Duration) func(bubble) { return func(bubble) { pass(d) } }
+	for name, test := range map[string]struct {
+		steps       []func(bubble)
+		unavailable bool
+		waits       []string // the keys whose next request waits for a lookup
+	}{
+		"available": {waits: []string{testKey, otherKey}},
+		"suspect":   {steps: []func(bubble){fail(testKey), quiet(time.Second)}, waits: []string{otherKey}},
+		"suspect, fails again": {
+			steps: []func(bubble){fail(testKey), quiet(time.Second), fail(testKey), quiet(time.Second)}, waits: []string{otherKey},
+		},
+		"suspect, succeeds": {
+			steps: []func(bubble){fail(testKey), succeed(unknownKey), quiet(time.Second)}, waits: []string{testKey, otherKey},
+		},
+		"suspect, quiet":     {steps: []func(bubble){fail(testKey), quiet(reset)}, waits: []string{testKey, otherKey}},
+		"suspect, not quiet": {steps: []func(bubble){fail(testKey), quiet(reset - 1)}, waits: []string{otherKey}},
+		"unavailable":        {steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second)}, unavailable: true},
+		"unavailable, fails": {
+			steps:       []func(bubble){fail(testKey, otherKey), quiet(time.Second), fail(testKey), quiet(reset - 1)},
+			unavailable: true,
+		},
+		"unavailable, succeeds": {
+			steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second), succeed(unknownKey)}, waits: []string{testKey, otherKey},
+		},
+		"unavailable, quiet": {
+			steps: []func(bubble){fail(testKey, otherKey), quiet(reset)}, waits: []string{testKey, otherKey},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey, otherKey)
+				pass(time.Minute)
+				for _, step := range test.steps {
+					step(b)
+				}
+				require.Equal(b, test.unavailable, b.Stats().Unavailable)
+				b.src.set(func() { b.src.latency = time.Millisecond })
+				keys := []string{testKey, otherKey}
+				served := make([]atomic.Bool, len(keys))
+				for i, key := range keys {
+					go func() {
+						_, _ = b.Lookup(b.Context(), key)
+						served[i].Store(true)
+					}()
+					synctest.Wait()
+				}
+				var waits []string
+				for i, key := range keys {
+					if !served[i].Load() {
+						waits = append(waits, key)
+					}
+				}
+				require.Equal(b, test.waits, waits)
+				pass(time.Second)
+			})
+		})
+	}
 }
 
 func TestOneFailingKeyDoesNotDelayRevocations(t *testing.T) {
@@ -565,7 +650,7 @@ func TestInvalidatedKeyIsLookedUpBeforeUse(t *testing.T) {
 		b.Invalidate(testKey)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 		b.src.put(testKey, testPreviousSecret)
-		b.Invalidate(testKey) // now cached as absent
+		b.Invalidate(testKey) // now cached as unknown
 		b.requireSecret(testKey, testPreviousSecret)
 
 		b.src.set(func() { b.src.down = errSourceDown })
@@ -613,25 +698,25 @@ func TestWaitingRequestDoesNotUseAnInvalidatedCredential(t *testing.T) {
 
 func TestInvalidateAllKeepsCredentialsForStaleUse(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
-		const absentKey = "pk_live_not_there_yet"
+		const laterKey = "pk_live_not_there_yet"
 		b.requireFound(testKey, otherKey)
-		b.requireError(absentKey, authsigner.ErrUnknownKey)
+		b.requireError(laterKey, authsigner.ErrUnknownKey)
 		b.src.remove(testKey)
-		b.src.put(absentKey, testSecret)
+		b.src.put(laterKey, testSecret)
 		b.InvalidateAll()
-		require.False(b, b.Known(testKey))
+		b.requireKnown(testKey, false)
 		b.requireError(testKey, authsigner.ErrUnknownKey)
-		b.requireFound(absentKey)
+		b.requireFound(laterKey)
 
 		b.src.set(func() { b.src.down = errSourceDown })
 		b.InvalidateAll()
 		b.requireFound(otherKey)
-		b.requireFound(absentKey)
+		b.requireFound(laterKey)
 		require.Equal(b, 2, b.src.count(otherKey))
 	})
 }
 
-func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
+func TestMaxEntriesLimitsCredentialsAndUnknownKeysApart(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{MaxEntries: 100}, func(b bubble) {
 		b.requireFound(testKey, otherKey)
 		for i := range 2000 {
@@ -641,7 +726,7 @@ func TestMaxEntriesLimitsCredentialsAndAbsentKeysApart(t *testing.T) {
 		b.requireFound(testKey, otherKey)
 		require.Equal(b, 1, b.src.count(testKey), "invented keys evict no credential")
 		require.Equal(b, 2, b.Stats().Credentials)
-		require.LessOrEqual(b, b.Stats().Absent, 110)
+		require.LessOrEqual(b, b.Stats().Unknown, 110)
 
 		b.requireFound(b.src.putMany(1000)...)
 		synctest.Wait()
@@ -693,7 +778,7 @@ func TestCacheLooksUpNoInvalidPublicKey(t *testing.T) {
 			b.requireError(key, authsigner.ErrUnknownKey)
 		}
 		require.Zero(b, b.src.totalCount())
-		require.Zero(b, b.Stats().Absent)
+		require.Zero(b, b.Stats().Unknown)
 	})
 }
 
@@ -751,12 +836,13 @@ func TestVerifierRecoversFromClockStepsOfTenMinutes(t *testing.T) {
 	}
 }
 
-func TestKnownAndPeekReportWithoutALookup(t *testing.T) {
+func TestPeekMakesNoLookup(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
 		requireState := func(key string, known, has bool) {
 			b.Helper()
-			require.Equal(b, known, b.Known(key))
-			require.Equal(b, has, b.Peek(key) != nil)
+			cred, isKnown := b.Peek(key)
+			require.Equal(b, known, isKnown)
+			require.Equal(b, has, cred != nil)
 		}
 		requireState(testKey, false, false)
 		requireState(unknownKey, false, false)
@@ -810,13 +896,12 @@ func TestCacheOptions(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource()
 	for name, o := range map[string]authsigner.CacheOptions{
-		"negative TTL":               {TTL: -1},
-		"negative LookupTimeout":     {LookupTimeout: -1},
-		"negative RetryAfterFailure": {RetryAfterFailure: -1},
-		"RefreshBefore >= TTL":       {TTL: time.Second, RefreshBefore: time.Second},
-		"StaleIfError < TTL":         {TTL: time.Minute, StaleIfError: time.Second},
-		"negative MaxEntries":        {MaxEntries: -1},
-		"negative MaxLookups":        {MaxLookups: -1},
+		"negative TTL":           {TTL: -1},
+		"negative LookupTimeout": {LookupTimeout: -1},
+		"RefreshBefore >= TTL":   {TTL: time.Second, RefreshBefore: time.Second},
+		"StaleIfError < TTL":     {TTL: time.Minute, StaleIfError: time.Second},
+		"negative MaxEntries":    {MaxEntries: -1},
+		"negative MaxLookups":    {MaxLookups: -1},
 	} {
 		_, err := authsigner.NewCache(src, o)
 		assert.Error(t, err, name)
@@ -933,7 +1018,7 @@ func BenchmarkCache(b *testing.B) {
 			})
 		})
 	}
-	run("absent", []string{"pk_live_absent"})
+	run("unknown", []string{"pk_live_unknown"})
 	run("fresh", keys)
 	src.set(func() { src.down = errSourceDown })
 	ahead.Store(int64(2 * time.Minute))

@@ -29,8 +29,8 @@ const maxLimit = math.MaxInt32
 
 // What is wrong with a value, in more than one place.
 const (
-	limitRange   = "must be an integer from 1 to 2147483647"
-	notAnInstant = "is not an RFC 3339 instant"
+	limitRange    = "must be an integer from 1 to 2147483647"
+	notATimestamp = "is not an RFC 3339 timestamp"
 )
 
 // Status is the state of a business's account.
@@ -61,7 +61,7 @@ type Credential struct {
 	// Limit is the key's rate limit in requests per minute, 1 to 2147483647. Zero means the gateway's default.
 	Limit int
 
-	Name      string    // of the key, for people; may be empty
+	Name      string    // display name of the key; may be empty
 	CreatedAt time.Time // UTC; zero if unknown
 	CreatedBy string    // who issued the key; empty if unknown
 	ExpiresAt time.Time // UTC; from then on, the key is treated as unknown; zero if it does not expire
@@ -128,7 +128,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		}
 		*f.value = text
 	}
-	for _, f := range c.instants() {
+	for _, f := range c.timestamps() {
 		text, err := decodeText(f.name, data[f.name])
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		}
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil || at.IsZero() { // err would quote the value, and a zero time would mean that it is not set
-			return nil, malformed(f.name, notAnInstant)
+			return nil, malformed(f.name, notATimestamp)
 		}
 		*f.value = at.UTC()
 	}
@@ -176,9 +176,9 @@ func (c *Credential) Validate() error {
 	if c.PreviousPrivateKey != "" && c.PreviousExpiresAt.IsZero() {
 		return malformed("previous_expires_at", "is required with previous_private_key")
 	}
-	for _, f := range c.instants() {
+	for _, f := range c.timestamps() {
 		if y := f.value.UTC().Year(); y < 0 || y > 9999 {
-			return malformed(f.name, notAnInstant)
+			return malformed(f.name, notATimestamp)
 		}
 	}
 	if c.Limit < 0 || c.Limit > maxLimit {
@@ -220,15 +220,15 @@ func (c *Credential) texts() []textField {
 	}
 }
 
-// instantField is a field of a record that is an RFC 3339 instant. All are optional; the zero time means that it is not set.
-type instantField struct {
+// timestampField is a field of a record that is an RFC 3339 timestamp. All are optional; the zero time means that it is not set.
+type timestampField struct {
 	name  string
 	value *time.Time
 }
 
-// instants returns the record's fields that are instants.
-func (c *Credential) instants() []instantField {
-	return []instantField{
+// timestamps returns the record's fields that are timestamps.
+func (c *Credential) timestamps() []timestampField {
+	return []timestampField{
 		{"previous_expires_at", &c.PreviousExpiresAt}, {"created_at", &c.CreatedAt}, {"expires_at", &c.ExpiresAt},
 	}
 }
@@ -258,7 +258,7 @@ func (c *Credential) Record() map[string]any {
 			record[f.name] = *f.value
 		}
 	}
-	for _, f := range c.instants() {
+	for _, f := range c.timestamps() {
 		if !f.value.IsZero() {
 			record[f.name] = f.value.UTC().Format(time.RFC3339Nano)
 		}
@@ -296,7 +296,7 @@ func UpdateRecord(
 	for _, f := range stored.texts() {
 		delete(merged, f.name)
 	}
-	for _, f := range stored.instants() {
+	for _, f := range stored.timestamps() {
 		delete(merged, f.name)
 	}
 	delete(merged, fieldLimit)

@@ -235,6 +235,8 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 }
 
 // checkedLookup calls a source and checks what it returns. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
+// Verifier and Cache both need it, because each accepts any source: a Cache must not store a wrong result, and a Verifier must not
+// accept one.
 func checkedLookup(ctx context.Context, source CredentialSource, publicKey string) (*Credential, error) {
 	cred, err := source.Lookup(ctx, publicKey)
 	switch {
@@ -255,7 +257,8 @@ func checkedLookup(ctx context.Context, source CredentialSource, publicKey strin
 	}
 }
 
-// readBody reads the body and restores it. The buffer grows with the data that has arrived, not with Content-Length.
+// readBody reads the body and restores it. The buffer grows with the data that has arrived, not with Content-Length. bytes.Buffer
+// and io.ReadAll allocate more for a body of a known length, and never return if a reader makes no progress.
 func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

@@ -220,17 +220,11 @@ func (h *API) match(_ *http.Request, req *request) *endpoint {
 // handle responds to a request below /api/v1 in seven steps. Nothing travels in a context value from one to another.
 func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
-	defer req.releaseLookup()
 
 	// 1. Route: match has set req.op. Unknown paths and methods are denied after step 3, because they count against a limit too.
 
-	// 2. Authenticate.
-	if err := h.authenticate(w, r, req); err != nil {
-		return err
-	}
-
-	// 3. Rate limit.
-	if err := h.rateLimit(w, r, req); err != nil {
+	// 2. Authenticate, and 3. rate limit.
+	if err := h.authenticateAndCount(w, r, req); err != nil {
 		return err
 	}
 	if err := h.authorize(r, req); err != nil {
@@ -295,7 +289,7 @@ type apiRequest struct {
 	credential *authsigner.Credential // set if and only if the signature verified
 	authErr    error                  // why authentication failed
 	failure    authFailure            // more about that
-	endLookup  func()                 // releases this request's place in the lookupLimiter; nil if it has none
+	endLookup  func()                 // releases what awaitLookup has acquired; nil if it has not
 	limited    bool                   // the rate limiter was asked
 
 	verifyTime, limitTime, upstreamTime, checkTime time.Duration

@@ -15,10 +15,22 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error, without a
-// lookup, if the key is not cached and the client IP has exhausted its limit for unauthenticated requests. A client IP may have
-// only a few lookups of uncached keys in progress; each ends when its request has been counted, so that concurrent requests
-// cannot all pass the check of the limit.
+// authenticateAndCount is steps 2 and 3 of handle. What awaitLookup has acquired is released when the request has been counted, so
+// that concurrent requests of a client IP cannot all pass the check of its limit.
+func (h *API) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+	defer func() {
+		if req.endLookup != nil {
+			req.endLookup()
+		}
+	}()
+	if err := h.authenticate(w, r, req); err != nil {
+		return err
+	}
+	return h.rateLimit(w, r, req)
+}
+
+// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error if awaitLookup denies
+// the request.
 func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
 	start := time.Now()
 	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
@@ -32,7 +44,7 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	switch key, count := publicKeyHeader(r); {
 	case count == 0:
 		req.authErr = authsigner.ErrMissingCredentials
-	case count == 1 && authsigner.ValidPublicKey(key) && !h.app.credentials.cache.Known(key):
+	case count == 1 && authsigner.ValidPublicKey(key):
 		err := h.awaitLookup(w, r, req, key)
 		if _, limited := errors.AsType[*rateLimitedError](err); limited {
 			return err
@@ -53,43 +65,50 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	return nil
 }
 
-// awaitLookup makes sure that a request may cause a lookup of its key, and waits for its turn. The error is a rateLimitedError, or
-// says why the request cannot be authenticated.
+// awaitLookup waits until the request may look up its key. The error is a rateLimitedError, or says why the request cannot be
+// authenticated. In this order:
+//
+//  1. If the cache knows the key, there is nothing to wait for.
+//  2. If the client IP has exhausted its limit for unauthenticated requests, the request is denied.
+//  3. If there is an expired credential, the request may look up the key: the cache limits these lookups by itself.
+//  4. The body is read: one that arrives slowly must not take up a lookup.
+//  5. The request waits for one of the few lookups of uncached keys that its client IP may have in progress, and gives it back if
+//     another request has looked up the key in the meantime. The limit is checked again, because the requests before it have
+//     been counted in the meantime.
+//
+// Step 2 is left to step 5 if the request has neither an expired credential nor a body.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) error {
+	cred, known := h.app.credentials.cache.Peek(key)
+	if known {
+		return nil
+	}
 	ip, counters := ratelimit.UnverifiedIP(req.clientIP)
-	check := func(ctx context.Context) error {
+	checkLimit := func(ctx context.Context) error {
 		if res, err := h.app.limiter.Peek(ctx, ip, counters...); err == nil && !res.Allowed {
 			return h.overLimit(w, req, res) // nil in shadow mode
 		}
 		return nil // also if the limit is not known
 	}
-	if h.app.credentials.cache.Peek(key) != nil {
-		return check(r.Context())
+	if cred != nil {
+		return checkLimit(r.Context())
 	}
 	if r.ContentLength != 0 {
-		// A body that arrives slowly must neither delay a denial nor take up a lookup.
-		if err := check(r.Context()); err != nil {
+		if err := checkLimit(r.Context()); err != nil {
 			return err
 		}
 		if err := h.verifier.ReadBody(r); err != nil {
 			return err
 		}
 	}
-	var err error
-	if req.endLookup, err = h.app.credentials.lookups.acquire(r.Context(), ip); err != nil {
+	release, err := h.app.credentials.lookups.acquire(r.Context(), ip)
+	if err != nil {
 		return err
 	}
-	if h.app.credentials.cache.Known(key) { // another request has looked it up in the meantime
-		req.releaseLookup()
+	req.endLookup = release
+	if _, known := h.app.credentials.cache.Peek(key); known {
+		release()
 	}
-	return check(r.Context())
-}
-
-// releaseLookup releases the request's place in the lookupLimiter, if it has one.
-func (req *apiRequest) releaseLookup() {
-	if req.endLookup != nil {
-		req.endLookup()
-	}
+	return checkLimit(r.Context())
 }
 
 // publicKeyHeader returns the public key in the request's header, the first if there are several, and how many there are.

@@ -17,7 +17,6 @@ import (
 
 // rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
 func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
-	defer req.releaseLookup()
 	start := time.Now()
 	var (
 		ctx      = r.Context()

@@ -57,7 +57,7 @@ func (h *API) authFailureOf(r *http.Request, err error) authFailure {
 		f.reason = "malformed_signature"
 	default:
 		f.reason = "wrong_signature"
-		if cred := h.app.credentials.cache.Peek(key); cred == nil {
+		if cred, _ := h.app.credentials.cache.Peek(key); cred == nil {
 			f.reason = "unknown_key"
 		} else if cred.Expired(time.Now()) {
 			f.reason = "expired_key"

@@ -58,7 +58,7 @@ func configureExplain(cmd *cobra.Command) {
 			return exit(cmd, status, err)
 		}
 		if len(args) != 1 || c.id != "" {
-			return exit(cmd, explainBadInput, fmt.Errorf("got %d arguments: must be one file, or - for standard input, or none with --id", len(args)))
+			return exit(cmd, explainBadInput, fmt.Errorf("expected one file, or - for standard input, or no argument with --id; got %d arguments", len(args)))
 		}
 		status, err := c.run(cmd, args[0])
 		return exit(cmd, status, err)
@@ -116,7 +116,7 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	}
 	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.Contains(base, "?") {
 		r.BasePath = base
-		cmd.PrintErrf("The gateway is taken to be mounted at %s, so that the signed path begins with /api/v1. If it is not, set --base-url.\n", base)
+		cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", base)
 	}
 	attempt := explain.Read(r)
 	res := attempt.Explain(cmd.Context(), &authsigner.Credential{PublicKey: attempt.PublicKey, PrivateKey: secret}, time.Time{})

@@ -70,7 +70,7 @@ func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
 			"3",
 			"only one of the request and the private key",
 		},
-		"base path guessed": {captured("/gw"+me, me), []string{"-"}, "0", "taken to be mounted at /gw,"},
+		"base path guessed": {captured("/gw"+me, me), []string{"-"}, "0", "Assuming the API is mounted at /gw."},
 		"base path signed":  {captured("/gw"+me, "/gw"+me), []string{"-"}, "1", "path_base"},
 		"not checked":       {captured(me, me), []string{"-"}, "0", "Not checked: whether the public key exists"},
 		"causes":            {captured(me, "/something/else"), []string{"-"}, "2", "a private key of another environment"},

@@ -85,7 +85,7 @@ type keyFields struct {
 
 func (k *keyFields) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&k.name, "name", "", "name of the key, for people")
+	f.StringVar(&k.name, "name", "", "display name of the key")
 	f.Func("limit", "`requests` per minute, or default for the gateway's per_key limit", k.parseLimit)
 	f.Func("expires", "`time` when the key expires: RFC 3339, or a duration from now such as 90d, or never", k.parseExpiry)
 	f.Func("resources", "comma-separated `names` of resources that the key may call, or all", k.parseResources)
@@ -252,7 +252,7 @@ func (c *keysCommand) update() *cobra.Command {
 // onePublicKey is the cobra.PositionalArgs of commands about one key.
 func onePublicKey(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("got %d arguments: must be one public key", len(args))
+		return fmt.Errorf("expected one public key, got %d arguments", len(args))
 	}
 	if !authsigner.ValidPublicKey(args[0]) {
 		return fmt.Errorf("invalid public key %q: must be 8 to 128 letters, digits, hyphens or underscores", args[0])
@@ -264,7 +264,7 @@ func (c *keysCommand) rotate() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "rotate <public key> [--grace <duration>]",
-		Short: "Makes a new private key and prints it once; the old one stays valid for the grace period",
+		Short: "Generates a new private key and prints it once; the old one stays valid for the grace period",
 		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())

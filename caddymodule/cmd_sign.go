@@ -33,7 +33,7 @@ func configureSign(cmd *cobra.Command) {
 	c := new(signCommand)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 2 {
-			return fmt.Errorf("got %d arguments: must be a method and a URL", len(args))
+			return fmt.Errorf("expected a method and a URL, got %d arguments", len(args))
 		}
 		return nil
 	}

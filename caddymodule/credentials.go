@@ -21,8 +21,8 @@ import (
 // credentialsNamespace is the module namespace of credential sources.
 const credentialsNamespace = "gatehouse.credentials"
 
-// CredentialSource is a module in the namespace gatehouse.credentials.
-type CredentialSource interface {
+// CredentialSourceModule is a module in the namespace gatehouse.credentials.
+type CredentialSourceModule interface {
 	// Settings returns all settings, with placeholders resolved. Configurations with equal settings share one open store.
 	// The value may hold secrets; it is only hashed.
 	Settings() any
@@ -32,7 +32,7 @@ type CredentialSource interface {
 	Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error)
 }
 
-// CredentialStore is an open credential source.
+// CredentialStore is what a [CredentialSourceModule] opens.
 type CredentialStore interface {
 	authsigner.KeyStore
 
@@ -116,7 +116,10 @@ type tracedLookups struct{ cache *authsigner.Cache }
 
 // Lookup implements authsigner.CredentialSource.
 func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	if !trace.SpanFromContext(ctx).IsRecording() || l.cache.Known(publicKey) {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return l.cache.Lookup(ctx, publicKey)
+	}
+	if _, known := l.cache.Peek(publicKey); known {
 		return l.cache.Lookup(ctx, publicKey)
 	}
 	ctx, span := tracing.Start(ctx, "credential lookup", trace.SpanKindClient)
@@ -130,7 +133,7 @@ func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigne
 }
 
 // acquireCredentials sets a.credentials.
-func (a *App) acquireCredentials(source CredentialSource) (err error) {
+func (a *App) acquireCredentials(source CredentialSourceModule) (err error) {
 	var r *RedisConfig
 	if a.redis != nil {
 		r = a.redis.config
@@ -145,7 +148,7 @@ func (a *App) acquireCredentials(source CredentialSource) (err error) {
 	return err
 }
 
-func (p *pooledCredentials) open(source CredentialSource, c CacheConfig, r *pooledRedis) error {
+func (p *pooledCredentials) open(source CredentialSourceModule, c CacheConfig, r *pooledRedis) error {
 	var (
 		cache atomic.Pointer[authsigner.Cache] // the store may report before the cache exists
 		err   error
@@ -217,12 +220,12 @@ func (p *pooledCredentials) Destruct() error {
 }
 
 // loadSource loads the app's credential source, without a cache.
-func loadSource(ctx caddy.Context, a *App) (CredentialSource, error) {
+func loadSource(ctx caddy.Context, a *App) (CredentialSourceModule, error) {
 	mod, err := ctx.LoadModule(a, "CredentialsRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading credential source: %w", err)
 	}
-	source, ok := mod.(CredentialSource)
+	source, ok := mod.(CredentialSourceModule)
 	if !ok {
 		return nil, fmt.Errorf("loading credential source: module %T is not a credential source", mod)
 	}

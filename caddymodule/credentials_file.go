@@ -41,10 +41,10 @@ func (s *FileSource) Validate() error {
 	return nil
 }
 
-// Settings implements CredentialSource.
+// Settings implements CredentialSourceModule.
 func (s *FileSource) Settings() any { return []string{"file", s.Path} }
 
-// Open implements CredentialSource.
+// Open implements CredentialSourceModule.
 func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (CredentialStore, error) {
 	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // the store outlives the context
 		Create:  s.create,
@@ -72,8 +72,8 @@ func (s *FileSource) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 // Interface guards
 var (
-	_ caddy.Provisioner     = (*FileSource)(nil)
-	_ caddy.Validator       = (*FileSource)(nil)
-	_ caddyfile.Unmarshaler = (*FileSource)(nil)
-	_ CredentialSource      = (*FileSource)(nil)
+	_ caddy.Provisioner      = (*FileSource)(nil)
+	_ caddy.Validator        = (*FileSource)(nil)
+	_ caddyfile.Unmarshaler  = (*FileSource)(nil)
+	_ CredentialSourceModule = (*FileSource)(nil)
 )

@@ -101,10 +101,10 @@ func (s *VaultSource) Validate() error {
 	return nil
 }
 
-// Settings implements CredentialSource.
+// Settings implements CredentialSourceModule.
 func (s *VaultSource) Settings() any { return []any{"vault", s} }
 
-// Open implements CredentialSource.
+// Open implements CredentialSourceModule.
 func (s *VaultSource) Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error) {
 	store, err := vault.New(ctx, s.options(report))
 	if err != nil {
@@ -240,8 +240,8 @@ func (s *VaultSource) parseAuth(d *caddyfile.Dispenser) error {
 
 // Interface guards
 var (
-	_ caddy.Provisioner     = (*VaultSource)(nil)
-	_ caddy.Validator       = (*VaultSource)(nil)
-	_ caddyfile.Unmarshaler = (*VaultSource)(nil)
-	_ CredentialSource      = (*VaultSource)(nil)
+	_ caddy.Provisioner      = (*VaultSource)(nil)
+	_ caddy.Validator        = (*VaultSource)(nil)
+	_ caddyfile.Unmarshaler  = (*VaultSource)(nil)
+	_ CredentialSourceModule = (*VaultSource)(nil)
 )

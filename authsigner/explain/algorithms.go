@@ -109,7 +109,7 @@ func (a *Attempt) addAlgorithms(d *dimension) {
 				add(rare, func(secret, message string) []byte { return hmac256(secret, encode(hashed(h, message))) }, "algorithm", "HMAC-SHA256 of a hash")
 			}
 			add(rare, func(secret, message string) []byte { return hmac256(secret, encode(hmac256(secret, message))) }, "algorithm", "HMAC-SHA256 applied twice")
-			at, _, _ := instant(a.Timestamp)
+			at, _, _ := parseTimestamp(a.Timestamp)
 			for name, text := range map[string]string{"timestamp": a.Timestamp, "public key": a.PublicKey, "date": at.UTC().Format("20060102")} {
 				add(rare, func(secret, message string) []byte { return hmac256(encode(hmac256(secret, text)), message) },
 					"algorithm", "HMAC-SHA256 with a key derived from the private key and the "+name)

@@ -53,7 +53,7 @@ const (
 	// maxSkew is how far a timestamp may be from the server's clock.
 	maxSkew = authsigner.MaxSkew
 
-	// maxClock is how far a clock can be off. A timestamp beyond that is a number of another kind.
+	// maxClock is how far a clock can be off. A number further away is not Unix time in seconds.
 	maxClock = 10 * 365 * 24 * time.Hour
 )
 
@@ -159,7 +159,7 @@ func Read(r Request) *Attempt {
 
 func (a *Attempt) found(m Mistake) { a.Mistakes = append(a.Mistakes, m) }
 
-// sentInstead says which other header was sent that may contain what belongs into name.
+// sentInstead returns a note about another header that probably carries name's value, or "".
 func sentInstead(h http.Header, name string) string {
 	words := map[string][]string{
 		authsigner.HeaderPublicKey: {"publickey", "apikey", "keyid", "accesskey", "clientid"},
@@ -176,8 +176,8 @@ func sentInstead(h http.Header, name string) string {
 	return ""
 }
 
-// instant returns the time that a timestamp means, if it is understood in any unit or format, and the mistake, if it is one.
-func instant(timestamp string) (t time.Time, code, unit string) {
+// parseTimestamp returns the time that a timestamp in any known unit or format means, and the code and unit of the mistake, if it is one.
+func parseTimestamp(timestamp string) (t time.Time, code, unit string) {
 	text := strings.TrimSpace(timestamp)
 	whole, fraction, isFraction := strings.Cut(text, ".")
 	if n, err := strconv.ParseInt(whole, 10, 64); err == nil && isDigits(whole) && (!isFraction || isDigits(fraction)) {
@@ -246,7 +246,7 @@ func quoteTimestamp(s string) string {
 }
 
 func (a *Attempt) readTimestamp(at time.Time) {
-	t, code, unit := instant(a.Timestamp)
+	t, code, unit := parseTimestamp(a.Timestamp)
 	switch code {
 	case "":
 	case "timestamp_unit":
@@ -277,7 +277,7 @@ var (
 	fromOpenssl = regexp.MustCompile(`stdin\)=$`)
 )
 
-// notSignature says what a text is that is sent instead of a signature, if it is known.
+// notSignature describes a value sent in place of a signature, if it is a known one.
 func notSignature(text string) string {
 	switch {
 	case len(text) > 200:
@@ -376,7 +376,7 @@ func (a *Attempt) decodePlain(text string) []byte {
 // ToSign returns the string that should have been signed. Its timestamp is in whole seconds if X-Timestamp is another form of it.
 func (a *Attempt) ToSign() string {
 	timestamp := a.Timestamp
-	if t, code, _ := instant(timestamp); code != "" && !t.IsZero() {
+	if t, code, _ := parseTimestamp(timestamp); code != "" && !t.IsZero() {
 		timestamp = strconv.FormatInt(t.Unix(), 10)
 	}
 	return a.message(timestamp)

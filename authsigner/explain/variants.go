@@ -310,7 +310,7 @@ func (d *dimension) addEach(section string, apply func(format string) func(*part
 
 // addTimestamps adds other timestamps. The many with each possible second, millisecond or time zone are not part of pairs.
 func (a *Attempt) addTimestamps(d *dimension) {
-	at, _, _ := instant(a.Timestamp)
+	at, _, _ := parseTimestamp(a.Timestamp)
 	if at.IsZero() {
 		return
 	}

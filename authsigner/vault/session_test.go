@@ -477,7 +477,6 @@ func TestCachedKeysSurviveOutagesOfVault(t *testing.T) {
 	b.store(t, otherKey, nil)
 	cache, err := authsigner.NewCache(b.Source, authsigner.CacheOptions{
 		TTL: 500 * time.Millisecond, NegativeTTL: 100 * time.Millisecond, LookupTimeout: time.Second,
-		RetryAfterFailure: 100 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	defer cache.Close()

@@ -1,0 +1,179 @@
+package authsigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// This file decides which keys are looked up while lookups fail, and when a credential is used past its TTL (RFC 5861's
+// stale-if-error). Both follow from the states of the key and of the source.
+//
+// A cached credential is
+//
+//	fresh    within its TTL: it is used, and refreshed in the background before the TTL ends
+//	expired  past its TTL: requests do what the last column of the next table says
+//	failing  past its TTL, and a lookup of its key failed less than retryAfterFailure ago: it is used without a lookup
+//
+// The source is in one of three states ("-": no change). A lookup succeeds if the source responds, also if the key is unknown or its
+// entry is malformed. Quiet means that resetAfter has passed without a lookup and without a failure.
+//
+//	state        lookup succeeds  lookup fails                       quiet      requests for expired credentials
+//	available    -                suspect                            -          wait for a lookup
+//	suspect      available        unavailable, or - if it is of the  available  wait for a lookup; those for the key that failed
+//	                              same key again                                use the credential and look up in the background
+//	unavailable  available        -                                  available  use the credential; there is one lookup each
+//	                                                                            retryAfterFailure, for all keys together
+//
+// A request that has waited for a lookup uses the expired credential if the lookup failed. A request without a cached credential
+// waits for a lookup too; while the source is unavailable and no lookup is allowed, it gets ErrUnavailable instead. A single failing
+// key does not make the source unavailable, because a policy may be the cause.
+
+// retryAfterFailure is the minimum time between a failed lookup of a key and the next one and, while the source is unavailable,
+// between any two lookups.
+const retryAfterFailure = time.Second
+
+type sourceState int
+
+const (
+	sourceAvailable sourceState = iota
+	sourceSuspect
+	sourceUnavailable
+)
+
+// lookupMode is how a key that is not fresh is looked up.
+type lookupMode int
+
+const (
+	lookUpAndWait lookupMode = iota
+	lookUpInBackground
+	skipLookup
+)
+
+// sourceBreaker keeps the state of the source.
+type sourceBreaker struct {
+	resetAfter int64 // ns; set before use
+
+	mu         sync.Mutex
+	state      sourceState
+	failedKey  string // the key whose lookup failed last
+	resetAt    int64  // when the state becomes available without a successful lookup
+	nextLookup int64  // while unavailable: when the next lookup is allowed
+}
+
+// modeFor returns how the key is looked up now. While the source is unavailable, the caller must make the lookup that it allows.
+func (b *sourceBreaker) modeFor(publicKey string, now int64) lookupMode {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mode := lookUpAndWait
+	switch b.stateAt(now) {
+	case sourceAvailable:
+		return mode
+	case sourceSuspect:
+		if publicKey == b.failedKey {
+			mode = lookUpInBackground
+		}
+	case sourceUnavailable:
+		if before(now, b.nextLookup, int64(retryAfterFailure)) {
+			return skipLookup
+		}
+		b.nextLookup = now + int64(retryAfterFailure)
+		mode = lookUpInBackground
+	}
+	b.resetAt = now + b.resetAfter
+	return mode
+}
+
+// lookupFailed reports whether the source has just become unavailable.
+func (b *sourceBreaker) lookupFailed(publicKey string, now int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	previous := b.stateAt(now)
+	b.state = sourceSuspect
+	if previous == sourceUnavailable || previous == sourceSuspect && publicKey != b.failedKey {
+		b.state = sourceUnavailable
+	}
+	b.failedKey, b.resetAt = publicKey, now+b.resetAfter
+	return b.state == sourceUnavailable && previous != sourceUnavailable
+}
+
+// lookupSucceeded reports whether the source was unavailable until now.
+func (b *sourceBreaker) lookupSucceeded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	previous := b.state
+	b.state = sourceAvailable
+	return previous == sourceUnavailable
+}
+
+func (b *sourceBreaker) isUnavailable(now int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stateAt(now) == sourceUnavailable
+}
+
+// stateAt returns the current state. b.mu must be held.
+func (b *sourceBreaker) stateAt(now int64) sourceState {
+	if !before(now, b.resetAt, b.resetAfter) {
+		return sourceAvailable
+	}
+	return b.state
+}
+
+// before reports whether now is before end, by at most longest: after a step of the clock it may not be.
+func before(now, end, longest int64) bool { return now < end && end-now <= longest }
+
+// failing reports whether a lookup of the entry's key has just failed.
+func (e *cacheEntry) failing(now int64) bool {
+	at := e.retryAt.Load()
+	return at != 0 && before(now, at, int64(retryAfterFailure))
+}
+
+// refresh looks up the key of a fresh credential in the background, unless lookups have just failed.
+func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
+	if !e.failing(now) && c.breaker.modeFor(publicKey, now) != skipLookup {
+		c.start(publicKey, true)
+	}
+}
+
+// lookUp returns a credential that is not cached or has expired. It returns errInvalidated if the key was invalidated in the
+// meantime.
+func (c *Cache) lookUp(ctx context.Context, publicKey string) (*Credential, error) {
+	now := c.now()
+	e, cached := c.entries.GetIfPresent(publicKey)
+	if cached && c.fresh(e, now) {
+		return e.cred, nil
+	}
+	cached = cached && c.usable(e, now)
+	if cached && e.failing(now) {
+		return c.stale(publicKey, e)
+	}
+	mode := c.breaker.modeFor(publicKey, now)
+	if mode == skipLookup {
+		if cached {
+			return c.stale(publicKey, e)
+		}
+		c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
+		return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
+	}
+	p := c.start(publicKey, cached)
+	if cached && mode == lookUpInBackground {
+		return c.stale(publicKey, e)
+	}
+	cred, err := c.result(ctx, publicKey, p)
+	if !cached || definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
+		return cred, err
+	}
+	return c.stale(publicKey, e)
+}
+
+// stale returns an expired credential, or errInvalidated if it was removed in the meantime.
+func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
+	if current, ok := c.entries.GetIfPresent(publicKey); !ok || current != e {
+		return nil, errInvalidated
+	}
+	c.event(CacheEvent{Kind: CacheStale, PublicKey: publicKey, Age: time.Duration(c.now() - e.confirmed)})
+	return e.cred, nil
+}
