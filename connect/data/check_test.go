@@ -291,10 +291,10 @@ func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	t.Parallel()
-	transport := &attempts{steps: []step{{}, {200, record("job", `"id":"a"`)}}}
+	transport := &attempts{steps: []step{{}, {200, record("contact", `"id":7`)}}}
 	c, _ := serve(t, nil, func(o *data.Options) { o.Transport, o.Timeout = transport, time.Hour })
 	began := time.Now()
-	_, err := c.Jobs().Get(t.Context(), caller(), "a")
+	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
 	assert.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")

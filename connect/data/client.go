@@ -64,7 +64,8 @@ type Options struct {
 
 // Client makes the calls of /connect/v1. It is safe for concurrent use.
 //
-// It retries reads, and writes with an idempotency key, once if the service is unavailable. It follows no redirects.
+// If the service is unavailable, it retries a write with an idempotency key once. The transport retries reads. It follows no
+// redirects.
 type Client struct {
 	base       string
 	http       *http.Client
@@ -167,28 +168,21 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 	return none, &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
 }
 
-// deliver makes the call and retries it once if that is safe.
+// deliver makes the call. It retries a write with an idempotency key once; reads are retried by the transport.
 func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
-	uncertain := false
-	for attempt := 1; ; attempt++ {
-		status, response, err := c.send(ctx, by, r, body)
-		if err == nil {
-			return status, response, nil
-		}
-		again := attempt == 1 && ctx.Err() == nil && (r.method == http.MethodGet || r.write.Key != "") &&
-			errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout)
-		e, ok := errors.AsType[*Error](err)
-		if !ok {
-			return 0, nil, err
-		}
-		// These errors imply that the service does not know the key, so that the first attempt changed nothing.
-		e.Uncertain = e.Uncertain ||
-			uncertain && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrConflict)
-		if !again || e.RetryAfter > 0 {
-			return 0, nil, e
-		}
-		uncertain = e.Uncertain
+	status, response, err := c.send(ctx, by, r, body)
+	first, ok := errors.AsType[*Error](err)
+	if !ok || r.write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil ||
+		!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) {
+		return status, response, err
 	}
+	status, response, err = c.send(ctx, by, r, body)
+	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
+	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
+	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
+		second.Uncertain = true
+	}
+	return status, response, err
 }
 
 func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {

@@ -222,6 +222,27 @@ func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 	}
 }
 
+// Reads are retried by the transport, which knows the other addresses of the data service.
+func TestReadIsSentOnce(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]http.HandlerFunc{
+		"unavailable": respond(503, `{"error":"x","code":"SERVICE_UNAVAILABLE"}`),
+		"undelivered": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sent atomic.Int64
+			c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				sent.Add(1)
+				fail(w, r)
+			})
+			_, err := c.Contacts().Get(t.Context(), caller(), "7")
+			require.ErrorIs(t, err, data.ErrUnavailable)
+			assert.Equal(t, int64(1), sent.Load())
+		})
+	}
+}
+
 func TestTimeoutIsNotRetried(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int64
