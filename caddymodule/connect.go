@@ -19,7 +19,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Connect serves the connection server for AI assistants: OAuth 2.1 with PKCE, MCP, and the pages on which users sign in, and
@@ -101,7 +100,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		ClientSchemes: h.ClientSchemes,
-		OnResponse:    func(err error) { resource.checked(upstream.Report{}, err) },
+		OnResponse:    resource.checked,
 		Log:           logger,
 	}
 	if h.ManageKeys {

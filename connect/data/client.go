@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Request and response headers.
@@ -35,11 +36,10 @@ const (
 	DefaultTimeout  = 15 * time.Second
 	MaxResponseSize = 1 << 20 // bytes
 
-	maxError      = 64 << 10 // bytes of an error's body
-	maxDetails    = 32
-	maxText       = 500 // bytes of one text in an error
-	maxDepth      = 64  // of JSON that is passed on unchanged
-	maxRetryAfter = time.Hour
+	maxError   = 64 << 10 // bytes of an error's body
+	maxDetails = 32
+	maxText    = 500 // bytes of one text in an error
+	maxDepth   = 64  // of JSON that is passed on unchanged
 )
 
 // Options of a [Client].
@@ -160,7 +160,7 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 	if err == nil {
 		return value, nil
 	}
-	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
+	if errors.Is(err, upstream.ErrCrossTenantRecord) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("rejected a data service's response", zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
@@ -238,8 +238,8 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
 		int64(len(response)) > MaxResponseSize {
-		c.onResponse(ErrUnexpected)
-		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
+		c.onResponse(upstream.ErrContractViolation)
+		return 0, nil, &Error{Kind: upstream.ErrContractViolation, Status: res.StatusCode, Uncertain: write}
 	}
 	return res.StatusCode, response, nil
 }
@@ -272,18 +272,17 @@ func (c *Client) failure(res *http.Response, r request) error {
 	if json.Unmarshal(body, &said) != nil {
 		said.Error, said.Code, said.Details = "", "", nil
 	}
-	e := &Error{
-		Status: res.StatusCode, Code: cleanCode(said.Code), RetryAfter: retryAfter(res.Header.Get("Retry-After")),
-	}
+	e := &Error{Status: res.StatusCode, Code: cleanCode(said.Code)}
+	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
 	if e.Code != "" {
 		e.Message = cleanText(said.Error)
 	}
 	write := r.method != http.MethodGet
 	switch status := res.StatusCode; {
 	case status < http.StatusBadRequest:
-		e.Kind, e.Uncertain = ErrUnexpected, write
+		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
 	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
-		e.Kind = ErrRefused
+		e.Kind = ErrGatewayRejected
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
 		switch e.Code {
@@ -307,23 +306,15 @@ func (c *Client) failure(res *http.Response, r request) error {
 	case e.Code == "INVALID", e.Code == "INVALID_REQUEST", e.Code == "BODY_TOO_LARGE":
 		e.Kind = ErrInvalid
 	default:
-		e.Kind = ErrUnexpected
+		e.Kind = upstream.ErrContractViolation
 	}
 	e.Details = clean(said.Details)
-	if slices.Contains([]error{ErrRefused, ErrUnexpected, ErrUnavailable, ErrTimeout}, e.Kind) {
+	if slices.Contains([]error{ErrGatewayRejected, upstream.ErrContractViolation, ErrUnavailable, ErrTimeout}, e.Kind) {
 		c.onResponse(e.Kind)
 	} else {
 		c.onResponse(nil)
 	}
 	return e
-}
-
-func retryAfter(h string) time.Duration {
-	seconds, err := strconv.Atoi(h)
-	if err != nil || seconds <= 0 {
-		return 0
-	}
-	return time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 }
 
 func cleanCode(code string) string {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 func TestMain(m *testing.M) {
@@ -135,13 +136,13 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, respond(200, body))
 			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
 		})
 	}
 	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"calendars":[]}`) })
 	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
-	require.ErrorIs(t, err, data.ErrUnexpected)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
 func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
@@ -155,8 +156,8 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, respond(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
 			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrCrossTenant)
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
 			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 			assert.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
@@ -164,7 +165,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	}
 	c, logs := serve(t, respond(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
 	hours, err := c.Hours(t.Context(), caller())
-	require.ErrorIs(t, err, data.ErrCrossTenant)
+	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 	assert.Empty(t, hours)
 	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 }
@@ -288,9 +289,9 @@ func TestResponsesAreReported(t *testing.T) {
 	}{
 		"valid":                {200, calendar("biz_1"), nil},
 		"an error of a caller": {404, `{"error":"none","code":"NOT_FOUND"}`, nil},
-		"cross-tenant":         {200, calendar("biz_2"), data.ErrCrossTenant},
-		"not JSON":             {200, `<`, data.ErrUnexpected},
-		"refused":              {401, `{}`, data.ErrRefused},
+		"cross-tenant":         {200, calendar("biz_2"), upstream.ErrCrossTenantRecord},
+		"not JSON":             {200, `<`, upstream.ErrContractViolation},
+		"refused":              {401, `{}`, data.ErrGatewayRejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
