@@ -34,7 +34,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 		}
 		// A client that has disconnected may retry, so its key is stored all the same.
 		if o.key, err = c.server.store.Key(detached(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
-			return data.Write{}, nil, c.unavailable("The gateway cannot ensure at the moment that this is done only once.", err)
+			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
@@ -43,8 +43,8 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 }
 
 // unavailable returns the error of a call that needs Redis.
-func (c *toolCall) unavailable(sentence string, err error) *toolError {
-	return &toolError{code: codeStore, sentence: sentence, done: c.tool.notDone(), next: retrySoon, cause: err}
+func (c *toolCall) unavailable(message string, err error) *toolError {
+	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: retrySoon, cause: err}
 }
 
 // newWrite returns the write options of a naturally idempotent change, with a random key.

@@ -15,8 +15,8 @@ const (
 )
 
 // limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait. A request whose client has
-// disconnected is counted too, because it may still be executed. If Redis is unavailable, all requests are allowed, because a
-// person has approved the connection.
+// disconnected is counted too, because it may still be executed. If Redis is unavailable, all requests are allowed, because an
+// owner has approved the connection.
 func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(detached(ctx), limiterTimeout)

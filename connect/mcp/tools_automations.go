@@ -31,14 +31,14 @@ type runResult struct {
 
 type runArguments struct {
 	AutomationID string         `json:"automation_id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" example:"overdue-reminders"`
-	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"What the automation's input_schema describes. Default: {}."`
-	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the end. 0 returns as soon as the run is started."`
+	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"Must match the automation's input_schema. Default: {}."`
+	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the run to end. 0 returns as soon as it has started."`
 	keyArgument
 }
 
 type startedRun struct {
 	Run     data.Run `json:"run"`
-	Ended   bool     `json:"ended" jsonschema:"false: it is still running; ask with automations_run_get."`
+	Ended   bool     `json:"ended" jsonschema:"false: it is still running; poll it with automations_run_get."`
 	Message string   `json:"message" maxLength:"500"`
 	idempotencyResult
 }
@@ -88,7 +88,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	message := "The run has ended."
 	if !run.Ended() {
-		message = "The run was started and has not ended. Ask with automations_run_get and the run's id; do not start it again."
+		message = "The run was started and has not ended. Poll it with automations_run_get and the run's id; do not start it again."
 	}
 	return startedRun{withoutNullResult(run), run.Ended(), message, o.result()}, nil
 }
@@ -104,19 +104,19 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 			not = append(not, name+" ("+string(s.Status)+")")
 		}
 	}
-	p := &toolError{
-		code: codeRunFailed, sentence: "The automation was started and failed.",
-		done: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
+	failed := &toolError{
+		code: codeRunFailed, message: "The automation was started and failed.",
+		effect: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
 			cmp.Or(strings.Join(not, ", "), "nothing")),
-		next: "Tell the person what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
-			"what was done may then be done again.",
-		cause:  errors.New("the automation's run failed"),
-		detail: startedRun{Run: withoutNullResult(run), Ended: true, idempotencyResult: o.result()},
+		advice: "Tell the user what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
+			"what was done before may then be done again.",
+		cause: errors.New("the automation's run failed"),
+		data:  startedRun{Run: withoutNullResult(run), Ended: true, idempotencyResult: o.result()},
 	}
 	if run.Error != nil {
-		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
+		failed.message += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
 	}
-	return p
+	return failed
 }
 
 // follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run

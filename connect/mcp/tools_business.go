@@ -10,7 +10,7 @@ import (
 
 type profile struct {
 	Business     data.Business     `json:"business"`
-	OpeningHours data.Hours        `json:"opening_hours" jsonschema:"A day that is not named is closed."`
+	OpeningHours data.Hours        `json:"opening_hours" jsonschema:"A day that is not listed is closed."`
 	ServiceAreas data.ServiceAreas `json:"service_areas"`
 }
 

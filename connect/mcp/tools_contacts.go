@@ -21,18 +21,18 @@ type contactAdded struct {
 }
 
 type contactArguments struct {
-	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The contact's id, as contacts_search gives it."`
+	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The id of the contact, as returned by contacts_search."`
 }
 
 // contactDetails are the writable members of a contact, except the first name.
 type contactDetails struct {
 	LastName    *string            `json:"last_name,omitzero" minLength:"1" maxLength:"80"`
 	Email       *string            `json:"email,omitzero" format:"email" maxLength:"254" example:"ines@example.com"`
-	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country code, which is in country_code: send both or neither."`
+	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country code, which goes into country_code: send both or neither."`
 	CountryCode *string            `json:"country_code,omitzero" pattern:"^\\+[0-9]{1,3}$" example:"+1" jsonschema:"+ and 1 to 3 digits, together with phone_number."`
 	Type        data.ContactType   `json:"contact_type,omitzero"`
 	Status      data.ContactStatus `json:"contact_status,omitzero"`
-	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"May have several lines. Replaces the existing notes."`
+	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"In one or more lines. Replaces the existing notes."`
 }
 
 type contactCreation struct {

@@ -51,7 +51,7 @@ type conversationPage struct {
 type conversationArguments struct {
 	idArguments
 	Limit  int    `json:"message_limit,omitzero" minimum:"1" maximum:"200" default:"100" jsonschema:"Maximum number of messages to return."`
-	Cursor string `json:"message_cursor,omitzero" pattern:"^m[1-9][0-9]{0,3}$" jsonschema:"next_message_cursor of the previous result, to get the following messages."`
+	Cursor string `json:"message_cursor,omitzero" pattern:"^m[1-9][0-9]{0,3}$" jsonschema:"next_message_cursor of the previous result, to get the next messages."`
 }
 
 type conversationResult struct {

@@ -32,7 +32,7 @@ type objectAdded struct {
 }
 
 type typeArgument struct {
-	Type string `json:"type" pattern:"^[a-z0-9_-]{1,60}$" example:"vehicles" jsonschema:"The kind of records, as object_types_list names it."`
+	Type string `json:"type" pattern:"^[a-z0-9_-]{1,60}$" example:"vehicles" jsonschema:"The name of the object type, as returned by object_types_list."`
 }
 
 type objectSearch struct {
@@ -47,7 +47,7 @@ type objectArguments struct {
 
 type objectCreation struct {
 	typeArgument
-	Fields jsontext.Value `json:"fields" example:"{\"plate\":\"FH 1042\",\"make\":\"Calder\",\"year\":2023}" jsonschema:"What the kind's schema describes."`
+	Fields jsontext.Value `json:"fields" example:"{\"plate\":\"FH 1042\",\"make\":\"Calder\",\"year\":2023}" jsonschema:"Must match the schema of the object type."`
 	keyArgument
 }
 
