@@ -21,11 +21,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Request and response headers.
+// Request and response headers, besides those of package upstream.
 const (
-	HeaderBusinessID     = "X-Business-Id"
 	HeaderAccountID      = "X-Account-Id"
-	HeaderRequestID      = "X-Request-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderIfMatch        = "If-Match"
 	HeaderReplayed       = "Idempotency-Replayed"
@@ -208,9 +206,9 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Accept-Encoding", "identity")
-	req.Header.Set(HeaderBusinessID, by.BusinessID)
+	req.Header.Set(upstream.HeaderBusinessID, by.BusinessID)
 	req.Header.Set(HeaderAccountID, by.AccountID)
-	req.Header.Set(HeaderRequestID, by.RequestID)
+	req.Header.Set(upstream.HeaderRequestID, by.RequestID)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -311,10 +311,8 @@ type LastRun struct {
 	FinishedAt *time.Time `json:"finished_at"`
 }
 
-// The states of a run.
+// The states of a run that has ended.
 const (
-	RunQueued    RunStatus = "queued"
-	RunRunning   RunStatus = "running"
 	RunSucceeded RunStatus = "succeeded"
 	RunFailed    RunStatus = "failed"
 )

@@ -208,9 +208,10 @@ func (c *toolCall) checkScope(ctx context.Context) error {
 	return &toolError{code: codeScope, cause: errScope}
 }
 
-// runAudited runs a tool that writes, with an entry in the audit log.
+// runAudited runs a tool that writes, with an entry in the audit log. The steps of a change use context.WithoutCancel: once begun,
+// it must not be interrupted when the client disconnects. The clients of Redis and of the data service set their own timeouts.
 func runAudited(ctx context.Context, c *toolCall) (content any, err error) {
-	change, err := c.server.o.Audit.Begin(detached(ctx), c.auditEntry())
+	change, err := c.server.o.Audit.Begin(context.WithoutCancel(ctx), c.auditEntry())
 	if err != nil {
 		return nil, c.unavailable("The audit log is temporarily unavailable, and the gateway makes no change without an entry in it.", err)
 	}
@@ -219,10 +220,6 @@ func runAudited(ctx context.Context, c *toolCall) (content any, err error) {
 	content, err = c.tool.run(ctx, c)
 	return content, err
 }
-
-// detached returns ctx without its cancellation: a change that has begun must not be interrupted when the client disconnects.
-// The clients of Redis and of the data service set their own timeouts.
-func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
 // auditEntry returns the call's entry for the audit log.
 func (c *toolCall) auditEntry() audit.Entry {

@@ -33,7 +33,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 			return data.Write{}, nil, err
 		}
 		// A client that has disconnected may retry, so its key is stored all the same.
-		if o.key, err = c.server.store.Key(detached(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
+		if o.key, err = c.server.store.Key(context.WithoutCancel(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
 			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
@@ -57,7 +57,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	if err := c.server.store.RecordCreated(detached(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
+	if err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}
@@ -65,7 +65,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 
 // forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
-	if err := c.server.store.ForgetCreated(detached(ctx), c.grant.ID, c.area(), record); err != nil {
+	if err := c.server.store.ForgetCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), record); err != nil {
 		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}

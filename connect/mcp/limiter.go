@@ -19,7 +19,7 @@ const (
 // owner has approved the connection.
 func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(detached(ctx), limiterTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
 	defer cancel()
 	result, err := s.limiter.Allow(ctx, s.o.Prefix+"mcp:{"+grantID+"}", s.rate)
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Limit = time.Since(start) })

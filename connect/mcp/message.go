@@ -149,7 +149,7 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 		if slices.ContainsFunc([]string{"name", "arguments", "_meta", "inputResponses", "requestState"}, func(known string) bool {
 			return strings.EqualFold(name, known)
 		}) {
-			return nil, invalidParams("a parameter of tools/call has the wrong case: " + printable(name))
+			return nil, invalidParams("a parameter of tools/call has the wrong case: " + strconv.QuoteToASCII(name[:min(len(name), 40)]))
 		}
 	}
 	t, ok := s.tools[p.Name]
@@ -397,8 +397,3 @@ func (k *bufferedResponse) Write(b []byte) (int, error) { return k.body.Write(b)
 
 // Flush implements http.Flusher, which the SDK needs for events.
 func (k *bufferedResponse) Flush() {}
-
-// printable quotes a client's text for an error message, shortened and in ASCII.
-func printable(s string) string {
-	return strconv.QuoteToASCII(s[:min(len(s), 40)])
-}

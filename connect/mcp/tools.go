@@ -100,7 +100,7 @@ func create[T data.Record, F any](
 	if err != nil {
 		return record, r, err
 	}
-	if record, err = in.Create(detached(ctx), c.by, w, p); err != nil {
+	if record, err = in.Create(context.WithoutCancel(ctx), c.by, w, p); err != nil {
 		return record, r, err
 	}
 	c.target = kind + " " + record.RecordID()
@@ -130,7 +130,7 @@ func remove[T data.Record, F any](
 	}
 	name, version := describe(found)
 	c.target = kind + " " + id
-	confirmed, err := c.confirm(ctx, confirm, c.target+" version "+number(version), "Delete "+name+" for good?")
+	confirmed, err := c.confirm(ctx, confirm, c.target+" version "+strconv.FormatInt(version, 10), "Delete "+name+" for good?")
 	switch {
 	case err != nil || c.inputRequired != nil:
 		return deletion{}, err
@@ -138,7 +138,7 @@ func remove[T data.Record, F any](
 		c.declined = true
 		return deletion{Message: "The user was asked and declined. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
-	if err := from.Delete(detached(ctx), c.by, newWrite(version), id); err != nil {
+	if err := from.Delete(context.WithoutCancel(ctx), c.by, newWrite(version), id); err != nil {
 		return deletion{}, err
 	}
 	c.forgetCreated(ctx, c.target)
@@ -149,8 +149,6 @@ func remove[T data.Record, F any](
 func quoted(name string) string { return cleantext.Quote(name, maxName) }
 
 const maxName = 80 // characters
-
-func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // orObject returns raw, or an empty object if it is empty or null.
 func orObject(raw jsontext.Value) jsontext.Value {

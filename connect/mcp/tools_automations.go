@@ -75,7 +75,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	wait := time.Duration(a.WaitSeconds) * time.Second
 	c.stream.extendDeadline(wait)
-	run, err := c.data().StartRun(detached(ctx), c.by, w, a.AutomationID, input)
+	run, err := c.data().StartRun(context.WithoutCancel(ctx), c.by, w, a.AutomationID, input)
 	if err != nil {
 		return startedRun{}, err
 	}

@@ -48,14 +48,14 @@ func businessTools() map[string]function {
 			return p, err
 		}),
 		"business_update": handle(func(ctx context.Context, c *toolCall, a businessUpdate) (businessResult, error) {
-			changed, err := c.data().UpdateBusiness(detached(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
+			changed, err := c.data().UpdateBusiness(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
 			return businessResult{changed}, err
 		}),
 		"business_hours_set": handle(func(ctx context.Context, c *toolCall, a hoursArguments) (data.Hours, error) {
-			return c.data().SetHours(detached(ctx), c.by, newWrite(a.IfVersion), a.Hours)
+			return c.data().SetHours(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), a.Hours)
 		}),
 		"service_areas_set": handle(func(ctx context.Context, c *toolCall, a areasArguments) (data.ServiceAreas, error) {
-			return c.data().SetServiceAreas(detached(ctx), c.by, newWrite(a.IfVersion), a.ServiceAreas)
+			return c.data().SetServiceAreas(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), a.ServiceAreas)
 		}),
 	}
 }

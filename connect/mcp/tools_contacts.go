@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -76,7 +77,7 @@ func contactTools() map[string]function {
 			return contactPage{page.Items, next(page.Next)}, err
 		}),
 		"contacts_get": handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
-			contact, err := c.data().Contacts().Get(ctx, c.by, number(a.ID))
+			contact, err := c.data().Contacts().Get(ctx, c.by, strconv.FormatInt(a.ID, 10))
 			return contactResult{contact}, err
 		}),
 		"contacts_create": handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
@@ -85,11 +86,11 @@ func contactTools() map[string]function {
 		}),
 		"contacts_update": handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
 			patch := c.patch("id", argIfVersion)
-			contact, err := c.data().Contacts().Update(detached(ctx), c.by, newWrite(a.IfVersion), number(a.ID), patch)
+			contact, err := c.data().Contacts().Update(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), strconv.FormatInt(a.ID, 10), patch)
 			return contactResult{contact}, err
 		}),
 		"contacts_delete": handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {
-			d, err := remove(ctx, c, c.data().Contacts(), "contact", number(a.ID), a.Confirm, func(r data.Contact) (string, int64) {
+			d, err := remove(ctx, c, c.data().Contacts(), "contact", strconv.FormatInt(a.ID, 10), a.Confirm, func(r data.Contact) (string, int64) {
 				return contactName(r), r.Version
 			})
 			return contactDeleted{a.ID, d}, err

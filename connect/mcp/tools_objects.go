@@ -88,7 +88,7 @@ func objectTools() map[string]function {
 		}),
 		"objects_update": handle(func(ctx context.Context, c *toolCall, a objectUpdate) (objectResult, error) {
 			patch := data.Patch{"fields": a.Fields}
-			o, err := c.data().Objects(a.Type).Update(detached(ctx), c.by, newWrite(a.IfVersion), a.ID, patch)
+			o, err := c.data().Objects(a.Type).Update(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), a.ID, patch)
 			return objectResult{o}, err
 		}),
 		"objects_delete": handle(func(ctx context.Context, c *toolCall, a objectDeletion) (deleted, error) {

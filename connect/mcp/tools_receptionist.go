@@ -84,7 +84,7 @@ func receptionistTools() map[string]function {
 		}),
 		"receptionist_personality_update": handle(func(ctx context.Context, c *toolCall, a personalityUpdate) (receptionistResult, error) {
 			c.target = "personality"
-			changed, err := c.data().UpdatePersonality(detached(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
+			changed, err := c.data().UpdatePersonality(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_rules_update": handle(func(ctx context.Context, c *toolCall, a rulesArguments) (receptionistResult, error) {
@@ -95,7 +95,7 @@ func receptionistTools() map[string]function {
 					ID: r.ID, When: r.When, Then: r.Then, Enabled: r.Enabled == nil || *r.Enabled,
 				})
 			}
-			changed, err := c.data().SetRules(detached(ctx), c.by, newWrite(a.IfVersion), rules)
+			changed, err := c.data().SetRules(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), rules)
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_faqs_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
@@ -137,7 +137,7 @@ func upsert[T data.Record, F any](
 	switch {
 	case id != "":
 		w := newWrite(a.IfVersion)
-		if record, err = in.Replace(detached(ctx), c.by, w, id, patch); err == nil {
+		if record, err = in.Replace(context.WithoutCancel(ctx), c.by, w, id, patch); err == nil {
 			c.target = kind + " " + id
 		}
 		return record, idempotencyResult{IdempotencyKey: cmp.Or(a.IdempotencyKey, string(w.Key))}, err
