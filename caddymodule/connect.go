@@ -94,8 +94,6 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	logger, resource := ctx.Logger(), app.metrics.resource(connectResource)
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
-		// the transport has the address of the data service; this sets the Host header, which header_up can change
-		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
 		Transport: &connectTransport{service: h.service, metrics: resource, asserter: app.asserter, maxSize: data.MaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },

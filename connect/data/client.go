@@ -42,11 +42,11 @@ const (
 
 // Options of a [Client].
 type Options struct {
-	// BaseURL is the service's origin, such as "http://data.internal:8080". Required.
-	BaseURL string
+	// Host is the Host header of the requests, which have URLs such as "http://api.example.com/connect/v1/contacts". Required.
+	Host string
 
-	// Transport sends the requests and adds the hop assertion, for the business and request ID in X-Business-Id and
-	// X-Request-Id. Default: http.DefaultTransport.
+	// Transport sends the requests to the service, at whatever address, and adds the hop assertion, for the business and
+	// request ID in X-Business-Id and X-Request-Id. Required.
 	Transport http.RoundTripper
 
 	// Timeout is the timeout of one call, including the retry. Default: DefaultTimeout.
@@ -74,15 +74,8 @@ type Client struct {
 
 // New returns a client.
 func New(o Options) (*Client, error) {
-	u, err := url.Parse(o.BaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the data service's URL: %w", err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("invalid data service URL %q: must be an absolute http or https URL without query", u.Redacted())
-	}
-	if o.Log == nil {
-		return nil, errors.New("data service client: Log is required")
+	if o.Host == "" || o.Transport == nil || o.Log == nil {
+		return nil, errors.New("data service client: Host, Transport and Log are required")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -91,7 +84,7 @@ func New(o Options) (*Client, error) {
 		o.OnResponse = func(error) {}
 	}
 	return &Client{
-		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
+		base: "http://" + o.Host + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

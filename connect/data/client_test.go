@@ -39,7 +39,7 @@ func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*da
 	core, logs := observer.New(zap.DebugLevel)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := data.Options{BaseURL: server.URL + "/", Transport: transport, Log: zap.New(core)}
+	o := data.Options{Host: server.Listener.Addr().String(), Transport: transport, Log: zap.New(core)}
 	for _, f := range change {
 		f(&o)
 	}
@@ -267,14 +267,16 @@ func TestTimeoutIsNotRetried(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestInvalidBaseURLIsRejected(t *testing.T) {
+func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
-	for _, base := range []string{"", "data.internal:8080", "ftp://data.internal", "http://", "http://data.internal?x=1", "http://d/#f"} {
-		_, err := data.New(data.Options{BaseURL: base, Log: zap.NewNop()})
-		require.Error(t, err, base)
+	for _, o := range []data.Options{
+		{Transport: http.DefaultTransport, Log: zap.NewNop()},
+		{Host: "api.example.com", Log: zap.NewNop()},
+		{Host: "api.example.com", Transport: http.DefaultTransport},
+	} {
+		_, err := data.New(o)
+		require.ErrorContains(t, err, "required")
 	}
-	_, err := data.New(data.Options{BaseURL: "http://data.internal"})
-	require.Error(t, err)
 }
 
 func TestResponsesAreReported(t *testing.T) {

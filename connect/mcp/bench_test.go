@@ -32,7 +32,7 @@ func BenchmarkToolCall(b *testing.B) {
 	}))
 	defer backend.Close()
 	measured := &stopwatch{}
-	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: measured, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: measured, Log: zap.NewNop()})
 	require.NoError(b, err)
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data = client })
 	s.server.SetRate(100_000_000)

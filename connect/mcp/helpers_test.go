@@ -164,7 +164,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	s.lost = losttest.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)
 	t.Cleanup(backend.Close)
-	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: s.upstream, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: s.upstream, Log: zap.NewNop()})
 	require.NoError(t, err)
 	rdb := patient(t, &redis.Options{Addr: s.redis.Addr()})
 
