@@ -45,7 +45,7 @@ type toolCall struct {
 	requestState  string         // identifies the question that elicitResult answers
 
 	account account.Account
-	by      data.Caller
+	caller  data.Caller
 	stream  *eventStream
 
 	// Set while the tool runs.
@@ -183,7 +183,7 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 			effect: c.tool.notDone(), advice: retrySoon, cause: err,
 		}
 	}
-	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
+	c.caller = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
 	runTool := c.tool.run
 	if c.tool.writes() {
 		runTool = runAudited

@@ -387,13 +387,13 @@ type bufferedResponse struct {
 }
 
 // Header implements http.ResponseWriter.
-func (k *bufferedResponse) Header() http.Header { return k.header }
+func (r *bufferedResponse) Header() http.Header { return r.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (k *bufferedResponse) WriteHeader(status int) { k.status = status }
+func (r *bufferedResponse) WriteHeader(status int) { r.status = status }
 
 // Write implements http.ResponseWriter.
-func (k *bufferedResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
+func (r *bufferedResponse) Write(b []byte) (int, error) { return r.body.Write(b) }
 
 // Flush implements http.Flusher, which the SDK needs for events.
-func (k *bufferedResponse) Flush() {}
+func (r *bufferedResponse) Flush() {}

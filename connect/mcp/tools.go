@@ -100,7 +100,7 @@ func create[T data.Record, F any](
 	if err != nil {
 		return record, r, err
 	}
-	if record, err = in.Create(context.WithoutCancel(ctx), c.by, w, p); err != nil {
+	if record, err = in.Create(context.WithoutCancel(ctx), c.caller, w, p); err != nil {
 		return record, r, err
 	}
 	c.target = kind + " " + record.RecordID()
@@ -124,7 +124,7 @@ type deleted struct {
 func remove[T data.Record, F any](
 	ctx context.Context, c *toolCall, from data.Collection[T, F], kind, id string, confirm bool, describe func(T) (string, int64),
 ) (deletion, error) {
-	found, err := from.Get(ctx, c.by, id)
+	found, err := from.Get(ctx, c.caller, id)
 	if err != nil {
 		return deletion{}, err
 	}
@@ -138,7 +138,7 @@ func remove[T data.Record, F any](
 		c.declined = true
 		return deletion{Message: "The user was asked and declined. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
-	if err := from.Delete(context.WithoutCancel(ctx), c.by, newWrite(version), id); err != nil {
+	if err := from.Delete(context.WithoutCancel(ctx), c.caller, newWrite(version), id); err != nil {
 		return deletion{}, err
 	}
 	c.forgetCreated(ctx, c.target)

@@ -53,14 +53,14 @@ func withoutNullResult(r data.Run) data.Run {
 func automationTools() map[string]function {
 	return map[string]function{
 		"automations_list": handle(func(ctx context.Context, c *toolCall, l data.List) (automationPage, error) {
-			page, err := c.data().Automations().List(ctx, c.by, l)
+			page, err := c.data().Automations().List(ctx, c.caller, l)
 			for i := range page.Items {
 				page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
 			}
 			return automationPage{page.Items, next(page.Next)}, err
 		}),
 		"automations_run_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
-			run, err := c.data().Run(ctx, c.by, a.ID)
+			run, err := c.data().Run(ctx, c.caller, a.ID)
 			return runResult{withoutNullResult(run)}, err
 		}),
 		"automations_run": handle(runAutomation),
@@ -75,7 +75,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	wait := time.Duration(a.WaitSeconds) * time.Second
 	c.stream.extendDeadline(wait)
-	run, err := c.data().StartRun(context.WithoutCancel(ctx), c.by, w, a.AutomationID, input)
+	run, err := c.data().StartRun(context.WithoutCancel(ctx), c.caller, w, a.AutomationID, input)
 	if err != nil {
 		return startedRun{}, err
 	}
@@ -129,7 +129,7 @@ func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration)
 	defer pause.Stop()
 	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
 	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
-		seen, err := c.data().Run(ctx, c.by, run.ID)
+		seen, err := c.data().Run(ctx, c.caller, run.ID)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.server.log.Warn("polling a run failed", zap.String("run_id", run.ID),

@@ -73,11 +73,11 @@ func contactName(c data.Contact) string {
 func contactTools() map[string]function {
 	return map[string]function{
 		"contacts_search": handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
-			page, err := c.data().Contacts().List(ctx, c.by, f)
+			page, err := c.data().Contacts().List(ctx, c.caller, f)
 			return contactPage{page.Items, next(page.Next)}, err
 		}),
 		"contacts_get": handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
-			contact, err := c.data().Contacts().Get(ctx, c.by, strconv.FormatInt(a.ID, 10))
+			contact, err := c.data().Contacts().Get(ctx, c.caller, strconv.FormatInt(a.ID, 10))
 			return contactResult{contact}, err
 		}),
 		"contacts_create": handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
@@ -86,7 +86,7 @@ func contactTools() map[string]function {
 		}),
 		"contacts_update": handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
 			patch := c.patch("id", argIfVersion)
-			contact, err := c.data().Contacts().Update(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), strconv.FormatInt(a.ID, 10), patch)
+			contact, err := c.data().Contacts().Update(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), strconv.FormatInt(a.ID, 10), patch)
 			return contactResult{contact}, err
 		}),
 		"contacts_delete": handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {

@@ -79,12 +79,12 @@ type serviceAdded struct {
 func receptionistTools() map[string]function {
 	return map[string]function{
 		"receptionist_get": handle(func(ctx context.Context, c *toolCall, _ struct{}) (receptionistResult, error) {
-			receptionist, err := c.data().Receptionist(ctx, c.by)
+			receptionist, err := c.data().Receptionist(ctx, c.caller)
 			return receptionistResult{receptionist}, err
 		}),
 		"receptionist_personality_update": handle(func(ctx context.Context, c *toolCall, a personalityUpdate) (receptionistResult, error) {
 			c.target = "personality"
-			changed, err := c.data().UpdatePersonality(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
+			changed, err := c.data().UpdatePersonality(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), c.patch(argIfVersion))
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_rules_update": handle(func(ctx context.Context, c *toolCall, a rulesArguments) (receptionistResult, error) {
@@ -95,11 +95,11 @@ func receptionistTools() map[string]function {
 					ID: r.ID, When: r.When, Then: r.Then, Enabled: r.Enabled == nil || *r.Enabled,
 				})
 			}
-			changed, err := c.data().SetRules(context.WithoutCancel(ctx), c.by, newWrite(a.IfVersion), rules)
+			changed, err := c.data().SetRules(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), rules)
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_faqs_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
-			page, err := c.data().FAQs().List(ctx, c.by, s)
+			page, err := c.data().FAQs().List(ctx, c.caller, s)
 			return faqPage{page.Items, next(page.Next)}, err
 		}),
 		"receptionist_faq_upsert": handle(func(ctx context.Context, c *toolCall, a faqUpsert) (faqAdded, error) {
@@ -113,7 +113,7 @@ func receptionistTools() map[string]function {
 			return deleted{a.ID, d}, err
 		}),
 		"receptionist_services_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (servicePage, error) {
-			page, err := c.data().Services().List(ctx, c.by, s)
+			page, err := c.data().Services().List(ctx, c.caller, s)
 			return servicePage{page.Items, next(page.Next)}, err
 		}),
 		"receptionist_service_upsert": handle(func(ctx context.Context, c *toolCall, a serviceUpsert) (serviceAdded, error) {
@@ -137,7 +137,7 @@ func upsert[T data.Record, F any](
 	switch {
 	case id != "":
 		w := newWrite(a.IfVersion)
-		if record, err = in.Replace(context.WithoutCancel(ctx), c.by, w, id, patch); err == nil {
+		if record, err = in.Replace(context.WithoutCancel(ctx), c.caller, w, id, patch); err == nil {
 			c.target = kind + " " + id
 		}
 		return record, idempotencyResult{IdempotencyKey: cmp.Or(a.IdempotencyKey, string(w.Key))}, err
