@@ -119,14 +119,15 @@ func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, 
 	}()
 	res := req.op.resource
 	if err := upstream.CheckHeader(res, buf.response.status, buf.response.header); err != nil {
-		req.op.metrics.checked(upstream.Report{}, err)
+		req.op.metrics.checked(err)
 		if d, ok := upstream.RetryAfter(buf.response.header, time.Now()); ok {
 			return &retryLaterError{after: d, err: err}
 		}
 		return err
 	}
 	report, err := h.contract.Check(&buf.checked, res, query, req.credential.BusinessID, buf.response.body.Bytes())
-	req.op.metrics.checked(report, err)
+	req.op.metrics.checked(err)
+	req.op.metrics.removed(report)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Connect serves the connection server for AI assistants: OAuth 2.1 with PKCE, MCP, and the pages on which users sign in, and
@@ -95,13 +94,11 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	logger, resource := ctx.Logger(), app.metrics.resource(connectResource)
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
-		// the transport has the address of the data service; this sets the Host header, which header_up can change
-		Upstream:  strings.Replace(issuer, "https://", "http://", 1),
 		Transport: &connectTransport{service: h.service, metrics: resource, asserter: app.asserter, maxSize: data.MaxResponseSize},
 		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		ClientSchemes: h.ClientSchemes,
-		OnResponse:    func(err error) { resource.checked(upstream.Report{}, err) },
+		OnResponse:    resource.checked,
 		Log:           logger,
 	}
 	if h.ManageKeys {

@@ -19,7 +19,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -93,8 +92,8 @@ func newMetrics() *metrics {
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents: counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
-		toolCalls:     counter("tool_calls_total", "Calls of MCP tools by tool and outcome.", "tool", "outcome"),
-		toolDuration:  histogram("tool_duration_seconds", "Duration of calls of MCP tools.", "tool"),
+		toolCalls:     counter("tool_calls_total", "MCP tool calls by tool and outcome.", "tool", "outcome"),
+		toolDuration:  histogram("tool_duration_seconds", "Duration of MCP tool calls.", "tool"),
 		signIns:       counter("sign_ins_total", "Sign-ins on the connection server's pages by outcome.", "outcome"),
 	}
 	for _, result := range []string{"verified", "missing", "expired", "invalid", "inactive", "unavailable", "unreadable"} {
@@ -318,20 +317,24 @@ func (m *metrics) resource(name string) *resourceMetrics {
 	return r
 }
 
-// checked counts the result of a contract check.
-func (r *resourceMetrics) checked(report upstream.Report, err error) {
+// checked counts the result of checking a response.
+func (r *resourceMetrics) checked(err error) {
 	switch {
 	case err == nil:
 		r.passed.Inc()
-	case errors.Is(err, upstream.ErrCrossTenantRecord), errors.Is(err, data.ErrCrossTenant):
+	case errors.Is(err, upstream.ErrCrossTenantRecord):
 		r.responses.WithLabelValues("cross_tenant").Inc()
 	case errors.Is(err, upstream.ErrMissingTenant):
 		r.responses.WithLabelValues("missing_tenant").Inc()
-	case errors.Is(err, upstream.ErrUpstreamUnavailable), errors.Is(err, data.ErrUnavailable):
+	case errors.Is(err, upstream.ErrUpstreamUnavailable):
 		r.responses.WithLabelValues("unavailable").Inc()
 	default:
 		r.responses.WithLabelValues("invalid_response").Inc()
 	}
+}
+
+// removed counts the records that a check removed from a response, and whether it put the others in order.
+func (r *resourceMetrics) removed(report upstream.Report) {
 	for _, removed := range [...]struct {
 		reason string
 		n      int

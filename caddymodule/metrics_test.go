@@ -37,10 +37,11 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 	require.Equal(t, before+3, series(), "only gatehouse_requests_total has new series")
 	before = series()
 	for _, err := range []error{
-		nil, upstream.ErrCrossTenantRecord, data.ErrCrossTenant, upstream.ErrMissingTenant, upstream.ErrContractViolation, errors.New("x"),
+		nil, upstream.ErrCrossTenantRecord, upstream.ErrMissingTenant, upstream.ErrContractViolation, errors.New("x"),
 	} {
-		resource.checked(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, err)
+		resource.checked(err)
 	}
+	resource.removed(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true})
 	observe(t.Context(), resource.duration, time.Second)
 	for _, outcome := range requestlog.Outcomes() {
 		connect.count(t.Context(), &requestlog.Fields{Tool: "contacts_get", Outcome: outcome})
@@ -142,7 +143,7 @@ func TestUnavailableDataServiceIsNotAnInvalidResponse(t *testing.T) {
 	m := newMetrics()
 	resource := m.resource("events")
 	for _, err := range []error{upstream.ErrUpstreamUnavailable, data.ErrUnavailable, data.ErrTimeout} {
-		resource.checked(upstream.Report{}, err)
+		resource.checked(err)
 	}
 	assert.InDelta(t, 3, testutil.ToFloat64(m.responses.WithLabelValues("events", "unavailable")), 0)
 	assert.Zero(t, testutil.ToFloat64(m.responses.WithLabelValues("events", "invalid_response")))

@@ -42,10 +42,8 @@ type Options struct {
 	// Redis holds grants, sessions and the audit log. It must be durable; see package oauth. Required.
 	Redis redis.UniversalClient
 
-	// Upstream is the origin of the data service, such as "http://data.internal:8080". Required.
-	Upstream string
-
-	// Transport sends requests to the data service and adds the hop assertion. Default: http.DefaultTransport.
+	// Transport sends requests to the data service, whose address only it knows, and adds the hop assertion. The requests'
+	// Host is the issuer's. Required.
 	Transport http.RoundTripper
 
 	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
@@ -106,8 +104,12 @@ type Endpoint struct {
 
 // New returns a server. It contacts neither Redis nor the data service.
 func New(o Options) (_ *Server, err error) {
-	if o.Log == nil || o.Redis == nil {
-		return nil, errors.New("connection server: Redis and Log are required")
+	if o.Log == nil || o.Redis == nil || o.Transport == nil {
+		return nil, errors.New("connection server: Redis, Transport and Log are required")
+	}
+	issuer, err := url.Parse(o.Issuer)
+	if err != nil || issuer.Host == "" {
+		return nil, fmt.Errorf("invalid issuer %q: must be an origin, such as https://api.example.com", o.Issuer)
 	}
 	o.Name = cmp.Or(o.Name, "Gatehouse")
 	if o.ClientAddr == nil {
@@ -121,13 +123,13 @@ func New(o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, RequestID: requestlog.ID,
+		Host: issuer.Host, Transport: o.Transport, Timeout: o.Timeout, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		return nil, err
 	}
 	calls, err := data.New(data.Options{
-		BaseURL: o.Upstream, Transport: o.Transport, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
+		Host: issuer.Host, Transport: o.Transport, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
 	})
 	if err != nil {
 		return nil, err
@@ -164,10 +166,6 @@ func New(o Options) (_ *Server, err error) {
 	})
 	if err != nil {
 		return nil, err
-	}
-	issuer, err := url.Parse(o.Issuer)
-	if err != nil {
-		return nil, fmt.Errorf("reading the issuer: %w", err)
 	}
 	return &Server{
 		hosts:     hosts(issuer),

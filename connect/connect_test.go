@@ -33,7 +33,7 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	t.Parallel()
 	const issuer = "http://localhost"
 	s, err := connect.New(connect.Options{
-		Issuer: issuer, Redis: redistest.Start(t).Client(t), Upstream: "http://data.internal", Log: zap.NewNop(),
+		Issuer: issuer, Redis: redistest.Start(t).Client(t), Transport: http.DefaultTransport, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -59,6 +59,17 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	}
 }
 
+func TestInvalidIssuerIsRejected(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	for _, issuer := range []string{"", "api.example.com", "https://", "ftp://api.example.com", "https://api.example.com/x", "https://a b"} {
+		_, err := connect.New(connect.Options{
+			Issuer: issuer, Redis: client, Transport: http.DefaultTransport, Log: zap.NewNop(),
+		})
+		require.ErrorContains(t, err, "invalid issuer", issuer)
+	}
+}
+
 // The transport retries until the deadline, so that a timeout holds for a call with its retries only if it is a deadline.
 func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 	t.Parallel()
@@ -69,7 +80,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 			deadlines := make(chan time.Time, 1)
 			const issuer = "http://localhost"
 			s, err := connect.New(connect.Options{
-				Issuer: issuer, Redis: client, Upstream: "http://data.internal", Timeout: timeout, Log: zap.NewNop(),
+				Issuer: issuer, Redis: client, Timeout: timeout, Log: zap.NewNop(),
 				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					deadline, ok := r.Context().Deadline()
 					if ok {

@@ -26,11 +26,11 @@ const (
 
 // ClientOptions configure a [Client].
 type ClientOptions struct {
-	// BaseURL is the data service's origin, such as "http://data.internal:8080". Required.
-	BaseURL string
+	// Host is the Host header of the requests, which have URLs such as "http://api.example.com/connect/v1/sign-in". Required.
+	Host string
 
-	// Transport sends the requests and adds the hop assertion, for the request ID in X-Request-Id and the business "-" in
-	// X-Business-Id. Default: http.DefaultTransport.
+	// Transport sends the requests to the data service, at whatever address, and adds the hop assertion, for the request ID in
+	// X-Request-Id and the business "-" in X-Business-Id. Required.
 	Transport http.RoundTripper
 
 	// Timeout is the timeout of one call, including the transport's retries. Password checks are slow by design. Default: 10s.
@@ -42,10 +42,10 @@ type ClientOptions struct {
 
 // Client is a [Service] over HTTP:
 //
-//	POST {BaseURL}/connect/v1/sign-in {"email","password"}
+//	POST /connect/v1/sign-in {"email","password"}
 //	  200 {"account":{"id","email","name","role","business":{"id","name","slug"}}}
 //	  401 INVALID_CREDENTIALS, 422 INVALID the credentials are wrong
-//	GET {BaseURL}/connect/v1/accounts/{id}
+//	GET /connect/v1/accounts/{id}
 //	  200 as above; 404 NOT_FOUND there is no such account
 //
 // Errors are {"error","code"}; docs/data-services.md describes the calls. All other responses, redirects included, are
@@ -61,12 +61,8 @@ var _ Service = (*Client)(nil)
 
 // NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
-	u, err := url.Parse(o.BaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the accounts service's URL: %w", err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("invalid accounts service URL %q: must be an absolute http or https URL without query", u.Redacted())
+	if o.Host == "" || o.Transport == nil {
+		return nil, errors.New("accounts service client: Host and Transport are required")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -75,7 +71,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 		o.RequestID = func(context.Context) string { return "" }
 	}
 	return &Client{
-		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
+		base: "http://" + o.Host + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -113,7 +109,7 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("looking up an account: %w", err)
-	case failed != nil && failed.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong BaseURL
+	case failed != nil && failed.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong address
 		return Account{}, ErrUnknown
 	case failed != nil:
 		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, failed)

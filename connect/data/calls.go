@@ -77,8 +77,8 @@ type Patch map[string]any
 
 // List is the filter of a list that has no other.
 type List struct {
-	Limit  int    `json:"limit,omitzero" minimum:"1" maximum:"100" default:"25" jsonschema:"How many to return at most."`
-	Cursor string `json:"cursor,omitzero" minLength:"1" maxLength:"512" pattern:"^[\\x21-\\x7e]+$" jsonschema:"next_cursor of the previous result, to get the next part. Keep all other arguments the same."`
+	Limit  int    `json:"limit,omitzero" minimum:"1" maximum:"100" default:"25" jsonschema:"Maximum number of records to return."`
+	Cursor string `json:"cursor,omitzero" minLength:"1" maxLength:"512" pattern:"^[\\x21-\\x7e]+$" jsonschema:"next_cursor of the previous result, to get the next page. Keep all other arguments the same."`
 }
 
 // Search is the filter of a list with a full-text query.
@@ -160,8 +160,8 @@ func (c *Client) Contacts() Collection[Contact, ContactFilter] {
 type ConversationFilter struct {
 	Query   string    `json:"query,omitzero" minLength:"1" maxLength:"200" example:"water heater"`
 	Channel Channel   `json:"channel,omitzero"`
-	Since   time.Time `json:"since,omitzero" jsonschema:"Only conversations that began at this instant or later." example:"2026-03-01T00:00:00-06:00"`
-	Until   time.Time `json:"until,omitzero" jsonschema:"Only conversations that began before this instant."`
+	Since   time.Time `json:"since,omitzero" jsonschema:"Only conversations that began at this time or later." example:"2026-03-01T00:00:00-06:00"`
+	Until   time.Time `json:"until,omitzero" jsonschema:"Only conversations that began before this time."`
 	List
 }
 
@@ -177,8 +177,8 @@ func (c *Client) Calendars() Collection[Calendar, List] {
 
 // AppointmentFilter filters appointments.
 type AppointmentFilter struct {
-	From       time.Time         `json:"from,omitzero" jsonschema:"Only appointments that start at this instant or later." example:"2026-03-10T00:00:00-05:00"`
-	To         time.Time         `json:"to,omitzero" jsonschema:"Only appointments that start before this instant."`
+	From       time.Time         `json:"from,omitzero" jsonschema:"Only appointments that start at this time or later." example:"2026-03-10T00:00:00-05:00"`
+	To         time.Time         `json:"to,omitzero" jsonschema:"Only appointments that start before this time."`
 	CalendarID string            `json:"calendar_id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
 	ContactID  int64             `json:"contact_id,omitzero" minimum:"1" maximum:"9007199254740991" example:"10403"`
 	Status     AppointmentStatus `json:"status,omitzero"`

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // record returns a response with one record of the caller's business.
@@ -82,7 +83,7 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 			require.Empty(t, logs.All())
 			c, logs = serve(t, respond(200, wrong))
 			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
-			require.ErrorIs(t, e, data.ErrUnexpected)
+			require.ErrorIs(t, e, upstream.ErrContractViolation)
 			assert.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
 			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 		})
@@ -95,12 +96,12 @@ func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 	for body, want := range map[string]error{
 		record("job", `"id":"a\u200b"`):                             data.ErrWrongRecord,
 		record("job", "\"id\":\"a\U000e0041\""):                     data.ErrWrongRecord,
-		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            data.ErrCrossTenant,
-		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            data.ErrCrossTenant,
-		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
+		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            upstream.ErrCrossTenantRecord,
+		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
+		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
 		`{"job":{"business_id":"biz_1","id\u200b":"a","id":"b"}}`:   data.ErrWrongRecord,
-		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            data.ErrCrossTenant,
-		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   data.ErrUnexpected,
+		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
+		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   upstream.ErrContractViolation,
 		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
 	} {
 		c, _ := serve(t, respond(200, body))
@@ -171,7 +172,7 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 		t.Parallel()
 		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
 		_, err := c.Jobs().Get(t.Context(), caller(), "a")
-		require.ErrorIs(t, err, data.ErrUnexpected)
+		require.ErrorIs(t, err, upstream.ErrContractViolation)
 		require.NotErrorIs(t, err, data.ErrConflict)
 	})
 }
@@ -224,9 +225,9 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 				require.NoError(t, failed)
 				return
 			}
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, read)
-			require.True(t, requireError(t, failed, data.ErrUnexpected).Uncertain)
+			require.True(t, requireError(t, failed, upstream.ErrContractViolation).Uncertain)
 			assert.Empty(t, written)
 		})
 	}
@@ -253,7 +254,7 @@ func TestRawMembersAreLimited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for depth, want := range map[int]error{64: nil, 65: data.ErrUnexpected} {
+			for depth, want := range map[int]error{64: nil, 65: upstream.ErrContractViolation} {
 				deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 				c, _ := serve(t, respond(200, strings.Replace(test.body, `"deep"`, deep, 1)))
 				require.ErrorIs(t, test.ask(t.Context(), c), want)
@@ -291,10 +292,10 @@ func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	t.Parallel()
-	transport := &attempts{steps: []step{{}, {200, record("job", `"id":"a"`)}}}
+	transport := &attempts{steps: []step{{}, {200, record("contact", `"id":7`)}}}
 	c, _ := serve(t, nil, func(o *data.Options) { o.Transport, o.Timeout = transport, time.Hour })
 	began := time.Now()
-	_, err := c.Jobs().Get(t.Context(), caller(), "a")
+	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
 	assert.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
@@ -321,17 +322,17 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 		{422, "IDEMPOTENCY_KEY_REUSED", data.ErrKeyReused, retried},
 		{403, "FORBIDDEN", data.ErrForbidden, retried},
 		{403, "UNKNOWN_ACCOUNT", data.ErrNoAccount, retried},
-		{403, `<html>a proxy's</html>`, data.ErrRefused, retried},
-		{401, "UNAUTHORIZED", data.ErrRefused, retried},
-		{405, "METHOD_NOT_ALLOWED", data.ErrUnexpected, retried},
-		{404, `no such page`, data.ErrUnexpected, retried},
-		{404, `{"error":"x","code":""}`, data.ErrUnexpected, retried},
+		{403, `<html>a proxy's</html>`, data.ErrGatewayRejected, retried},
+		{401, "UNAUTHORIZED", data.ErrGatewayRejected, retried},
+		{405, "METHOD_NOT_ALLOWED", upstream.ErrContractViolation, retried},
+		{404, `no such page`, upstream.ErrContractViolation, retried},
+		{404, `{"error":"x","code":""}`, upstream.ErrContractViolation, retried},
 		{429, "BUSY", data.ErrBusy, retried},
 		{500, "INTERNAL", data.ErrUnavailable, uncertain},
 		{503, `down`, data.ErrUnavailable, uncertain},
 		{503, `{"error":"x","code":""}`, data.ErrUnavailable, uncertain},
 		{504, `slow`, data.ErrTimeout, uncertain},
-		{302, ``, data.ErrUnexpected, uncertain}, // the request may have been executed before the redirect
+		{302, ``, upstream.ErrContractViolation, uncertain}, // the request may have been executed before the redirect
 	} {
 		body := test.body
 		if strings.ToUpper(body) == body && body != "" {

@@ -18,13 +18,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Request and response headers.
+// Request and response headers, besides those of package upstream.
 const (
-	HeaderBusinessID     = "X-Business-Id"
 	HeaderAccountID      = "X-Account-Id"
-	HeaderRequestID      = "X-Request-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderIfMatch        = "If-Match"
 	HeaderReplayed       = "Idempotency-Replayed"
@@ -35,20 +34,19 @@ const (
 	DefaultTimeout  = 15 * time.Second
 	MaxResponseSize = 1 << 20 // bytes
 
-	maxError      = 64 << 10 // bytes of an error's body
-	maxDetails    = 32
-	maxText       = 500 // bytes of one text in an error
-	maxDepth      = 64  // of JSON that is passed on unchanged
-	maxRetryAfter = time.Hour
+	maxError   = 64 << 10 // bytes of an error's body
+	maxDetails = 32
+	maxText    = 500 // bytes of one text in an error
+	maxDepth   = 64  // of JSON that is passed on unchanged
 )
 
 // Options of a [Client].
 type Options struct {
-	// BaseURL is the service's origin, such as "http://data.internal:8080". Required.
-	BaseURL string
+	// Host is the Host header of the requests, which have URLs such as "http://api.example.com/connect/v1/contacts". Required.
+	Host string
 
-	// Transport sends the requests and adds the hop assertion, for the business and request ID in X-Business-Id and
-	// X-Request-Id. Default: http.DefaultTransport.
+	// Transport sends the requests to the service, at whatever address, and adds the hop assertion, for the business and
+	// request ID in X-Business-Id and X-Request-Id. Required.
 	Transport http.RoundTripper
 
 	// Timeout is the timeout of one call, including the retry. Default: DefaultTimeout.
@@ -64,7 +62,8 @@ type Options struct {
 
 // Client makes the calls of /connect/v1. It is safe for concurrent use.
 //
-// It retries reads, and writes with an idempotency key, once if the service is unavailable. It follows no redirects.
+// If the service is unavailable, it retries a write with an idempotency key once. The transport retries reads. It follows no
+// redirects.
 type Client struct {
 	base       string
 	http       *http.Client
@@ -75,15 +74,8 @@ type Client struct {
 
 // New returns a client.
 func New(o Options) (*Client, error) {
-	u, err := url.Parse(o.BaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the data service's URL: %w", err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("invalid data service URL %q: must be an absolute http or https URL without query", u.Redacted())
-	}
-	if o.Log == nil {
-		return nil, errors.New("data service client: Log is required")
+	if o.Host == "" || o.Transport == nil || o.Log == nil {
+		return nil, errors.New("data service client: Host, Transport and Log are required")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -92,7 +84,7 @@ func New(o Options) (*Client, error) {
 		o.OnResponse = func(error) {}
 	}
 	return &Client{
-		base: strings.TrimSuffix(u.String(), "/") + "/connect/v1",
+		base: "http://" + o.Host + "/connect/v1",
 		http: &http.Client{
 			Transport:     o.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -159,7 +151,7 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 	if err == nil {
 		return value, nil
 	}
-	if errors.Is(err, ErrCrossTenant) || errors.Is(err, ErrWrongRecord) {
+	if errors.Is(err, upstream.ErrCrossTenantRecord) || errors.Is(err, ErrWrongRecord) {
 		c.log.Error("rejected a data service's response", zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
@@ -167,28 +159,21 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 	return none, &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
 }
 
-// deliver makes the call and retries it once if that is safe.
+// deliver makes the call. It retries a write with an idempotency key once; reads are retried by the transport.
 func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
-	uncertain := false
-	for attempt := 1; ; attempt++ {
-		status, response, err := c.send(ctx, by, r, body)
-		if err == nil {
-			return status, response, nil
-		}
-		again := attempt == 1 && ctx.Err() == nil && (r.method == http.MethodGet || r.write.Key != "") &&
-			errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout)
-		e, ok := errors.AsType[*Error](err)
-		if !ok {
-			return 0, nil, err
-		}
-		// These errors imply that the service does not know the key, so that the first attempt changed nothing.
-		e.Uncertain = e.Uncertain ||
-			uncertain && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrConflict)
-		if !again || e.RetryAfter > 0 {
-			return 0, nil, e
-		}
-		uncertain = e.Uncertain
+	status, response, err := c.send(ctx, by, r, body)
+	first, ok := errors.AsType[*Error](err)
+	if !ok || r.write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil ||
+		!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) {
+		return status, response, err
 	}
+	status, response, err = c.send(ctx, by, r, body)
+	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
+	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
+	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
+		second.Uncertain = true
+	}
+	return status, response, err
 }
 
 func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
@@ -214,9 +199,9 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Accept-Encoding", "identity")
-	req.Header.Set(HeaderBusinessID, by.BusinessID)
+	req.Header.Set(upstream.HeaderBusinessID, by.BusinessID)
 	req.Header.Set(HeaderAccountID, by.AccountID)
-	req.Header.Set(HeaderRequestID, by.RequestID)
+	req.Header.Set(upstream.HeaderRequestID, by.RequestID)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -244,8 +229,8 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (i
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
 		int64(len(response)) > MaxResponseSize {
-		c.onResponse(ErrUnexpected)
-		return 0, nil, &Error{Kind: ErrUnexpected, Status: res.StatusCode, Uncertain: write}
+		c.onResponse(upstream.ErrContractViolation)
+		return 0, nil, &Error{Kind: upstream.ErrContractViolation, Status: res.StatusCode, Uncertain: write}
 	}
 	return res.StatusCode, response, nil
 }
@@ -278,18 +263,17 @@ func (c *Client) failure(res *http.Response, r request) error {
 	if json.Unmarshal(body, &said) != nil {
 		said.Error, said.Code, said.Details = "", "", nil
 	}
-	e := &Error{
-		Status: res.StatusCode, Code: cleanCode(said.Code), RetryAfter: retryAfter(res.Header.Get("Retry-After")),
-	}
+	e := &Error{Status: res.StatusCode, Code: cleanCode(said.Code)}
+	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
 	if e.Code != "" {
 		e.Message = cleanText(said.Error)
 	}
 	write := r.method != http.MethodGet
 	switch status := res.StatusCode; {
 	case status < http.StatusBadRequest:
-		e.Kind, e.Uncertain = ErrUnexpected, write
+		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
 	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
-		e.Kind = ErrRefused
+		e.Kind = ErrGatewayRejected
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
 		switch e.Code {
@@ -313,23 +297,15 @@ func (c *Client) failure(res *http.Response, r request) error {
 	case e.Code == "INVALID", e.Code == "INVALID_REQUEST", e.Code == "BODY_TOO_LARGE":
 		e.Kind = ErrInvalid
 	default:
-		e.Kind = ErrUnexpected
+		e.Kind = upstream.ErrContractViolation
 	}
 	e.Details = clean(said.Details)
-	if slices.Contains([]error{ErrRefused, ErrUnexpected, ErrUnavailable, ErrTimeout}, e.Kind) {
+	if slices.Contains([]error{ErrGatewayRejected, upstream.ErrContractViolation, ErrUnavailable, ErrTimeout}, e.Kind) {
 		c.onResponse(e.Kind)
 	} else {
 		c.onResponse(nil)
 	}
 	return e
-}
-
-func retryAfter(h string) time.Duration {
-	seconds, err := strconv.Atoi(h)
-	if err != nil || seconds <= 0 {
-		return 0
-	}
-	return time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 }
 
 func cleanCode(code string) string {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,7 @@ func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*da
 	core, logs := observer.New(zap.DebugLevel)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := data.Options{BaseURL: server.URL + "/", Transport: transport, Log: zap.New(core)}
+	o := data.Options{Host: server.Listener.Addr().String(), Transport: transport, Log: zap.New(core)}
 	for _, f := range change {
 		f(&o)
 	}
@@ -135,13 +136,13 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, respond(200, body))
 			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
 		})
 	}
 	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"calendars":[]}`) })
 	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
-	require.ErrorIs(t, err, data.ErrUnexpected)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
 func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
@@ -155,8 +156,8 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, respond(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
 			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, data.ErrCrossTenant)
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
 			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 			assert.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
@@ -164,7 +165,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	}
 	c, logs := serve(t, respond(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
 	hours, err := c.Hours(t.Context(), caller())
-	require.ErrorIs(t, err, data.ErrCrossTenant)
+	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 	assert.Empty(t, hours)
 	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
 }
@@ -222,6 +223,27 @@ func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 	}
 }
 
+// Reads are retried by the transport, which knows the other addresses of the data service.
+func TestReadIsSentOnce(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]http.HandlerFunc{
+		"unavailable": respond(503, `{"error":"x","code":"SERVICE_UNAVAILABLE"}`),
+		"undelivered": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sent atomic.Int64
+			c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				sent.Add(1)
+				fail(w, r)
+			})
+			_, err := c.Contacts().Get(t.Context(), caller(), "7")
+			require.ErrorIs(t, err, data.ErrUnavailable)
+			assert.Equal(t, int64(1), sent.Load())
+		})
+	}
+}
+
 func TestTimeoutIsNotRetried(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int64
@@ -245,14 +267,16 @@ func TestTimeoutIsNotRetried(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestInvalidBaseURLIsRejected(t *testing.T) {
+func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
-	for _, base := range []string{"", "data.internal:8080", "ftp://data.internal", "http://", "http://data.internal?x=1", "http://d/#f"} {
-		_, err := data.New(data.Options{BaseURL: base, Log: zap.NewNop()})
-		require.Error(t, err, base)
+	for _, o := range []data.Options{
+		{Transport: http.DefaultTransport, Log: zap.NewNop()},
+		{Host: "api.example.com", Log: zap.NewNop()},
+		{Host: "api.example.com", Transport: http.DefaultTransport},
+	} {
+		_, err := data.New(o)
+		require.ErrorContains(t, err, "required")
 	}
-	_, err := data.New(data.Options{BaseURL: "http://data.internal"})
-	require.Error(t, err)
 }
 
 func TestResponsesAreReported(t *testing.T) {
@@ -267,9 +291,9 @@ func TestResponsesAreReported(t *testing.T) {
 	}{
 		"valid":                {200, calendar("biz_1"), nil},
 		"an error of a caller": {404, `{"error":"none","code":"NOT_FOUND"}`, nil},
-		"cross-tenant":         {200, calendar("biz_2"), data.ErrCrossTenant},
-		"not JSON":             {200, `<`, data.ErrUnexpected},
-		"refused":              {401, `{}`, data.ErrRefused},
+		"cross-tenant":         {200, calendar("biz_2"), upstream.ErrCrossTenantRecord},
+		"not JSON":             {200, `<`, upstream.ErrContractViolation},
+		"refused":              {401, `{}`, data.ErrGatewayRejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Errors of a [Client]'s methods. Most of them are wrapped in an [*Error].
+// Errors of a [Client]'s methods, besides upstream.ErrContractViolation, for a response that is not as docs/data-services.md
+// describes, and upstream.ErrCrossTenantRecord, which is logged as an error too. Most are wrapped in an [*Error].
 var (
 	// ErrNotFound is returned if the business has no such record.
 	ErrNotFound = errors.New("no such record")
 
-	// ErrInvalid is returned if the service does not accept the arguments; [Error.Details] name the fields.
-	ErrInvalid = errors.New("not accepted by the data service")
+	// ErrInvalid is returned if the service rejects the arguments; [Error.Details] name the fields.
+	ErrInvalid = errors.New("rejected by the data service")
 
 	// ErrConflict is returned if the state of the record, or of one that it depends on, does not allow the call.
-	ErrConflict = errors.New("in conflict with the state of the record")
+	ErrConflict = errors.New("conflicts with the record's state")
 
 	// ErrVersion is returned if the record does not have the version of the [Write]. It wraps ErrConflict.
 	ErrVersion = fmt.Errorf("%w: the record has changed", ErrConflict)
@@ -31,28 +34,21 @@ var (
 	// business is not active. It wraps ErrForbidden.
 	ErrNoAccount = fmt.Errorf("%w: the account or its business is not active", ErrForbidden)
 
-	// ErrRefused is returned if the service does not accept the gateway, which is a configuration error.
-	ErrRefused = errors.New("the data service refuses the gateway")
+	// ErrGatewayRejected is returned if the service does not accept the gateway, which is a configuration error.
+	ErrGatewayRejected = errors.New("the data service rejected the gateway's identity")
 
 	// ErrBusy is returned if the service limits the rate of calls; see [Error.RetryAfter].
 	ErrBusy = errors.New("the data service is busy")
 
-	// ErrUnavailable is returned if the service is unreachable or failed.
-	ErrUnavailable = errors.New("the data service is unavailable")
+	// ErrUnavailable is returned if the service is unreachable or failed. It wraps upstream.ErrUpstreamUnavailable.
+	ErrUnavailable = fmt.Errorf("calling the data service: %w", upstream.ErrUpstreamUnavailable)
 
 	// ErrTimeout is returned if the service did not respond in time. It wraps ErrUnavailable.
 	ErrTimeout = fmt.Errorf("%w: timeout", ErrUnavailable)
 
-	// ErrUnexpected is returned if the response is not as docs/data-services.md describes.
-	ErrUnexpected = errors.New("invalid response from the data service")
-
-	// ErrCrossTenant is returned if the response contains records of another business. It is logged as an alarm. It wraps
-	// ErrUnexpected.
-	ErrCrossTenant = fmt.Errorf("%w: cross-tenant record", ErrUnexpected)
-
-	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an alarm. It
-	// wraps ErrUnexpected.
-	ErrWrongRecord = fmt.Errorf("%w: another record than requested", ErrUnexpected)
+	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an error. It
+	// wraps upstream.ErrContractViolation.
+	ErrWrongRecord = fmt.Errorf("%w: response is about a different record", upstream.ErrContractViolation)
 )
 
 // Detail is an error in one field of a request.
@@ -64,7 +60,7 @@ type Detail struct {
 
 // Error is the error of a failed call.
 type Error struct {
-	Kind    error    // one of this package's sentinels
+	Kind    error    // one of this package's sentinels, or one of upstream's that are named above
 	Status  int      // of the response; 0 if there was none
 	Code    string   // from the response, if any
 	Message string   // from the response, if any: one line of at most 500 bytes

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // raw writes bytes for a response and then closes the connection, or leaves it open until the test ends.
@@ -52,9 +53,9 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 				w.WriteHeader(status)
 			})
 			_, err := c.Contacts().Get(t.Context(), caller(), "7")
-			require.ErrorIs(t, err, data.ErrUnexpected)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			_, err = c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
-			require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
+			require.True(t, requireError(t, err, upstream.ErrContractViolation).Uncertain)
 			assert.Zero(t, followed.Load())
 		})
 	}
@@ -71,18 +72,18 @@ func TestTruncatedResponseIsRejected(t *testing.T) {
 	}{
 		"as it should be":          {length(len(body)) + body, nil},
 		"shorter than its length":  {length(len(body)+1) + body, data.ErrUnavailable},
-		"longer than its length":   {length(len(body)-1) + body, data.ErrUnexpected},
+		"longer than its length":   {length(len(body)-1) + body, upstream.ErrContractViolation},
 		"two lengths":              {json + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" + body, data.ErrUnavailable},
 		"a length that is not one": {json + "Content-Length: -1\r\n\r\n" + body, data.ErrUnavailable},
 		"chunks without an end":    {json + "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n", data.ErrUnavailable},
-		"an incomplete head":   {"HTTP/1.1 200 OK\r\nContent-Ty", data.ErrUnavailable},
+		"an incomplete head":       {"HTTP/1.1 200 OK\r\nContent-Ty", data.ErrUnavailable},
 		"no HTTP":                  {"220 mail.example ESMTP\r\n", data.ErrUnavailable},
 		"early hints before it":    {"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + length(len(body)) + body, nil},
 		"nothing but 1xx":          {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 1000), data.ErrUnavailable},
 		"1xx without bound":        {strings.Repeat("HTTP/1.1 103 Early Hints\r\nX-Padding: "+strings.Repeat("x", 1000)+"\r\n\r\n", 20_000), data.ErrUnavailable},
-		"no content":               {"HTTP/1.1 204 No Content\r\n\r\n", data.ErrUnexpected},
-		"a part":                   {"HTTP/1.1 206 Partial Content\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n" + body[:10], data.ErrUnexpected},
-		"two types":                {"HTTP/1.1 200 OK\r\nContent-Type: text/html, application/json\r\n\r\n" + body, data.ErrUnexpected},
+		"no content":               {"HTTP/1.1 204 No Content\r\n\r\n", upstream.ErrContractViolation},
+		"a part":                   {"HTTP/1.1 206 Partial Content\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n" + body[:10], upstream.ErrContractViolation},
+		"two types":                {"HTTP/1.1 200 OK\r\nContent-Type: text/html, application/json\r\n\r\n" + body, upstream.ErrContractViolation},
 		"a head of 11 MiB":         {"HTTP/1.1 200 OK\r\nX-Padding: " + strings.Repeat("x", 11<<20) + "\r\n\r\n", data.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestSwitchingProtocolsEndsTheCall(t *testing.T) {
 		o.Timeout = time.Hour // nothing but the status ends the call
 	})
 	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
-	require.True(t, requireError(t, err, data.ErrUnexpected).Uncertain)
+	require.True(t, requireError(t, err, upstream.ErrContractViolation).Uncertain)
 }
 
 func TestCompressedResponseIsNotDecompressed(t *testing.T) {
@@ -128,7 +129,7 @@ func TestCompressedResponseIsNotDecompressed(t *testing.T) {
 		_, _ = w.Write(small.Bytes())
 	})
 	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
-	require.ErrorIs(t, err, data.ErrUnexpected)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
 	assert.Equal(t, "identity", <-accepted)
 }
 
@@ -138,8 +139,8 @@ func TestRetryAfterIsBounded(t *testing.T) {
 		"7": 7 * time.Second, "3600": time.Hour, "3601": time.Hour, "999999999": time.Hour,
 		"10000000000":         time.Hour, // in nanoseconds more than an int64
 		"9223372036854775807": time.Hour,
-		"0":                   0, "-5": 0, "-9223372036854775808": 0, "1.5": 0, "soon": 0, "": 0, "+7 s": 0,
-		"Wed, 21 Oct 2026 07:28:00 GMT": 0,
+		"0":                   time.Second, "-5": 0, "-9223372036854775808": 0, "1.5": 0, "soon": 0, "": 0, "+7 s": 0,
+		"Wed, 21 Oct 2015 07:28:00 GMT": time.Second, "Thu, 21 Oct 9999 07:28:00 GMT": time.Hour,
 	} {
 		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", header)

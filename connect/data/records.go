@@ -73,10 +73,10 @@ type Hours struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Span is a time on one day of the week.
+// Span is a span of time on one day of the week.
 type Span struct {
 	Day   Day    `json:"day"`
-	Open  string `json:"open" pattern:"^([01][0-9]|2[0-3]):[0-5][0-9]$" jsonschema:"HH:MM on the business's clocks." example:"09:00"`
+	Open  string `json:"open" pattern:"^([01][0-9]|2[0-3]):[0-5][0-9]$" jsonschema:"HH:MM in the business's time zone." example:"09:00"`
 	Close string `json:"close" pattern:"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$" jsonschema:"HH:MM, after open; 24:00 is the end of the day." example:"17:00"`
 }
 
@@ -89,14 +89,14 @@ type ServiceAreas struct {
 	UpdatedAt    time.Time     `json:"updated_at"`
 }
 
-// ServiceArea is one of them.
+// ServiceArea is a place or region in which a business works.
 type ServiceArea struct {
 	Name     string   `json:"name" minLength:"1" maxLength:"120" example:"Madison"`
 	Kind     AreaKind `json:"kind"`
 	RadiusKm *float64 `json:"radius_km" required:"false" exclusiveMinimum:"0" maximum:"500" jsonschema:"How far around it the business works; null or absent for a region."`
 }
 
-// Contact is a person whom the business knows.
+// Contact is a customer, lead or vendor of the business.
 type Contact struct {
 	Owned
 
@@ -238,7 +238,7 @@ type Invoice struct {
 	TaxRate       *string       `json:"tax_rate" maxLength:"32" example:"9471.88" jsonschema:"Per cent."`
 	TaxAmount     *string       `json:"tax_amount" maxLength:"32" example:"9471.88"`
 	TotalAmount   *string       `json:"total_amount" maxLength:"32" example:"9471.88"`
-	PaidAmount    *string       `json:"paid_amount" maxLength:"32" example:"9471.88" jsonschema:"Paid so far; what is open is total_amount less this."`
+	PaidAmount    *string       `json:"paid_amount" maxLength:"32" example:"9471.88" jsonschema:"Paid so far; the rest of total_amount is outstanding."`
 	DueAt         *time.Time    `json:"due_at"`
 	IssuedAt      *time.Time    `json:"issued_at"`
 	SentAt        *time.Time    `json:"sent_at"`
@@ -297,7 +297,7 @@ type Automation struct {
 
 	Name        string         `json:"name" maxLength:"255"`
 	Description *string        `json:"description" maxLength:"4000"`
-	Enabled     bool           `json:"enabled" jsonschema:"Only an enabled one can be run."`
+	Enabled     bool           `json:"enabled" jsonschema:"Only an enabled automation can be run."`
 	InputSchema jsontext.Value `json:"input_schema"` // JSON Schema
 	LastRun     *LastRun       `json:"last_run"`
 }
@@ -311,10 +311,8 @@ type LastRun struct {
 	FinishedAt *time.Time `json:"finished_at"`
 }
 
-// The states of a run.
+// The states of a run that has ended.
 const (
-	RunQueued    RunStatus = "queued"
-	RunRunning   RunStatus = "running"
 	RunSucceeded RunStatus = "succeeded"
 	RunFailed    RunStatus = "failed"
 )

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // members are the members of an object that are decoded, with pointers to their values. Other members are ignored.
@@ -51,7 +53,7 @@ func readPage[T Record](response []byte, name, business string, has func(T) bool
 	var p Page[T]
 	err := json.Unmarshal(response, &members{name: &p.Items, "next_cursor": &p.Next})
 	if err != nil || p.Items == nil || !validCursor(p.Next) {
-		return Page[T]{}, ErrUnexpected
+		return Page[T]{}, upstream.ErrContractViolation
 	}
 	for _, r := range p.Items {
 		if err := check(r, business, has); err != nil {
@@ -74,7 +76,7 @@ func readOne[T Record](response []byte, name, business string, is func(T) bool) 
 		into = &members{name: &r}
 	}
 	if json.Unmarshal(response, into) != nil {
-		return none, ErrUnexpected
+		return none, upstream.ErrContractViolation
 	}
 	if err := check(r, business, is); err != nil {
 		return none, err
@@ -87,7 +89,7 @@ func readDeleted(response []byte, id string) error {
 	var deleted bool
 	var raw jsontext.Value
 	if json.Unmarshal(response, &members{"deleted": &deleted, "id": &raw}) != nil || !deleted {
-		return ErrUnexpected
+		return upstream.ErrContractViolation
 	}
 	if text, err := jsontext.AppendUnquote(nil, raw); string(raw) != id && (err != nil || string(text) != id) {
 		return ErrWrongRecord
@@ -95,17 +97,17 @@ func readDeleted(response []byte, id string) error {
 	return nil
 }
 
-// check returns ErrCrossTenant, ErrWrongRecord or ErrUnexpected if a record does not match the call.
+// check returns an error if a record does not match the call.
 func check[T Record](r T, business string, is func(T) bool) error {
 	switch {
 	case string(r.owner()) != business:
-		return ErrCrossTenant
+		return upstream.ErrCrossTenantRecord
 	case is != nil && !is(r):
 		return ErrWrongRecord
 	}
 	for _, v := range r.values() {
 		if !readable(v) {
-			return ErrUnexpected
+			return upstream.ErrContractViolation
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package data
 
-// Enumerations. Package mcp has their values in its schemas.
+import "reflect"
+
+// Enumerations; see [Enumerations] for their values.
 type (
 	// Day is a day of the week.
 	Day string
@@ -35,3 +37,25 @@ type (
 	// StepStatus is the state of a step.
 	StepStatus string
 )
+
+// Enumerations returns the values of each enumeration, which are strings, by its type.
+func Enumerations() map[reflect.Type][]any {
+	return map[reflect.Type][]any{
+		reflect.TypeFor[Day]():                 {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
+		reflect.TypeFor[AreaKind]():            {"city", "postal_code", "region"},
+		reflect.TypeFor[ContactType]():         {"customer", "lead", "vendor"},
+		reflect.TypeFor[ContactStatus]():       {"active", "inactive"},
+		reflect.TypeFor[Channel]():             {"call", "sms", "chat", "email"},
+		reflect.TypeFor[ConversationOutcome](): {"answered", "appointment_booked", "message_taken", "transferred", "abandoned"},
+		reflect.TypeFor[Speaker]():             {"caller", "receptionist", "staff"},
+		reflect.TypeFor[AppointmentStatus]():   {"scheduled", "confirmed", "completed", "cancelled", "no_show"},
+		reflect.TypeFor[BookedBy]():            {"receptionist", "staff", "online"},
+		reflect.TypeFor[Tone]():                {"friendly", "professional", "formal", "warm", "playful"},
+		reflect.TypeFor[InvoiceStatus]():       {"draft", "sent", "viewed", "paid", "overdue", "voided"},
+		reflect.TypeFor[EstimateStatus]():      {"draft", "sent", "approved", "declined", "expired"},
+		reflect.TypeFor[PaymentStatus]():       {"unpaid", "partial", "paid"},
+		reflect.TypeFor[JobStatus]():           {"draft", "sent", "scheduled", "in_progress", "completed", "cancelled"},
+		reflect.TypeFor[RunStatus]():           {"queued", "running", string(RunSucceeded), string(RunFailed)},
+		reflect.TypeFor[StepStatus]():          {"pending", "running", "succeeded", "failed", "skipped"},
+	}
+}

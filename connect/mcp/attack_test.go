@@ -250,7 +250,7 @@ func TestAccountsServiceOutageIsReportedAsTemporary(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	c := s.connect(modern, "bearer", nil)
-	s.people.SetDown(true)
+	s.accounts.SetDown(true)
 	_, err := c.ListTools(t.Context(), nil)
 	require.NoError(t, err)
 	fails(t, c, "calendars_list", nil, "DATA_SERVICE_UNAVAILABLE", "safe")

@@ -32,12 +32,12 @@ func BenchmarkToolCall(b *testing.B) {
 	}))
 	defer backend.Close()
 	measured := &stopwatch{}
-	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: measured, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: measured, Log: zap.NewNop()})
 	require.NoError(b, err)
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data = client })
 	s.server.SetRate(100_000_000)
 	s.allow("bearer", demo.Account{ID: "acc_1", BusinessID: "biz_1", Role: "owner"}, "mcp:use")
-	s.people.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
+	s.accounts.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
 	for _, revision := range []string{modern, legacy} {
 		b.Run(revision, func(b *testing.B) {
 			b.ReportAllocs()

@@ -41,17 +41,17 @@ type toolCall struct {
 	progressToken jsontext.Value // nil if the client did not ask for progress notifications
 	traceparent   string         // the caller's span, if _meta names one
 	canElicit     bool           // the client supports form elicitation
-	elicitResult  *elicitResult  // the person's response to a question, nil if there is none
+	elicitResult  *elicitResult  // the user's response to a question, nil if there is none
 	requestState  string         // identifies the question that elicitResult answers
 
 	account account.Account
-	by      data.Caller
+	caller  data.Caller
 	stream  *eventStream
 
 	// Set while the tool runs.
 	target        string      // the affected record, for the audit log
-	declined      bool        // the person declined and nothing was changed
-	inputRequired *callResult // set if the person has to confirm first
+	declined      bool        // the user declined and nothing was changed
+	inputRequired *callResult // set if the user has to confirm first
 }
 
 func (c *toolCall) data() *data.Client { return c.server.o.Data }
@@ -80,7 +80,7 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		if wait := s.limit(ctx, g.ID); wait > 0 && !strings.HasPrefix(method, "notifications/") {
 			entry.Fail(codeRate, errTooManyCalls)
-			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "too many calls. " + retryIn(wait)}
+			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "rate limit exceeded. " + retryIn(wait)}
 		}
 		if result, err = next(ctx, method, r); err != nil {
 			logError(entry, method, err)
@@ -165,25 +165,25 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	}()
 	if wait := c.server.limit(ctx, c.grant.ID); wait > 0 {
 		return nil, &toolError{
-			code: codeRate, sentence: "This connection makes too many calls.", done: c.tool.notDone(), next: retryIn(wait),
+			code: codeRate, message: "Rate limit exceeded for this connection.", effect: c.tool.notDone(), advice: retryIn(wait),
 		}
 	}
 	if err := c.checkScope(ctx); err != nil {
 		return nil, err
 	}
-	if p := c.tool.checkArguments(c.arguments); p != nil {
-		return nil, p
+	if failed := c.tool.checkArguments(c.arguments); failed != nil {
+		return nil, failed
 	}
 	if c.arguments, err = c.tool.withDefaults(c.arguments); err != nil {
 		return nil, err
 	}
 	if c.account, err = oauth.AccountFrom(ctx); err != nil {
 		return nil, &toolError{
-			code: codeUnavailable, sentence: "The accounts service cannot be reached at the moment.",
-			done: c.tool.notDone(), next: retrySoon, cause: err,
+			code: codeUnavailable, message: "The accounts service is temporarily unavailable.",
+			effect: c.tool.notDone(), advice: retrySoon, cause: err,
 		}
 	}
-	c.by = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
+	c.caller = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
 	runTool := c.tool.run
 	if c.tool.writes() {
 		runTool = runAudited
@@ -208,21 +208,18 @@ func (c *toolCall) checkScope(ctx context.Context) error {
 	return &toolError{code: codeScope, cause: errScope}
 }
 
-// runAudited runs a tool that writes, with an entry in the audit log.
+// runAudited runs a tool that writes, with an entry in the audit log. The steps of a change use context.WithoutCancel: once begun,
+// it must not be interrupted when the client disconnects. The clients of Redis and of the data service set their own timeouts.
 func runAudited(ctx context.Context, c *toolCall) (content any, err error) {
-	change, err := c.server.o.Audit.Begin(detached(ctx), c.auditEntry())
+	change, err := c.server.o.Audit.Begin(context.WithoutCancel(ctx), c.auditEntry())
 	if err != nil {
-		return nil, c.unavailable("The gateway cannot record changes at the moment, and makes no change without a record.", err)
+		return nil, c.unavailable("The audit log is temporarily unavailable, and the gateway makes no change without an entry in it.", err)
 	}
 	err = errPanic // until the tool returns
 	defer func() { c.resolveAudit(ctx, change, err) }()
 	content, err = c.tool.run(ctx, c)
 	return content, err
 }
-
-// detached returns ctx without its cancellation: a change that has begun must not be interrupted when the client disconnects.
-// The clients of Redis and of the data service set their own timeouts.
-func detached(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
 // auditEntry returns the call's entry for the audit log.
 func (c *toolCall) auditEntry() audit.Entry {
@@ -249,15 +246,15 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 		}
 		return
 	}
-	p := newToolError(err, c.tool)
-	change.Detail = strings.TrimSpace(change.Detail + " " + p.code)
-	f, _ := errors.AsType[*data.Error](p.cause)
+	failed := newToolError(err, c.tool)
+	change.Detail = strings.TrimSpace(change.Detail + " " + failed.code)
+	e, _ := errors.AsType[*data.Error](failed.cause)
 	switch {
-	case p.code == codeArguments && f == nil, p.code == codeConfirm, p.code == codeStore:
+	case failed.code == codeArguments && e == nil, failed.code == codeConfirm, failed.code == codeStore:
 		change.Drop(ctx) // the change was not attempted
-	case f != nil && f.Uncertain, p.code == codeInternal:
+	case e != nil && e.Uncertain, failed.code == codeInternal:
 		change.Resolve(ctx, audit.OutcomeUnknown)
-	case p.code == codeForbidden, p.code == codeAccount:
+	case failed.code == codeForbidden, failed.code == codeAccount:
 		change.Resolve(ctx, audit.OutcomeDenied)
 	default:
 		change.Resolve(ctx, audit.OutcomeFailed)

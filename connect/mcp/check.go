@@ -137,7 +137,7 @@ func checkString(s *gschema.Schema) (check, error) {
 		case s.Enum != nil && !slices.Contains(s.Enum, any(text)):
 			return errors.New("is not one of the allowed values")
 		case s.Pattern != "" && !pattern.MatchString(text):
-			return errors.New("does not have the right form")
+			return errors.New("has the wrong form")
 		}
 		return nil
 	}, nil

@@ -221,7 +221,7 @@ func TestInvalidFieldTagIsAnError(t *testing.T) {
 	}
 	nothing := handle(func(context.Context, *toolCall, struct{}) (struct{}, error) { return struct{}{}, nil })
 	require.ErrorContains(t, (&tool{function: nothing, Arguments: map[string]string{"id": "b"}}).prepare(), `unknown argument "id"`)
-	require.ErrorContains(t, (&tool{}).prepare(), "no function")
+	require.ErrorContains(t, (&tool{}).prepare(), "no implementation")
 }
 
 // BenchmarkOutputCheck checks 25 contacts, by their type and by the schema in JSON.

@@ -16,14 +16,14 @@ const (
 
 	// confirmationSchema is the requestedSchema of the elicitation.
 	confirmationSchema = `{"type":"object","properties":{"confirm":{"type":"boolean","title":"Delete it",` +
-		`"description":"It cannot be brought back.","default":false}},"required":["confirm"]}`
+		`"description":"This cannot be undone.","default":false}},"required":["confirm"]}`
 )
 
-// confirm obtains a person's confirmation of an irreversible change. If the client supports elicitation, which takes revision
-// 2026-07-28, only the person's response counts. Otherwise the assistant states with the argument confirm (claimed) that the
-// person agreed.
+// confirm obtains the user's confirmation of an irreversible change. If the client supports elicitation, which takes revision
+// 2026-07-28, only the user's response counts. Otherwise the assistant states with the argument confirm (claimed) that the user
+// agreed.
 //
-// subject identifies the record and its version. A response counts only for the subject that the person was asked about. If the
+// subject identifies the record and its version. A response counts only for the subject that the user was asked about. If the
 // client has to ask, confirm sets c.inputRequired.
 func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question string) (confirmed bool, err error) {
 	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
@@ -32,17 +32,17 @@ func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question 
 			return true, nil
 		}
 		return false, &toolError{
-			code:     codeConfirm,
-			sentence: "Deleting cannot be undone, and this client cannot ask the person.",
-			done:     nothingDone,
-			next: "Put this question to the person yourself: \"" + question + "\" If they agree, call again with the same " +
-				"arguments and \"confirm\": true. Do not decide it for them.",
+			code:    codeConfirm,
+			message: "Deleting cannot be undone, and this client cannot ask the user.",
+			effect:  nothingDone,
+			advice: "Ask the user yourself: \"" + question + "\" If they agree, call again with the same arguments and " +
+				"\"confirm\": true. Do not decide for them.",
 		}
 	}
 	if c.elicitResult != nil {
 		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, c.tool.Name+" "+subject)
 		if err != nil {
-			return false, c.unavailable("The gateway cannot read the person's response at the moment.", err)
+			return false, c.unavailable("The gateway cannot currently read the user's response.", err)
 		}
 		if open {
 			agreed, _ := c.elicitResult.Content[confirmField].(bool)
@@ -52,7 +52,7 @@ func (c *toolCall) confirm(ctx context.Context, claimed bool, subject, question 
 	}
 	state, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, c.tool.Name+" "+subject, confirmTimeout)
 	if err != nil {
-		return false, c.unavailable("The gateway cannot ask the person at the moment.", err)
+		return false, c.unavailable("The gateway cannot currently ask the user.", err)
 	}
 	c.inputRequired = &callResult{
 		Content:       []textContent{},

@@ -13,32 +13,32 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 )
 
-// person answers questions.
-type person struct {
+// user answers questions.
+type user struct {
 	action  string
 	content object
 	asked   []*sdk.ElicitParams
 	before  func()
 }
 
-func (p *person) options() *sdk.ClientOptions {
+func (u *user) options() *sdk.ClientOptions {
 	return &sdk.ClientOptions{
 		ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
-			p.asked = append(p.asked, r.Params)
-			if p.before != nil {
-				p.before()
+			u.asked = append(u.asked, r.Params)
+			if u.before != nil {
+				u.before()
 			}
-			return &sdk.ElicitResult{Action: p.action, Content: p.content}, nil
+			return &sdk.ElicitResult{Action: u.action, Content: u.content}, nil
 		},
 	}
 }
 
-func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
+func TestDeleteAsksTheUserIfTheClientSupportsElicitation(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	plain := s.connect(modern, "bearer", nil)
 	id := create(t, s, "Tove In person")
-	for _, refusal := range []*person{
+	for _, refusal := range []*user{
 		{action: "decline"},
 		{action: "cancel"},
 		{action: "accept", content: object{"confirm": false}},
@@ -53,7 +53,7 @@ func TestDeleteAsksThePersonIfTheClientSupportsElicitation(t *testing.T) {
 		require.Equal(t, "denied", entries[len(entries)-1].Outcome)
 		call(t, plain, "contacts_get", object{"id": id})
 	}
-	yes := &person{action: "accept", content: object{"confirm": true}}
+	yes := &user{action: "accept", content: object{"confirm": true}}
 	require.Equal(t, true,
 		call(t, s.connect(modern, "bearer", yes.options()), "contacts_delete", object{"id": id})["deleted"])
 	fails(t, plain, "contacts_get", object{"id": id}, "NOT_FOUND")
@@ -65,14 +65,14 @@ func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 	plain := s.connect(modern, "bearer", nil)
 	id := create(t, s, "Before")
 	changed := false
-	again := &person{action: "accept", content: object{"confirm": true}}
+	again := &user{action: "accept", content: object{"confirm": true}}
 	again.before = func() {
 		if !changed {
 			changed = true
 			call(t, plain, "contacts_update", object{"id": id, "first_name": "After"})
 		}
 	}
-	// The person is asked again about the changed record.
+	// The user is asked again about the changed record.
 	c := s.connect(modern, "bearer", again.options())
 	assert.Equal(t, true, call(t, c, "contacts_delete", object{"id": id})["deleted"])
 	require.Len(t, again.asked, 2)
@@ -83,7 +83,7 @@ func TestConfirmationOfAChangedRecordDeletesNothing(t *testing.T) {
 // asking returns a client that leaves questions to the test.
 func asking(s *setup, token string) *sdk.ClientSession {
 	s.t.Helper()
-	o := (&person{}).options()
+	o := (&user{}).options()
 	o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
 	return s.connect(modern, token, o)
 }
@@ -141,7 +141,7 @@ func TestConfirmationWorksAtAnyGateway(t *testing.T) {
 func TestClientsOfOlderRevisionsConfirmByArgument(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	yes := &person{action: "accept", content: object{"confirm": true}}
+	yes := &user{action: "accept", content: object{"confirm": true}}
 	c := s.connect(legacy, "bearer", yes.options())
 	require.Empty(t, c.ID(), "no session")
 	id := create(t, s, "Explicit")

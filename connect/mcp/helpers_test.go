@@ -68,14 +68,14 @@ func TestMain(m *testing.M) {
 
 // setup is a server with its dependencies.
 type setup struct {
-	t      testing.TB
-	server *mcp.Server
-	url    string
-	audit  *audit.Log
-	people *accounttest.Service
-	redis  *miniredis.Miniredis
-	owner  demo.Account // of the business that the connection "bearer" belongs to
-	other  demo.Account // an owner of another business
+	t        testing.TB
+	server   *mcp.Server
+	url      string
+	audit    *audit.Log
+	accounts *accounttest.Service
+	redis    *miniredis.Miniredis
+	owner    demo.Account // of the business that the connection "bearer" belongs to
+	other    demo.Account // an owner of another business
 
 	upstream *upstream
 	lost     *losttest.Handler // in front of the data service
@@ -154,17 +154,17 @@ func owners(t testing.TB) (first, second demo.Account) {
 func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options)) *setup {
 	t.Helper()
 	s := &setup{
-		t: t, people: accounttest.New(), redis: miniredis.RunT(t),
+		t: t, accounts: accounttest.New(), redis: miniredis.RunT(t),
 		upstream: &upstream{}, grants: map[string]oauth.Grant{},
 	}
 	s.owner, s.other = owners(t)
 	for _, a := range demo.Accounts() {
-		s.people.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
+		s.accounts.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
 	}
 	s.lost = losttest.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)
 	t.Cleanup(backend.Close)
-	client, err := data.New(data.Options{BaseURL: backend.URL, Transport: s.upstream, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: s.upstream, Log: zap.NewNop()})
 	require.NoError(t, err)
 	rdb := patient(t, &redis.Options{Addr: s.redis.Addr()})
 
@@ -175,7 +175,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
-	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.people, Audit: log})
+	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.accounts, Audit: log})
 	require.NoError(t, err)
 	o := mcp.Options{
 		Resource: s.url, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
@@ -253,7 +253,7 @@ func (s *setup) protect(next http.Handler) http.Handler {
 		s.logs = append(s.logs, log)
 		s.requests = append(s.requests, ctx)
 		s.mu.Unlock()
-		a, err := s.people.Account(ctx, g.AccountID)
+		a, err := s.accounts.Account(ctx, g.AccountID)
 		next.ServeHTTP(w, r.WithContext(oauth.WithAuthorization(ctx, g, a, err)))
 	})
 }

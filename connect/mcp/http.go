@@ -36,7 +36,7 @@ const (
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard refuses requests with an Origin other than the resource's own, sets the CORS headers and responds to preflight
+// Guard rejects requests with an Origin other than the resource's own, sets the CORS headers and responds to preflight
 // requests. The caller has to check the Host header, against DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,15 +135,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if !validTransport(r.Header) {
 		entry.Fail(codeName(codeInvalidRequest), errTransport)
-		s.serveWithSDK(w, r, m) // refuses it
+		s.serveWithSDK(w, r, m) // rejects it
 		return
 	}
 	c, err := s.readCall(r, m)
-	if refused, ok := errors.AsType[*protocolError](err); ok {
-		writeError(w, r, refused.status, m.ID, refused.code, refused.reason)
+	if rejected, ok := errors.AsType[*protocolError](err); ok {
+		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.reason)
 		return
 	}
-	if err != nil { // errNotOurs
+	if err != nil { // errNotToolCall
 		s.serveWithSDK(w, r, m)
 		return
 	}

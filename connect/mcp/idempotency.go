@@ -33,8 +33,8 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 			return data.Write{}, nil, err
 		}
 		// A client that has disconnected may retry, so its key is stored all the same.
-		if o.key, err = c.server.store.Key(detached(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
-			return data.Write{}, nil, c.unavailable("The gateway cannot ensure at the moment that this is done only once.", err)
+		if o.key, err = c.server.store.Key(context.WithoutCancel(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
+			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
@@ -43,8 +43,8 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 }
 
 // unavailable returns the error of a call that needs Redis.
-func (c *toolCall) unavailable(sentence string, err error) *toolError {
-	return &toolError{code: codeStore, sentence: sentence, done: c.tool.notDone(), next: retrySoon, cause: err}
+func (c *toolCall) unavailable(message string, err error) *toolError {
+	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: retrySoon, cause: err}
 }
 
 // newWrite returns the write options of a naturally idempotent change, with a random key.
@@ -57,7 +57,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	if err := c.server.store.RecordCreated(detached(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
+	if err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}
@@ -65,7 +65,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 
 // forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
-	if err := c.server.store.ForgetCreated(detached(ctx), c.grant.ID, c.area(), record); err != nil {
+	if err := c.server.store.ForgetCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), record); err != nil {
 		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}

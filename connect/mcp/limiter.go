@@ -15,11 +15,11 @@ const (
 )
 
 // limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait. A request whose client has
-// disconnected is counted too, because it may still be executed. If Redis is unavailable, all requests are allowed, because a
-// person has approved the connection.
+// disconnected is counted too, because it may still be executed. If Redis is unavailable, all requests are allowed, because an
+// owner has approved the connection.
 func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(detached(ctx), limiterTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
 	defer cancel()
 	result, err := s.limiter.Allow(ctx, s.o.Prefix+"mcp:{"+grantID+"}", s.rate)
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Limit = time.Since(start) })

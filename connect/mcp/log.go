@@ -18,16 +18,16 @@ import (
 // Causes in the log of errors whose responses quote the client, or that the SDK responds with.
 var (
 	errUnknownMethod = errors.New("this server does not offer the method")
-	errUnknownTool   = errors.New("there is no such tool, or its arguments cannot be read")
+	errUnknownTool   = errors.New("unknown tool, or unreadable arguments")
 	errMessage       = errors.New("the message is invalid")
-	errTooManyCalls  = errors.New("the connection makes too many calls")
-	errScope         = errors.New("the connection does not include the tool's scope")
+	errTooManyCalls  = errors.New("rate limit of the connection exceeded")
+	errScope         = errors.New("the connection lacks the tool's scope")
 	errPanic         = errors.New("panic while serving a request")
-	errTransport     = errors.New("the headers do not meet the rules of Streamable HTTP")
+	errTransport     = errors.New("the headers violate the rules of Streamable HTTP")
 )
 
 // logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text, and the
-// SDK refuses requests with them.
+// SDK rejects requests with them.
 func logMessage(ctx context.Context, m message) {
 	log := requestlog.From(ctx)
 	switch {
@@ -84,17 +84,17 @@ func codeName(code int) string {
 }
 
 // logOutcome adds the call's outcome to the request's log entry.
-func (c *toolCall) logOutcome(p *toolError, took time.Duration) {
+func (c *toolCall) logOutcome(failed *toolError, took time.Duration) {
 	outcome, level := requestlog.OutcomeOK, zapcore.InfoLevel
 	switch {
-	case p == nil && c.inputRequired != nil:
+	case failed == nil && c.inputRequired != nil:
 		outcome = requestlog.OutcomeInputRequired
-	case p == nil && c.declined:
+	case failed == nil && c.declined:
 		outcome = requestlog.OutcomeDeclined
-	case p == nil:
-	case p.code == codeInternal, p.code == codeInvalid:
+	case failed == nil:
+	case failed.code == codeInternal, failed.code == codeInvalid:
 		outcome, level = requestlog.OutcomeFailed, zapcore.ErrorLevel
-	case p.code == codeStore, (p.code == codeUnavailable || p.code == codeTimeout) && !errors.Is(p.cause, context.Canceled):
+	case failed.code == codeStore, (failed.code == codeUnavailable || failed.code == codeTimeout) && !errors.Is(failed.cause, context.Canceled):
 		outcome, level = requestlog.OutcomeFailed, zapcore.WarnLevel
 	default:
 		outcome = requestlog.OutcomeRejected
@@ -102,17 +102,17 @@ func (c *toolCall) logOutcome(p *toolError, took time.Duration) {
 	c.entry.Add(func(f *requestlog.Fields) {
 		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.Name, outcome, level, took
 	})
-	if p != nil {
-		c.entry.Fail(p.code, p.logged())
+	if failed != nil {
+		c.entry.Fail(failed.code, failed.logged())
 	}
 }
 
 // logged returns the cause for the log.
-func (p *toolError) logged() error {
-	if p.cause != nil {
-		return p.cause
+func (e *toolError) logged() error {
+	if e.cause != nil {
+		return e.cause
 	}
-	return errors.New(p.sentence)
+	return errors.New(e.message)
 }
 
 // argumentsError names what is wrong with the arguments, without names that the schema does not have and without values.

@@ -158,7 +158,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 	}
 }
 
-// If a reply is lost, the person's response must not confirm another deletion or count twice.
+// If a reply is lost, the user's response must not confirm another deletion or count twice.
 func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -46,7 +46,7 @@ const (
 	codeInternalError  = -32603
 )
 
-// readMessage parses a message. It refuses what two parsers could read differently (duplicate members, members in another
+// readMessage parses a message. It rejects what two parsers could read differently (duplicate members, members in another
 // case, invalid UTF-8) and batches, which the protocol has dropped.
 func readMessage(body []byte) (message, error) {
 	var m message
@@ -54,7 +54,7 @@ func readMessage(body []byte) (message, error) {
 		return m, errors.New("the message exceeds the maximum depth of 1000 levels")
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		return m, errors.New("batches are not supported: send each message by itself")
+		return m, errors.New("batches are not supported: send each message in a request of its own")
 	}
 	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
 		return m, errors.New("the body is not one JSON-RPC message: members must be unique and text must be UTF-8")
@@ -100,7 +100,7 @@ type callParams struct {
 	Others       map[string]jsontext.Value `json:",embed"` //nolint:revive // an option of this library's
 }
 
-// elicitResult is a person's response to an elicitation (MCP 2026-07-28, elicitation).
+// elicitResult is the user's response to an elicitation (MCP 2026-07-28, elicitation).
 type elicitResult struct {
 	Action  string         `json:"action"`
 	Content map[string]any `json:"content"`
@@ -133,13 +133,13 @@ func headerMismatch(reason string) error {
 	return &protocolError{http.StatusBadRequest, sdk.CodeHeaderMismatch, reason}
 }
 
-// errNotOurs is the error of [Server.readCall] for other methods than tools/call and for unknown tools.
-var errNotOurs = errors.New("not a call of one of this server's tools")
+// errNotToolCall is the error of [Server.readCall] for other methods than tools/call and for unknown tools.
+var errNotToolCall = errors.New("not a call of one of this server's tools")
 
-// readCall parses a call of one of this server's tools. Its error is errNotOurs or a *protocolError.
+// readCall parses a call of one of this server's tools. Its error is errNotToolCall or a *protocolError.
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	if m.Method != methodToolsCall {
-		return nil, errNotOurs
+		return nil, errNotToolCall
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
@@ -149,12 +149,12 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 		if slices.ContainsFunc([]string{"name", "arguments", "_meta", "inputResponses", "requestState"}, func(known string) bool {
 			return strings.EqualFold(name, known)
 		}) {
-			return nil, invalidParams("a parameter of tools/call is spelled in another case: " + printable(name))
+			return nil, invalidParams("a parameter of tools/call has the wrong case: " + strconv.QuoteToASCII(name[:min(len(name), 40)]))
 		}
 	}
 	t, ok := s.tools[p.Name]
 	if !ok {
-		return nil, errNotOurs
+		return nil, errNotToolCall
 	}
 	revision := r.Header.Get(headerProtocolVersion)
 	c := &toolCall{
@@ -164,7 +164,7 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	c.grant, _ = oauth.GrantFrom(r.Context())
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
-		return nil, &protocolError{http.StatusBadRequest, codeInvalidRequest, "tools/call is a request, and needs an id"}
+		return nil, &protocolError{http.StatusBadRequest, codeInvalidRequest, "tools/call is a request and requires an id"}
 	case kind == jsontext.KindBeginObject:
 		c.arguments = wholeNumbers(p.Arguments)
 	case p.Arguments != nil && kind != jsontext.KindNull:
@@ -387,18 +387,13 @@ type bufferedResponse struct {
 }
 
 // Header implements http.ResponseWriter.
-func (k *bufferedResponse) Header() http.Header { return k.header }
+func (r *bufferedResponse) Header() http.Header { return r.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (k *bufferedResponse) WriteHeader(status int) { k.status = status }
+func (r *bufferedResponse) WriteHeader(status int) { r.status = status }
 
 // Write implements http.ResponseWriter.
-func (k *bufferedResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
+func (r *bufferedResponse) Write(b []byte) (int, error) { return r.body.Write(b) }
 
 // Flush implements http.Flusher, which the SDK needs for events.
-func (k *bufferedResponse) Flush() {}
-
-// printable quotes a client's text for an error message, shortened and in ASCII.
-func printable(s string) string {
-	return strconv.QuoteToASCII(s[:min(len(s), 40)])
-}
+func (r *bufferedResponse) Flush() {}

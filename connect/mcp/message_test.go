@@ -167,7 +167,7 @@ func TestOtherMessagesAreLeftToTheSDK(t *testing.T) {
 		{`contacts_search`, `no_such_tool`},
 	} {
 		_, err := read(t, callRequest("2025-11-25"), strings.Replace(older, form.from, form.to, 1))
-		require.ErrorIs(t, err, errNotOurs)
+		require.ErrorIs(t, err, errNotToolCall)
 	}
 }
 

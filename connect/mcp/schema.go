@@ -28,31 +28,16 @@ func schemaOf(t reflect.Type) (*gschema.Schema, error) {
 
 // typeSchemas returns the schemas of types that cannot be inferred.
 func typeSchemas() map[reflect.Type]*gschema.Schema {
-	return map[reflect.Type]*gschema.Schema{
+	schemas := map[reflect.Type]*gschema.Schema{
 		reflect.TypeFor[data.Owned]():     {Type: "object"}, // not encoded
 		reflect.TypeFor[jsontext.Value](): {Type: "object"},
 		reflect.TypeFor[time.Time]():      {Type: "string", Format: "date-time", MaxLength: new(40)},
-
-		reflect.TypeFor[data.Day]():                 oneOf("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-		reflect.TypeFor[data.AreaKind]():            oneOf("city", "postal_code", "region"),
-		reflect.TypeFor[data.ContactType]():         oneOf("customer", "lead", "vendor"),
-		reflect.TypeFor[data.ContactStatus]():       oneOf("active", "inactive"),
-		reflect.TypeFor[data.Channel]():             oneOf("call", "sms", "chat", "email"),
-		reflect.TypeFor[data.ConversationOutcome](): oneOf("answered", "appointment_booked", "message_taken", "transferred", "abandoned"),
-		reflect.TypeFor[data.Speaker]():             oneOf("caller", "receptionist", "staff"),
-		reflect.TypeFor[data.AppointmentStatus]():   oneOf("scheduled", "confirmed", "completed", "cancelled", "no_show"),
-		reflect.TypeFor[data.BookedBy]():            oneOf("receptionist", "staff", "online"),
-		reflect.TypeFor[data.Tone]():                oneOf("friendly", "professional", "formal", "warm", "playful"),
-		reflect.TypeFor[data.InvoiceStatus]():       oneOf("draft", "sent", "viewed", "paid", "overdue", "voided"),
-		reflect.TypeFor[data.EstimateStatus]():      oneOf("draft", "sent", "approved", "declined", "expired"),
-		reflect.TypeFor[data.PaymentStatus]():       oneOf("unpaid", "partial", "paid"),
-		reflect.TypeFor[data.JobStatus]():           oneOf("draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
-		reflect.TypeFor[data.RunStatus]():           oneOf("queued", "running", "succeeded", "failed"),
-		reflect.TypeFor[data.StepStatus]():          oneOf("pending", "running", "succeeded", "failed", "skipped"),
 	}
+	for t, values := range data.Enumerations() {
+		schemas[t] = &gschema.Schema{Type: "string", Enum: values}
+	}
+	return schemas
 }
-
-func oneOf(values ...any) *gschema.Schema { return &gschema.Schema{Type: "string", Enum: values} }
 
 // constrain adds the keywords in the tags of a type's fields to its schema.
 func constrain(s *gschema.Schema, t reflect.Type) error {

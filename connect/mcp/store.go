@@ -90,7 +90,7 @@ func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string)
 	return nil
 }
 
-// CreateConfirmation stores a pending confirmation of subject and returns the secret that the person's response must carry.
+// CreateConfirmation stores a pending confirmation of subject and returns the secret that the user's response must carry.
 func (s *store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

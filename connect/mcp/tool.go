@@ -39,7 +39,7 @@ type tool struct {
 	Idempotent   bool              `json:"idempotent"`
 	Untrusted    bool              `json:"untrusted"`     // its results contain text from outside the business
 	Arguments    map[string]string `json:"arguments"`     // descriptions of arguments that are not in their type's tags
-	MinArguments int               `json:"min_arguments"` // so many arguments have to be given
+	MinArguments int               `json:"min_arguments"` // the minimum number of arguments
 	Example      jsontext.Value    `json:"example"`       // arguments
 
 	function `json:"-"`
@@ -63,8 +63,8 @@ func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, 
 		var arguments A
 		if err := json.Unmarshal(c.arguments, &arguments); err != nil {
 			return nil, &toolError{
-				code: codeArguments, sentence: "The arguments cannot be read.", done: c.tool.notDone(),
-				next: correctAndCall, // not the error, which may quote them
+				code: codeArguments, message: "The arguments cannot be read.", effect: c.tool.notDone(),
+				advice: correctAndCall, // not the error, which may quote them
 			}
 		}
 		return f(ctx, c, arguments)
@@ -73,7 +73,7 @@ func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, 
 
 func (t *tool) writes() bool { return t.Kind != reads }
 
-// notDone returns what an error says about a call that was refused before anything happened.
+// notDone returns what an error says about a call that was rejected before anything happened.
 func (t *tool) notDone() string {
 	if t.writes() {
 		return nothingDone
@@ -84,7 +84,7 @@ func (t *tool) notDone() string {
 // prepare derives the schemas and the result check.
 func (t *tool) prepare() error {
 	if t.run == nil {
-		return errors.New("it has no function")
+		return errors.New("no implementation")
 	}
 	var err error
 	if t.in, err = schemaOf(t.argumentsType); err != nil {
@@ -177,11 +177,11 @@ func (t *tool) success(content any) (*callResult, error) {
 	}
 	if err != nil {
 		return nil, &toolError{
-			code:     codeInvalid,
-			sentence: "The business's data service sent an invalid response. This is not the fault of your arguments.",
-			done:     t.doneUnusably(),
-			next:     "Calling again is unlikely to help; tell the person, with the request id.",
-			cause:    err,
+			code:    codeInvalid,
+			message: "The business's data service sent an invalid response. Your arguments are not the cause.",
+			effect:  t.doneUnusably(),
+			advice:  "Calling again is unlikely to help. Tell the user, with the request id.",
+			cause:   err,
 		}
 	}
 	text := string(written)
@@ -195,7 +195,7 @@ func (t *tool) success(content any) (*callResult, error) {
 
 func (t *tool) doneUnusably() string {
 	if t.writes() {
-		return "The change was probably made: look before you call again."
+		return "The change was probably made. Check the record before you call again."
 	}
 	return nothingRead
 }

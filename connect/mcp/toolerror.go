@@ -40,41 +40,41 @@ const (
 
 // toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
-	code     string
-	sentence string        // for the log too if there is no cause; then it must not quote anybody
-	details  []data.Detail // Field is an argument
-	done     string        // what was and was not done
-	next     string        // what to do now
-	cause    error         // for the log only
-	detail   any           // further JSON for the assistant
+	code       string
+	message    string        // for the log too if there is no cause; then it must not quote anybody
+	violations []data.Detail // Field is an argument
+	effect     string        // what was and was not done
+	advice     string        // what to do now
+	cause      error         // for the log only
+	data       any           // further JSON for the assistant
 }
 
-func (p *toolError) Error() string {
-	if p.cause != nil {
-		return p.code + ": " + p.cause.Error()
+func (e *toolError) Error() string {
+	if e.cause != nil {
+		return e.code + ": " + e.cause.Error()
 	}
-	return p.code + ": " + p.sentence
+	return e.code + ": " + e.message
 }
 
-func (p *toolError) Unwrap() error { return p.cause }
+func (e *toolError) Unwrap() error { return e.cause }
 
 // result returns the error as a tool result, without structured content, which would have to match the output schema.
-func (p *toolError) result(requestID string) *callResult {
+func (e *toolError) result(requestID string) *callResult {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Error %s: %s", p.code, p.sentence)
-	for _, d := range p.details {
+	fmt.Fprintf(&b, "Error %s: %s", e.code, e.message)
+	for _, d := range e.violations {
 		fmt.Fprintf(&b, "\n- %s: %s", d.Field, d.Problem)
 		if d.Allowed != "" {
 			fmt.Fprintf(&b, " (allowed: %s)", d.Allowed)
 		}
 	}
-	for _, s := range []string{p.done, p.next} {
+	for _, s := range []string{e.effect, e.advice} {
 		if s != "" {
 			b.WriteString("\n" + s)
 		}
 	}
-	if p.detail != nil {
-		if more, err := json.Marshal(p.detail); err == nil {
+	if e.data != nil {
+		if more, err := json.Marshal(e.data); err == nil {
 			b.WriteString("\n")
 			b.Write(more)
 		}
@@ -96,67 +96,67 @@ const (
 
 // newToolError converts the error of a tool.
 func newToolError(err error, t *tool) *toolError {
-	if p, ok := errors.AsType[*toolError](err); ok {
-		return p
+	if failed, ok := errors.AsType[*toolError](err); ok {
+		return failed
 	}
-	p := &toolError{cause: err, done: t.notDone()}
+	failed := &toolError{cause: err, effect: t.notDone()}
 	e, ok := errors.AsType[*data.Error](err)
 	if !ok {
-		p.code, p.sentence = codeInternal, "The gateway failed. This is not the fault of your arguments."
-		p.done = ""
+		failed.code, failed.message = codeInternal, "The gateway failed. Your arguments are not the cause."
+		failed.effect = ""
 		if t.writes() {
-			p.done = "It is not known whether anything was changed: look before you call again."
+			failed.effect = "Something may have changed. Check the record before you call again."
 		}
-		return p
+		return failed
 	}
 	if e.Uncertain {
-		p.done = "It is not known whether the change was made, because the response was lost. " +
-			"Look at the record before telling anyone that it was or was not."
+		failed.effect = "The change may or may not have been made, because the response was lost. " +
+			"Check the record before you say that it was or was not."
 	}
 	switch {
 	case errors.Is(err, data.ErrNotFound):
-		p.code = codeNotFound
-		p.sentence = fmt.Sprintf("This business has no such %s.", t.About)
-		p.next = "Find the right id with the search or list tool of this area."
+		failed.code = codeNotFound
+		failed.message = fmt.Sprintf("This business has no such %s.", t.About)
+		failed.advice = "Find the right id with the search or list tool of this area."
 		if t.Kind == deletes {
-			p.next = "If it was deleted before, there is nothing left to do."
+			failed.advice = "If it was deleted before, there is nothing left to do."
 		}
 	case errors.Is(err, data.ErrInvalid):
-		p.code, p.sentence = codeArguments, "The business's data service does not accept these arguments."
-		p.details, p.next = e.Details, correctAndCall
+		failed.code, failed.message = codeArguments, "The business's data service rejected these arguments."
+		failed.violations, failed.advice = e.Details, correctAndCall
 	case errors.Is(err, data.ErrVersion):
-		p.code = codeChanged
-		p.sentence = fmt.Sprintf("The %s was changed by someone else since you read it.", t.About)
-		p.next = "Read it again, check that the change still makes sense, and call with the version that you read."
+		failed.code = codeChanged
+		failed.message = fmt.Sprintf("The %s has changed since you read it.", t.About)
+		failed.advice = "Read it again, check that your change still makes sense, and call again with its new version."
 	case errors.Is(err, data.ErrConflict):
-		p.code, p.sentence, p.details = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
+		failed.code, failed.message, failed.violations = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
 	case errors.Is(err, data.ErrKeyReused):
-		p.code = codeKeyReused
-		p.sentence = "This idempotency_key was used before with other arguments."
-		p.next = "Use the same arguments as then to repeat that call, or another key for another call."
+		failed.code = codeKeyReused
+		failed.message = "This idempotency_key was already used with other arguments."
+		failed.advice = "To repeat the earlier call, send its arguments again. For a new call, send a new key."
 	case errors.Is(err, data.ErrNoAccount):
-		p.code = codeAccount
-		p.sentence = "The account that approved this connection, or its business, is no longer active."
-		p.next = "Calling again will not help; a person has to connect again."
+		failed.code = codeAccount
+		failed.message = "The account that approved this connection, or its business, is no longer active."
+		failed.advice = "Calling again will not help: an owner of the business has to connect again."
 	case errors.Is(err, data.ErrForbidden):
-		p.code = codeForbidden
-		p.sentence = cmp.Or(e.Message, "The person who approved this connection may not do this in the business.")
-		p.next = "Calling again will not help; somebody with more rights in the business has to do it."
+		failed.code = codeForbidden
+		failed.message = cmp.Or(e.Message, "The user who approved this connection may not do this in the business.")
+		failed.advice = "Calling again will not help: someone with more permissions in the business has to do it."
 	case errors.Is(err, data.ErrBusy):
-		p.code, p.sentence = codeUnavailable, "The business's data service is busy."
-		p.next = retryIn(e.RetryAfter)
+		failed.code, failed.message = codeUnavailable, "The business's data service is busy."
+		failed.advice = retryIn(e.RetryAfter)
 	case errors.Is(err, data.ErrTimeout):
-		p.code, p.sentence = codeTimeout, "The business's data service did not respond in time."
-		p.next = retryIn(e.RetryAfter)
+		failed.code, failed.message = codeTimeout, "The business's data service did not respond in time."
+		failed.advice = retryIn(e.RetryAfter)
 	case errors.Is(err, data.ErrUnavailable):
-		p.code, p.sentence = codeUnavailable, "The business's data service cannot be reached at the moment."
-		p.next = retryIn(e.RetryAfter)
+		failed.code, failed.message = codeUnavailable, "The business's data service is temporarily unavailable."
+		failed.advice = retryIn(e.RetryAfter)
 	default:
-		p.code = codeInvalid
-		p.sentence = "The business's data service sent an invalid response. This is not the fault of your arguments."
-		p.next = "Calling again is unlikely to help; tell the person, with the request id."
+		failed.code = codeInvalid
+		failed.message = "The business's data service sent an invalid response. Your arguments are not the cause."
+		failed.advice = "Calling again is unlikely to help. Tell the user, with the request id."
 	}
-	return p
+	return failed
 }
 
 func retryIn(d time.Duration) string {
@@ -171,7 +171,7 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
 	if err != nil {
 		return &toolError{
-			code: codeArguments, sentence: "The arguments are not a JSON object.", done: t.notDone(), next: correctAndCall,
+			code: codeArguments, message: "The arguments are not a JSON object.", effect: t.notDone(), advice: correctAndCall,
 		}
 	}
 	schema, err := t.input()
@@ -182,27 +182,27 @@ func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
 	if err == nil {
 		return nil
 	}
-	p := &toolError{
-		code: codeArguments, sentence: "The arguments do not fit " + t.Name + ".", done: t.notDone(), next: correctAndCall,
+	failed := &toolError{
+		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", effect: t.notDone(), advice: correctAndCall,
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
-		return p
+		return failed
 	}
-	p.details = validationDetails(invalid, nil)
-	slices.SortFunc(p.details, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
-	p.details = slices.Compact(p.details)
-	p.cause = t.argumentsError(p.details)
-	if len(p.details) > maxDetails {
-		p.details = p.details[:maxDetails]
+	failed.violations = validationDetails(invalid, nil)
+	slices.SortFunc(failed.violations, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
+	failed.violations = slices.Compact(failed.violations)
+	failed.cause = t.argumentsError(failed.violations)
+	if len(failed.violations) > maxDetails {
+		failed.violations = failed.violations[:maxDetails]
 	}
-	for _, d := range p.details {
+	for _, d := range failed.violations {
 		if d.Problem == unknownArgument {
-			p.next = "The arguments of " + t.Name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
+			failed.advice = "The arguments of " + t.Name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
 			break
 		}
 	}
-	return p
+	return failed
 }
 
 const (
@@ -244,7 +244,7 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	case *schemakind.Format:
 		add(at, "is not a valid "+formatName(k.Want), formatExample(k.Want))
 	case *schemakind.Pattern:
-		add(at, "does not have the right form", "text that matches "+k.Want)
+		add(at, "has the wrong form", "text that matches "+k.Want)
 	case *schemakind.MinLength:
 		add(at, "is too short", fmt.Sprintf("at least %d characters", k.Want))
 	case *schemakind.MaxLength:
@@ -260,11 +260,11 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	case *schemakind.MaxItems:
 		add(at, "has too many entries", fmt.Sprintf("at most %d", k.Want))
 	case *schemakind.MinProperties:
-		add(at, "says nothing to change", fmt.Sprintf("at least %d members", k.Want))
+		add(at, "contains no change", fmt.Sprintf("at least %d members", k.Want))
 	case *schemakind.MaxProperties:
 		add(at, "has too many members", fmt.Sprintf("at most %d", k.Want))
 	default:
-		add(at, "is not what the tool's input schema allows", "")
+		add(at, "does not match the tool's input schema", "")
 	}
 	return all
 }
@@ -282,7 +282,7 @@ func article(got string) string {
 func formatName(format string) string {
 	switch format {
 	case "date-time":
-		return "instant"
+		return "timestamp"
 	case "email":
 		return "e-mail address"
 	case "uri":

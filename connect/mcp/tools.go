@@ -55,15 +55,15 @@ type deleteArguments struct {
 }
 
 type versionArgument struct {
-	IfVersion int64 `json:"if_version,omitzero" minimum:"1" maximum:"9007199254740991" jsonschema:"The record's version as you read it. If it has changed since, nothing is done and you are told. Leave it out to overwrite whatever is there."`
+	IfVersion int64 `json:"if_version,omitzero" minimum:"1" maximum:"9007199254740991" jsonschema:"The record's version as you read it. If it has changed since, the call fails and nothing is changed. Omit it to overwrite whatever is there."`
 }
 
 type keyArgument struct {
-	IdempotencyKey string `json:"idempotency_key,omitzero" minLength:"8" maxLength:"100" pattern:"^[\\x21-\\x7e]+$" example:"reminders-2026-03-05-second" jsonschema:"Names this one call. Normally leave it out: the same call with the same arguments within 10 minutes then counts as a repetition and returns the first result again. To do the same thing twice on purpose, send a new key of your own."`
+	IdempotencyKey string `json:"idempotency_key,omitzero" minLength:"8" maxLength:"100" pattern:"^[\\x21-\\x7e]+$" example:"reminders-2026-03-05-second" jsonschema:"Identifies this call. Normally omit it: the same call with the same arguments within 10 minutes then counts as a retry and returns the first result again. To do the same thing twice on purpose, send a new key of your own."`
 }
 
 type confirmArgument struct {
-	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the person themselves: true means that you have asked the person about this record and they agreed. Leave it out at first; the tool says whether it is needed."`
+	Confirm bool `json:"confirm,omitzero" default:"false" jsonschema:"Only for clients that cannot ask the user themselves: true means that you have asked the user about this record and they agreed. Omit it at first; the tool says whether it is needed."`
 }
 
 const (
@@ -74,7 +74,7 @@ const (
 // Parts of results.
 
 type nextCursor struct {
-	NextCursor *string `json:"next_cursor" maxLength:"512" jsonschema:"Send it as cursor to get the next part; null at the end."`
+	NextCursor *string `json:"next_cursor" maxLength:"512" jsonschema:"Send it as cursor to get the next page; null at the end."`
 }
 
 func next(cursor string) nextCursor {
@@ -87,7 +87,7 @@ func next(cursor string) nextCursor {
 // idempotencyResult tells whether a call that creates something was a retry.
 type idempotencyResult struct {
 	Repeated       bool   `json:"repeated" jsonschema:"true: this call was made before, and this is its result."`
-	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Names this call. Send it to repeat exactly this call."`
+	IdempotencyKey string `json:"idempotency_key" maxLength:"100" jsonschema:"Identifies this call. Send it to retry exactly this call."`
 }
 
 func (i *idempotency) result() idempotencyResult { return idempotencyResult{i.replayed, i.key} }
@@ -100,7 +100,7 @@ func create[T data.Record, F any](
 	if err != nil {
 		return record, r, err
 	}
-	if record, err = in.Create(detached(ctx), c.by, w, p); err != nil {
+	if record, err = in.Create(context.WithoutCancel(ctx), c.caller, w, p); err != nil {
 		return record, r, err
 	}
 	c.target = kind + " " + record.RecordID()
@@ -110,7 +110,7 @@ func create[T data.Record, F any](
 
 // deletion is the outcome of a deletion.
 type deletion struct {
-	Deleted bool   `json:"deleted" jsonschema:"false: the person did not agree, and nothing was deleted."`
+	Deleted bool   `json:"deleted" jsonschema:"false: the user declined, and nothing was deleted."`
 	Message string `json:"message" maxLength:"300"`
 }
 
@@ -119,38 +119,36 @@ type deleted struct {
 	deletion
 }
 
-// remove deletes a record of a collection if the person confirms. describe returns what the question calls the record, such as
+// remove deletes a record of a collection if the user confirms. describe returns what the question calls the record, such as
 // `the contact "Ines Halvorsen"`, and its version.
 func remove[T data.Record, F any](
 	ctx context.Context, c *toolCall, from data.Collection[T, F], kind, id string, confirm bool, describe func(T) (string, int64),
 ) (deletion, error) {
-	found, err := from.Get(ctx, c.by, id)
+	found, err := from.Get(ctx, c.caller, id)
 	if err != nil {
 		return deletion{}, err
 	}
 	name, version := describe(found)
 	c.target = kind + " " + id
-	confirmed, err := c.confirm(ctx, confirm, c.target+" version "+number(version), "Delete "+name+" for good?")
+	confirmed, err := c.confirm(ctx, confirm, c.target+" version "+strconv.FormatInt(version, 10), "Delete "+name+" for good?")
 	switch {
 	case err != nil || c.inputRequired != nil:
 		return deletion{}, err
 	case !confirmed:
 		c.declined = true
-		return deletion{Message: "The person was asked and did not agree. Nothing was deleted. Do not ask again unless they bring it up."}, nil
+		return deletion{Message: "The user was asked and declined. Nothing was deleted. Do not ask again unless they bring it up."}, nil
 	}
-	if err := from.Delete(detached(ctx), c.by, newWrite(version), id); err != nil {
+	if err := from.Delete(context.WithoutCancel(ctx), c.caller, newWrite(version), id); err != nil {
 		return deletion{}, err
 	}
 	c.forgetCreated(ctx, c.target)
 	return deletion{true, "Deleted."}, nil
 }
 
-// quoted returns a record's name for a question to the person, quoted on one line.
+// quoted returns a record's name for a question to the user, quoted on one line.
 func quoted(name string) string { return cleantext.Quote(name, maxName) }
 
 const maxName = 80 // characters
-
-func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // orObject returns raw, or an empty object if it is empty or null.
 func orObject(raw jsontext.Value) jsontext.Value {

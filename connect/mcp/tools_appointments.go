@@ -23,15 +23,15 @@ type appointmentResult struct {
 func appointmentTools() map[string]function {
 	return map[string]function{
 		"calendars_list": handle(func(ctx context.Context, c *toolCall, l data.List) (calendarPage, error) {
-			page, err := c.data().Calendars().List(ctx, c.by, l)
+			page, err := c.data().Calendars().List(ctx, c.caller, l)
 			return calendarPage{page.Items, next(page.Next)}, err
 		}),
 		"appointments_search": handle(func(ctx context.Context, c *toolCall, f data.AppointmentFilter) (appointmentPage, error) {
-			page, err := c.data().Appointments().List(ctx, c.by, f)
+			page, err := c.data().Appointments().List(ctx, c.caller, f)
 			return appointmentPage{page.Items, next(page.Next)}, err
 		}),
 		"appointments_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (appointmentResult, error) {
-			appointment, err := c.data().Appointments().Get(ctx, c.by, a.ID)
+			appointment, err := c.data().Appointments().Get(ctx, c.caller, a.ID)
 			return appointmentResult{appointment}, err
 		}),
 	}

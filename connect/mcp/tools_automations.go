@@ -31,14 +31,14 @@ type runResult struct {
 
 type runArguments struct {
 	AutomationID string         `json:"automation_id" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" example:"overdue-reminders"`
-	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"What the automation's input_schema describes. Default: {}."`
-	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the end. 0 returns as soon as the run is started."`
+	Input        jsontext.Value `json:"input,omitzero" example:"{\"minimum_days_overdue\":7}" jsonschema:"Must match the automation's input_schema. Default: {}."`
+	WaitSeconds  int            `json:"wait_seconds,omitzero" minimum:"0" maximum:"60" default:"20" jsonschema:"How long to wait for the run to end. 0 returns as soon as it has started."`
 	keyArgument
 }
 
 type startedRun struct {
 	Run     data.Run `json:"run"`
-	Ended   bool     `json:"ended" jsonschema:"false: it is still running; ask with automations_run_get."`
+	Ended   bool     `json:"ended" jsonschema:"false: it is still running; poll it with automations_run_get."`
 	Message string   `json:"message" maxLength:"500"`
 	idempotencyResult
 }
@@ -53,14 +53,14 @@ func withoutNullResult(r data.Run) data.Run {
 func automationTools() map[string]function {
 	return map[string]function{
 		"automations_list": handle(func(ctx context.Context, c *toolCall, l data.List) (automationPage, error) {
-			page, err := c.data().Automations().List(ctx, c.by, l)
+			page, err := c.data().Automations().List(ctx, c.caller, l)
 			for i := range page.Items {
 				page.Items[i].InputSchema = orObject(page.Items[i].InputSchema)
 			}
 			return automationPage{page.Items, next(page.Next)}, err
 		}),
 		"automations_run_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (runResult, error) {
-			run, err := c.data().Run(ctx, c.by, a.ID)
+			run, err := c.data().Run(ctx, c.caller, a.ID)
 			return runResult{withoutNullResult(run)}, err
 		}),
 		"automations_run": handle(runAutomation),
@@ -75,7 +75,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	wait := time.Duration(a.WaitSeconds) * time.Second
 	c.stream.extendDeadline(wait)
-	run, err := c.data().StartRun(detached(ctx), c.by, w, a.AutomationID, input)
+	run, err := c.data().StartRun(context.WithoutCancel(ctx), c.caller, w, a.AutomationID, input)
 	if err != nil {
 		return startedRun{}, err
 	}
@@ -88,7 +88,7 @@ func runAutomation(ctx context.Context, c *toolCall, a runArguments) (startedRun
 	}
 	message := "The run has ended."
 	if !run.Ended() {
-		message = "The run was started and has not ended. Ask with automations_run_get and the run's id; do not start it again."
+		message = "The run was started and has not ended. Poll it with automations_run_get and the run's id; do not start it again."
 	}
 	return startedRun{withoutNullResult(run), run.Ended(), message, o.result()}, nil
 }
@@ -104,19 +104,19 @@ func failedRun(run data.Run, o *idempotency) *toolError {
 			not = append(not, name+" ("+string(s.Status)+")")
 		}
 	}
-	p := &toolError{
-		code: codeRunFailed, sentence: "The automation was started and failed.",
-		done: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
+	failed := &toolError{
+		code: codeRunFailed, message: "The automation was started and failed.",
+		effect: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
 			cmp.Or(strings.Join(not, ", "), "nothing")),
-		next: "Tell the person what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
-			"what was done may then be done again.",
-		cause:  errors.New("the automation's run failed"),
-		detail: startedRun{Run: withoutNullResult(run), Ended: true, idempotencyResult: o.result()},
+		advice: "Tell the user what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
+			"what was done before may then be done again.",
+		cause: errors.New("the automation's run failed"),
+		data:  startedRun{Run: withoutNullResult(run), Ended: true, idempotencyResult: o.result()},
 	}
 	if run.Error != nil {
-		p.sentence += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
+		failed.message += " " + cleantext.Line(run.Error.Code, maxName) + ": " + cleantext.Line(run.Error.Message, 500)
 	}
-	return p
+	return failed
 }
 
 // follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run
@@ -129,7 +129,7 @@ func (c *toolCall) follow(ctx context.Context, run data.Run, wait time.Duration)
 	defer pause.Stop()
 	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
 	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
-		seen, err := c.data().Run(ctx, c.by, run.ID)
+		seen, err := c.data().Run(ctx, c.caller, run.ID)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.server.log.Warn("polling a run failed", zap.String("run_id", run.ID),

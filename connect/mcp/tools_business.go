@@ -10,7 +10,7 @@ import (
 
 type profile struct {
 	Business     data.Business     `json:"business"`
-	OpeningHours data.Hours        `json:"opening_hours" jsonschema:"A day that is not named is closed."`
+	OpeningHours data.Hours        `json:"opening_hours" jsonschema:"A day that is not listed is closed."`
 	ServiceAreas data.ServiceAreas `json:"service_areas"`
 }
 
@@ -41,21 +41,21 @@ func businessTools() map[string]function {
 	return map[string]function{
 		"business_get": handle(func(ctx context.Context, c *toolCall, _ struct{}) (p profile, err error) {
 			group, ctx := errgroup.WithContext(ctx)
-			group.Go(func() (err error) { p.Business, err = c.data().Business(ctx, c.by); return err })
-			group.Go(func() (err error) { p.OpeningHours, err = c.data().Hours(ctx, c.by); return err })
-			group.Go(func() (err error) { p.ServiceAreas, err = c.data().ServiceAreas(ctx, c.by); return err })
+			group.Go(func() (err error) { p.Business, err = c.data().Business(ctx, c.caller); return err })
+			group.Go(func() (err error) { p.OpeningHours, err = c.data().Hours(ctx, c.caller); return err })
+			group.Go(func() (err error) { p.ServiceAreas, err = c.data().ServiceAreas(ctx, c.caller); return err })
 			err = group.Wait()
 			return p, err
 		}),
 		"business_update": handle(func(ctx context.Context, c *toolCall, a businessUpdate) (businessResult, error) {
-			changed, err := c.data().UpdateBusiness(detached(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
+			changed, err := c.data().UpdateBusiness(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), c.patch(argIfVersion))
 			return businessResult{changed}, err
 		}),
 		"business_hours_set": handle(func(ctx context.Context, c *toolCall, a hoursArguments) (data.Hours, error) {
-			return c.data().SetHours(detached(ctx), c.by, newWrite(a.IfVersion), a.Hours)
+			return c.data().SetHours(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), a.Hours)
 		}),
 		"service_areas_set": handle(func(ctx context.Context, c *toolCall, a areasArguments) (data.ServiceAreas, error) {
-			return c.data().SetServiceAreas(detached(ctx), c.by, newWrite(a.IfVersion), a.ServiceAreas)
+			return c.data().SetServiceAreas(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), a.ServiceAreas)
 		}),
 	}
 }

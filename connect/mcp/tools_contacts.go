@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -21,18 +22,18 @@ type contactAdded struct {
 }
 
 type contactArguments struct {
-	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The contact's id, as contacts_search gives it."`
+	ID int64 `json:"id" minimum:"1" maximum:"9007199254740991" example:"10403" jsonschema:"The id of the contact, as returned by contacts_search."`
 }
 
 // contactDetails are the writable members of a contact, except the first name.
 type contactDetails struct {
 	LastName    *string            `json:"last_name,omitzero" minLength:"1" maxLength:"80"`
 	Email       *string            `json:"email,omitzero" format:"email" maxLength:"254" example:"ines@example.com"`
-	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country code, which is in country_code: send both or neither."`
+	PhoneNumber *string            `json:"phone_number,omitzero" pattern:"^[0-9]{4,14}$" example:"6085550123" jsonschema:"Digits only, without the country code, which goes into country_code: send both or neither."`
 	CountryCode *string            `json:"country_code,omitzero" pattern:"^\\+[0-9]{1,3}$" example:"+1" jsonschema:"+ and 1 to 3 digits, together with phone_number."`
 	Type        data.ContactType   `json:"contact_type,omitzero"`
 	Status      data.ContactStatus `json:"contact_status,omitzero"`
-	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"May have several lines. Replaces the existing notes."`
+	Notes       *string            `json:"notes,omitzero" minLength:"1" maxLength:"4000" jsonschema:"In one or more lines. Replaces the existing notes."`
 }
 
 type contactCreation struct {
@@ -72,11 +73,11 @@ func contactName(c data.Contact) string {
 func contactTools() map[string]function {
 	return map[string]function{
 		"contacts_search": handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
-			page, err := c.data().Contacts().List(ctx, c.by, f)
+			page, err := c.data().Contacts().List(ctx, c.caller, f)
 			return contactPage{page.Items, next(page.Next)}, err
 		}),
 		"contacts_get": handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
-			contact, err := c.data().Contacts().Get(ctx, c.by, number(a.ID))
+			contact, err := c.data().Contacts().Get(ctx, c.caller, strconv.FormatInt(a.ID, 10))
 			return contactResult{contact}, err
 		}),
 		"contacts_create": handle(func(ctx context.Context, c *toolCall, a contactCreation) (contactAdded, error) {
@@ -85,11 +86,11 @@ func contactTools() map[string]function {
 		}),
 		"contacts_update": handle(func(ctx context.Context, c *toolCall, a contactUpdate) (contactResult, error) {
 			patch := c.patch("id", argIfVersion)
-			contact, err := c.data().Contacts().Update(detached(ctx), c.by, newWrite(a.IfVersion), number(a.ID), patch)
+			contact, err := c.data().Contacts().Update(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), strconv.FormatInt(a.ID, 10), patch)
 			return contactResult{contact}, err
 		}),
 		"contacts_delete": handle(func(ctx context.Context, c *toolCall, a contactDeletion) (contactDeleted, error) {
-			d, err := remove(ctx, c, c.data().Contacts(), "contact", number(a.ID), a.Confirm, func(r data.Contact) (string, int64) {
+			d, err := remove(ctx, c, c.data().Contacts(), "contact", strconv.FormatInt(a.ID, 10), a.Confirm, func(r data.Contact) (string, int64) {
 				return contactName(r), r.Version
 			})
 			return contactDeleted{a.ID, d}, err

@@ -51,7 +51,7 @@ type conversationPage struct {
 type conversationArguments struct {
 	idArguments
 	Limit  int    `json:"message_limit,omitzero" minimum:"1" maximum:"200" default:"100" jsonschema:"Maximum number of messages to return."`
-	Cursor string `json:"message_cursor,omitzero" pattern:"^m[1-9][0-9]{0,3}$" jsonschema:"next_message_cursor of the previous result, to get the following messages."`
+	Cursor string `json:"message_cursor,omitzero" pattern:"^m[1-9][0-9]{0,3}$" jsonschema:"next_message_cursor of the previous result, to get the next messages."`
 }
 
 type conversationResult struct {
@@ -64,7 +64,7 @@ type conversationResult struct {
 func conversationTools() map[string]function {
 	return map[string]function{
 		"conversations_search": handle(func(ctx context.Context, c *toolCall, f data.ConversationFilter) (conversationPage, error) {
-			page, err := c.data().Conversations().List(ctx, c.by, f)
+			page, err := c.data().Conversations().List(ctx, c.caller, f)
 			items := make([]conversation, 0, len(page.Items))
 			for _, item := range page.Items {
 				items = append(items, untrustedConversation(item))
@@ -72,7 +72,7 @@ func conversationTools() map[string]function {
 			return conversationPage{untrustedWarning{warning}, items, next(page.Next)}, err
 		}),
 		"conversations_get": handle(func(ctx context.Context, c *toolCall, a conversationArguments) (conversationResult, error) {
-			found, err := c.data().Conversations().Get(ctx, c.by, a.ID)
+			found, err := c.data().Conversations().Get(ctx, c.caller, a.ID)
 			from, _ := strconv.Atoi(strings.TrimPrefix(a.Cursor, "m")) // 0 if empty; the schema has checked the form
 			from = min(from, len(found.Messages))
 			to := min(from+a.Limit, len(found.Messages))

@@ -32,7 +32,7 @@ type objectAdded struct {
 }
 
 type typeArgument struct {
-	Type string `json:"type" pattern:"^[a-z0-9_-]{1,60}$" example:"vehicles" jsonschema:"The kind of records, as object_types_list names it."`
+	Type string `json:"type" pattern:"^[a-z0-9_-]{1,60}$" example:"vehicles" jsonschema:"The name of the object type, as returned by object_types_list."`
 }
 
 type objectSearch struct {
@@ -47,7 +47,7 @@ type objectArguments struct {
 
 type objectCreation struct {
 	typeArgument
-	Fields jsontext.Value `json:"fields" example:"{\"plate\":\"FH 1042\",\"make\":\"Calder\",\"year\":2023}" jsonschema:"What the kind's schema describes."`
+	Fields jsontext.Value `json:"fields" example:"{\"plate\":\"FH 1042\",\"make\":\"Calder\",\"year\":2023}" jsonschema:"Must match the schema of the object type."`
 	keyArgument
 }
 
@@ -65,20 +65,20 @@ type objectDeletion struct {
 func objectTools() map[string]function {
 	return map[string]function{
 		"object_types_list": handle(func(ctx context.Context, c *toolCall, l data.List) (objectTypePage, error) {
-			page, err := c.data().ObjectTypes(ctx, c.by, l)
+			page, err := c.data().ObjectTypes(ctx, c.caller, l)
 			return objectTypePage{page.Items, next(page.Next)}, err
 		}),
 		"object_type_get": handle(func(ctx context.Context, c *toolCall, a typeArgument) (objectTypeResult, error) {
-			kind, err := c.data().ObjectType(ctx, c.by, a.Type)
+			kind, err := c.data().ObjectType(ctx, c.caller, a.Type)
 			kind.Schema = orObject(kind.Schema)
 			return objectTypeResult{kind}, err
 		}),
 		"objects_search": handle(func(ctx context.Context, c *toolCall, a objectSearch) (objectPage, error) {
-			page, err := c.data().Objects(a.Type).List(ctx, c.by, a.Search)
+			page, err := c.data().Objects(a.Type).List(ctx, c.caller, a.Search)
 			return objectPage{page.Items, next(page.Next)}, err
 		}),
 		"objects_get": handle(func(ctx context.Context, c *toolCall, a objectArguments) (objectResult, error) {
-			o, err := c.data().Objects(a.Type).Get(ctx, c.by, a.ID)
+			o, err := c.data().Objects(a.Type).Get(ctx, c.caller, a.ID)
 			return objectResult{o}, err
 		}),
 		"objects_create": handle(func(ctx context.Context, c *toolCall, a objectCreation) (objectAdded, error) {
@@ -88,7 +88,7 @@ func objectTools() map[string]function {
 		}),
 		"objects_update": handle(func(ctx context.Context, c *toolCall, a objectUpdate) (objectResult, error) {
 			patch := data.Patch{"fields": a.Fields}
-			o, err := c.data().Objects(a.Type).Update(detached(ctx), c.by, newWrite(a.IfVersion), a.ID, patch)
+			o, err := c.data().Objects(a.Type).Update(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), a.ID, patch)
 			return objectResult{o}, err
 		}),
 		"objects_delete": handle(func(ctx context.Context, c *toolCall, a objectDeletion) (deleted, error) {

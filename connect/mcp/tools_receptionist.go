@@ -16,7 +16,7 @@ type personalityUpdate struct {
 	Tone         data.Tone `json:"tone,omitzero"`
 	Greeting     string    `json:"greeting,omitzero" minLength:"1" maxLength:"500" example:"Fernhollow, this is Fern. How can I help?" jsonschema:"What it says first."`
 	Language     string    `json:"language,omitzero" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" maxLength:"35" example:"en-GB" jsonschema:"A BCP 47 tag."`
-	Instructions *string   `json:"instructions,omitzero" minLength:"1" maxLength:"4000" jsonschema:"Standing instructions, several lines; null removes them."`
+	Instructions *string   `json:"instructions,omitzero" minLength:"1" maxLength:"4000" jsonschema:"Standing instructions, in one or more lines; null removes them."`
 	versionArgument
 }
 
@@ -26,9 +26,9 @@ type rulesArguments struct {
 }
 
 type rule struct {
-	ID      string `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" jsonschema:"The id of the rule, as receptionist_get gives it."`
-	When    string `json:"when" minLength:"1" maxLength:"500" example:"the caller reports water running" jsonschema:"The case, in plain words."`
-	Then    string `json:"then" minLength:"1" maxLength:"500" example:"transfer to the emergency number" jsonschema:"What the receptionist does then."`
+	ID      string `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$" jsonschema:"The id of the rule, as returned by receptionist_get."`
+	When    string `json:"when" minLength:"1" maxLength:"500" example:"the caller reports water running" jsonschema:"The case, in plain language."`
+	Then    string `json:"then" minLength:"1" maxLength:"500" example:"transfer to the emergency number" jsonschema:"What the receptionist then does."`
 	Enabled *bool  `json:"enabled,omitzero" default:"true"`
 }
 
@@ -47,7 +47,7 @@ type faqUpsert struct {
 	ID       string `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
 	Question string `json:"question" minLength:"1" maxLength:"300" example:"Do you work on Saturdays?"`
 	Answer   string `json:"answer" minLength:"1" maxLength:"2000" example:"Until noon."`
-	Enabled  bool   `json:"enabled,omitzero" default:"true" jsonschema:"false keeps it without using it."`
+	Enabled  bool   `json:"enabled,omitzero" default:"true" jsonschema:"false: it is kept but not used."`
 	upsertArguments
 }
 
@@ -65,7 +65,7 @@ type serviceUpsert struct {
 	ID              string  `json:"id,omitzero" minLength:"1" maxLength:"128" pattern:"^[\\x21-\\x7e]+$"`
 	Name            string  `json:"name" minLength:"1" maxLength:"120" example:"Boiler service"`
 	Description     *string `json:"description,omitzero" minLength:"1" maxLength:"2000"`
-	DurationMinutes *int    `json:"duration_minutes,omitzero" minimum:"5" maximum:"1440" jsonschema:"Required where bookable is true."`
+	DurationMinutes *int    `json:"duration_minutes,omitzero" minimum:"5" maximum:"1440" jsonschema:"Required if bookable is true."`
 	Price           *string `json:"price,omitzero" pattern:"^[0-9]{1,7}(\\.[0-9]{1,2})?$" example:"120.00" jsonschema:"In the business's currency; null: on request."`
 	Bookable        bool    `json:"bookable,omitzero" default:"false" jsonschema:"Whether the receptionist may book it."`
 	upsertArguments
@@ -79,12 +79,12 @@ type serviceAdded struct {
 func receptionistTools() map[string]function {
 	return map[string]function{
 		"receptionist_get": handle(func(ctx context.Context, c *toolCall, _ struct{}) (receptionistResult, error) {
-			receptionist, err := c.data().Receptionist(ctx, c.by)
+			receptionist, err := c.data().Receptionist(ctx, c.caller)
 			return receptionistResult{receptionist}, err
 		}),
 		"receptionist_personality_update": handle(func(ctx context.Context, c *toolCall, a personalityUpdate) (receptionistResult, error) {
 			c.target = "personality"
-			changed, err := c.data().UpdatePersonality(detached(ctx), c.by, newWrite(a.IfVersion), c.patch(argIfVersion))
+			changed, err := c.data().UpdatePersonality(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), c.patch(argIfVersion))
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_rules_update": handle(func(ctx context.Context, c *toolCall, a rulesArguments) (receptionistResult, error) {
@@ -95,11 +95,11 @@ func receptionistTools() map[string]function {
 					ID: r.ID, When: r.When, Then: r.Then, Enabled: r.Enabled == nil || *r.Enabled,
 				})
 			}
-			changed, err := c.data().SetRules(detached(ctx), c.by, newWrite(a.IfVersion), rules)
+			changed, err := c.data().SetRules(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), rules)
 			return receptionistResult{changed}, err
 		}),
 		"receptionist_faqs_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
-			page, err := c.data().FAQs().List(ctx, c.by, s)
+			page, err := c.data().FAQs().List(ctx, c.caller, s)
 			return faqPage{page.Items, next(page.Next)}, err
 		}),
 		"receptionist_faq_upsert": handle(func(ctx context.Context, c *toolCall, a faqUpsert) (faqAdded, error) {
@@ -113,7 +113,7 @@ func receptionistTools() map[string]function {
 			return deleted{a.ID, d}, err
 		}),
 		"receptionist_services_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (servicePage, error) {
-			page, err := c.data().Services().List(ctx, c.by, s)
+			page, err := c.data().Services().List(ctx, c.caller, s)
 			return servicePage{page.Items, next(page.Next)}, err
 		}),
 		"receptionist_service_upsert": handle(func(ctx context.Context, c *toolCall, a serviceUpsert) (serviceAdded, error) {
@@ -137,15 +137,15 @@ func upsert[T data.Record, F any](
 	switch {
 	case id != "":
 		w := newWrite(a.IfVersion)
-		if record, err = in.Replace(detached(ctx), c.by, w, id, patch); err == nil {
+		if record, err = in.Replace(context.WithoutCancel(ctx), c.caller, w, id, patch); err == nil {
 			c.target = kind + " " + id
 		}
 		return record, idempotencyResult{IdempotencyKey: cmp.Or(a.IdempotencyKey, string(w.Key))}, err
 	case a.IfVersion != 0:
 		return record, r, &toolError{
-			code: codeArguments, sentence: "The arguments do not fit " + c.tool.Name + ".", done: nothingDone,
-			details: []data.Detail{{Field: argIfVersion, Problem: "means nothing without id: a new record has no version"}},
-			next:    correctAndCall,
+			code: codeArguments, message: "Invalid arguments for " + c.tool.Name + ".", effect: nothingDone,
+			violations: []data.Detail{{Field: argIfVersion, Problem: "requires id: a new record has no version"}},
+			advice:     correctAndCall,
 		}
 	}
 	return create(ctx, c, in, kind, a.IdempotencyKey, patch)

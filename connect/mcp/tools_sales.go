@@ -36,27 +36,27 @@ type jobResult struct {
 func salesTools() map[string]function {
 	return map[string]function{
 		"invoices_search": handle(func(ctx context.Context, c *toolCall, f data.InvoiceFilter) (invoicePage, error) {
-			page, err := c.data().Invoices().List(ctx, c.by, f)
+			page, err := c.data().Invoices().List(ctx, c.caller, f)
 			return invoicePage{page.Items, next(page.Next)}, err
 		}),
 		"invoices_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (invoiceResult, error) {
-			invoice, err := c.data().Invoices().Get(ctx, c.by, a.ID)
+			invoice, err := c.data().Invoices().Get(ctx, c.caller, a.ID)
 			return invoiceResult{invoice}, err
 		}),
 		"estimates_search": handle(func(ctx context.Context, c *toolCall, f data.EstimateFilter) (estimatePage, error) {
-			page, err := c.data().Estimates().List(ctx, c.by, f)
+			page, err := c.data().Estimates().List(ctx, c.caller, f)
 			return estimatePage{page.Items, next(page.Next)}, err
 		}),
 		"estimates_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (estimateResult, error) {
-			estimate, err := c.data().Estimates().Get(ctx, c.by, a.ID)
+			estimate, err := c.data().Estimates().Get(ctx, c.caller, a.ID)
 			return estimateResult{estimate}, err
 		}),
 		"jobs_search": handle(func(ctx context.Context, c *toolCall, f data.JobFilter) (jobPage, error) {
-			page, err := c.data().Jobs().List(ctx, c.by, f)
+			page, err := c.data().Jobs().List(ctx, c.caller, f)
 			return jobPage{page.Items, next(page.Next)}, err
 		}),
 		"jobs_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (jobResult, error) {
-			job, err := c.data().Jobs().Get(ctx, c.by, a.ID)
+			job, err := c.data().Jobs().Get(ctx, c.caller, a.ID)
 			return jobResult{job}, err
 		}),
 	}

@@ -49,7 +49,7 @@ func TestRecordNameCannotInjectTextIntoAConfirmation(t *testing.T) {
 				arguments["type"] = "pets"
 			}
 			fails(t, s.connect(modern, "bearer", nil), tool, arguments, `"`+test.question+`"`)
-			asked := &person{action: "decline"}
+			asked := &user{action: "decline"}
 			call(t, s.connect(modern, "bearer", asked.options()), tool, arguments)
 			require.Len(t, asked.asked, 1)
 			assert.Equal(t, test.question, asked.asked[0].Message)

@@ -91,7 +91,7 @@ func TestLostResponseIsReportedAndRetryIsSafe(t *testing.T) {
 		}
 		return nil, errBroken
 	})
-	fails(t, c, "contacts_create", object{"first_name": name}, "not known whether the change was made", "safe")
+	fails(t, c, "contacts_create", object{"first_name": name}, "may or may not have been made", "safe")
 	s.upstream.breakWith(nil)
 	assert.Equal(t, audit.OutcomeUnknown, s.entries()[0].Outcome)
 	assert.Equal(t, true, call(t, c, "contacts_create", object{"first_name": name})["repeated"])
@@ -271,7 +271,7 @@ func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
 func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	asking := s.connect(modern, "bearer", (&person{action: "accept", content: object{"confirm": true}}).options())
+	asking := s.connect(modern, "bearer", (&user{action: "accept", content: object{"confirm": true}}).options())
 	c := s.connect(modern, "bearer", nil)
 	id := create(t, s, "Before")
 	s.redis.Close()

@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	accounts, err := account.NewClient(account.ClientOptions{BaseURL: "http://data.internal:8080"})
+	accounts, err := account.NewClient(account.ClientOptions{Host: "data.internal:8080", Transport: http.DefaultTransport})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -54,7 +55,7 @@ func TestSamplesAreServed(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	server, err := connect.New(connect.Options{
-		Issuer: "https://api.example.com", Upstream: "http://localhost:2", Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
+		Issuer: "https://api.example.com", Transport: http.DefaultTransport, Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
