@@ -63,12 +63,21 @@ type target struct {
 	fails    atomic.Int64 // recent failures, for passive health checks
 }
 
+// Defaults of reverse_proxy's options that are not Caddy's.
+const (
+	// With several addresses, a failed GET is retried at another one, and a failed address is avoided for a while.
+	defaultRetries      = 2
+	defaultTryDuration  = 5 * time.Second
+	defaultFailDuration = 10 * time.Second
+)
+
 // maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
 const maxDynamicTargets = 256
 
 // loadDataService loads the reverse_proxy handler raw, which is the given field of a module's struct.
 func loadDataService(ctx caddy.Context, structPointer any, field string, raw *json.RawMessage) (*dataService, error) {
-	if err := boundResponseHeader(raw); err != nil {
+	var err error
+	if *raw, err = withDefaults(*raw); err != nil {
 		return nil, fmt.Errorf("loading the upstream: %w", err)
 	}
 	mod, err := ctx.LoadModule(structPointer, field)
@@ -117,40 +126,59 @@ func loadDataService(ctx caddy.Context, structPointer any, field string, raw *js
 	return s, nil
 }
 
-// boundResponseHeader sets the size of response headers in a handler's transport, unless it is set: net/http's 10 MiB are too much
-// memory for each request. When the handler is loaded, it is too late, because health checks use the transport already.
-func boundResponseHeader(raw *json.RawMessage) error {
-	var handler, transport map[string]json.RawMessage
-	if err := json.Unmarshal(*raw, &handler); err != nil {
-		return fmt.Errorf("decoding the handler: %w", err)
+// withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set. When the handler is
+// loaded, it is too late, because health checks use the transport already.
+func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
+	var handler map[string]any
+	if err := json.Unmarshal(raw, &handler); err != nil {
+		return nil, fmt.Errorf("decoding the handler: %w", err)
 	}
-	const size = "max_response_header_size"
-	field := "transport"
-	for name := range handler {
-		if strings.EqualFold(name, field) { // as encoding/json
-			field = name
+	transport := objectIn(handler, "transport")
+	setDefault(transport, "protocol", "http") // Caddy's default
+	if transport["protocol"] == "http" {      // others are rejected
+		setDefault(transport, "max_response_header_size", upstream.DefaultMaxResponseHeader)
+		setDefault(objectIn(transport, "keep_alive"), "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
+	}
+	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
+		lb := objectIn(handler, "load_balancing")
+		if lb[spelling(lb, "retries")] == nil && lb[spelling(lb, "try_duration")] == nil {
+			setDefault(lb, "retries", defaultRetries)
+			setDefault(lb, "try_duration", defaultTryDuration)
 		}
+		setDefault(objectIn(handler, "health_checks"), "passive", map[string]any{"fail_duration": defaultFailDuration})
 	}
-	if handler[field] != nil {
-		if err := json.Unmarshal(handler[field], &transport); err != nil {
-			return fmt.Errorf("decoding the transport: %w", err)
-		}
-	}
-	if transport == nil {
-		transport = map[string]json.RawMessage{"protocol": json.RawMessage(`"http"`)} // Caddy's default
-	}
-	if transport[size] != nil || string(transport["protocol"]) != `"http"` {
-		return nil // other transports are rejected below
-	}
-	transport[size] = json.RawMessage(strconv.Itoa(upstream.DefaultMaxResponseHeader))
-	var err error
-	if handler[field], err = json.Marshal(transport); err == nil {
-		*raw, err = json.Marshal(handler)
-	}
+	encoded, err := json.Marshal(handler)
 	if err != nil {
-		return fmt.Errorf("encoding the handler: %w", err)
+		return nil, fmt.Errorf("encoding the handler: %w", err)
 	}
-	return nil
+	return encoded, nil
+}
+
+// spelling returns the name by which an object has a member. Like encoding/json, it ignores case.
+func spelling(object map[string]any, name string) string {
+	for given := range object {
+		if strings.EqualFold(given, name) {
+			return given
+		}
+	}
+	return name
+}
+
+// setDefault sets a member that an object does not have, or that is null.
+func setDefault(object map[string]any, name string, value any) {
+	if name = spelling(object, name); object[name] == nil {
+		object[name] = value
+	}
+}
+
+// objectIn returns a member that is an object, and adds it if necessary. If it is something else, loading the handler fails.
+func objectIn(object map[string]any, name string) map[string]any {
+	setDefault(object, name, map[string]any{})
+	member, ok := object[spelling(object, name)].(map[string]any)
+	if !ok {
+		return map[string]any{}
+	}
+	return member
 }
 
 // connections returns the numbers of idle connections, which only cleartext HTTP/1.1 knows, and of exchanges in progress.
