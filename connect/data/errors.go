@@ -46,11 +46,11 @@ var (
 	// ErrUnexpected is returned if the response is not as docs/data-services.md describes.
 	ErrUnexpected = errors.New("invalid response from the data service")
 
-	// ErrCrossTenant is returned if the response contains records of another business. It is logged as an alarm. It wraps
+	// ErrCrossTenant is returned if the response contains records of another business. It is logged as an error. It wraps
 	// ErrUnexpected.
 	ErrCrossTenant = fmt.Errorf("%w: cross-tenant record", ErrUnexpected)
 
-	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an alarm. It
+	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an error. It
 	// wraps ErrUnexpected.
 	ErrWrongRecord = fmt.Errorf("%w: another record than requested", ErrUnexpected)
 )
