@@ -345,12 +345,12 @@ func (b *builtConfig) probeDataService(
 	}
 	req = caddyhttp.PrepareRequest(req, caddy.NewReplacer(), discard{}, new(caddyhttp.Server))
 	req.RequestURI = req.URL.RequestURI()
-	targets, err := service.targets(req, 0)
+	backends, err := service.backends(req, 0)
 	if err != nil {
 		b.report("GH050", u.pointer, "the addresses of the data service are not known: %v", err)
 		return
 	}
-	for i, t := range targets {
+	for i, backend := range backends {
 		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
 		ask := func(path string, asserted bool) (int, error) {
 			ctx, cancel := context.WithTimeout(ctx, probeTimeout/4)
@@ -374,37 +374,37 @@ func (b *builtConfig) probeDataService(
 				out.Header.Set(upstream.HeaderAssertion, assertion)
 			}
 			deadline, _ := ctx.Deadline()
-			return service.exchange(out, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
+			return service.exchange(out, deadline, backend, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
 		}
-		key := t.dial.Address + path
+		key := backend.dial.Address + path
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
 		status, err := ask(path, true)
 		if err != nil {
-			b.report("GH050", at, "the data service at %s does not respond: %v", t.dial.Address, err)
+			b.report("GH050", at, "the data service at %s does not respond: %v", backend.dial.Address, err)
 			continue
 		}
 		if status >= http.StatusInternalServerError {
-			b.report("GH050", at, "the data service at %s responds with %d", t.dial.Address, status)
+			b.report("GH050", at, "the data service at %s responds with %d", backend.dial.Address, status)
 		}
 		if active := u.HealthChecks.Active; active != nil && strings.HasPrefix(active.URI, "/") && active.Port == 0 && active.Upstream == "" {
 			health, err := ask(active.URI, false)
 			if err == nil && !caddyhttp.StatusCodeMatches(health, cmp.Or(active.ExpectStatus, 2)) {
-				b.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", t.dial.Address, health, active.URI)
+				b.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", backend.dial.Address, health, active.URI)
 			}
 		}
 		if b.app.asserter == nil {
 			continue
 		}
 		if status == http.StatusUnauthorized {
-			b.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", t.dial.Address)
+			b.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", backend.dial.Address)
 			continue
 		}
 		// A 404 proves nothing: the data service may not have the path.
 		if status, err := ask(path, false); err == nil && status < http.StatusMultipleChoices {
-			b.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", t.dial.Address, status)
+			b.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", backend.dial.Address, status)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func problemOf(err error, now time.Time) problem {
 		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}
 	case errors.Is(err, errEarlyData):
 		return problemOfStatus(http.StatusTooEarly)
-	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoTarget),
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoBackend),
 		errors.As(err, &dial):
 		return unavailable()
 	case errors.Is(err, upstream.ErrUpstreamUnavailable):
