@@ -128,7 +128,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
-	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody, Now: time.Now}
+	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody}
 	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
@@ -219,12 +219,12 @@ func (h *API) match(_ *http.Request, req *request) *endpoint {
 	return h.endpoints[res]
 }
 
-// handle responds to a request below /api/v1 in seven steps. Nothing travels in a context value from one to another.
+// handle responds to a request below /api/v1 in eight steps. Nothing travels in a context value from one to another.
 func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
 	defer req.releaseLookup()
 
-	// 1. Route: match has set req.op. Unknown paths and methods are denied after step 3, because they count against a limit too.
+	// 1. Route: match has set req.op. Unknown paths and methods are denied in step 4, because they count against a limit too.
 
 	// 2. Authenticate.
 	if err := h.authenticate(w, r, req); err != nil {
@@ -235,11 +235,13 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	if err := h.rateLimit(w, r, req); err != nil {
 		return err
 	}
+
+	// 4. Authorize.
 	if err := h.authorize(r, req); err != nil {
 		return err
 	}
 
-	// 4. Clean the request.
+	// 5. Clean the request.
 	query, err := req.op.resource.CleanQuery(req.query)
 	if err != nil {
 		return err
@@ -253,19 +255,19 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 		return err
 	}
 
-	// 5. Call the data service.
+	// 6. Call the data service.
 	buf, _ := h.buffers.Get().(*responseBuffers)
 	defer h.release(buf)
 	if err := h.call(out, req, &buf.response); err != nil {
 		return err
 	}
 
-	// 6. Check the response.
+	// 7. Check the response.
 	if err := h.check(r.Context(), req, query, buf); err != nil {
 		return err
 	}
 
-	// 7. Respond.
+	// 8. Respond.
 	upstream.ForwardHeaders(w.Header(), buf.response.header)
 	writeJSON(w, http.StatusOK, buf.checked.Bytes())
 	return nil

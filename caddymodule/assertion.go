@@ -32,7 +32,7 @@ const defaultAssertionIssuer = "gatehouse"
 
 func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, error) {
 	o := upstream.AsserterOptions{
-		Issuer: c.Issuer, AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.Lifetime), Now: time.Now,
+		Issuer: c.Issuer, AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.Lifetime),
 	}
 	if err := resolve(repl, &o.Issuer, &o.AudiencePrefix); err != nil {
 		return nil, err

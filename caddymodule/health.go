@@ -7,6 +7,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
 // Health serves health checks, which do not count against rate limits: /healthz is 200 if the process serves requests, /readyz
@@ -111,7 +113,7 @@ func (a *App) readiness() readiness {
 		if err := a.limiter.down(); err != nil {
 			s.causes["limits"] = err.Error()
 			s.Checks["limits"], s.Status = stateDegraded, stateDegraded
-			if a.Limits.OnOutage == "deny" {
+			if a.limiter.onOutage == ratelimit.Deny {
 				s.Checks["limits"], s.Status = stateUnavailable, stateUnavailable
 			}
 		}
