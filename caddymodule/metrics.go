@@ -93,7 +93,7 @@ func newMetrics() *metrics {
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents: counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
-		toolCalls:     counter("tool_calls_total", "Calls of MCP tools by tool and outcome.", "tool", "outcome"),
+		toolCalls:     counter("tool_calls_total", "MCP tool calls by tool and outcome.", "tool", "outcome"),
 		toolDuration:  histogram("tool_duration_seconds", "Duration of calls of MCP tools.", "tool"),
 		signIns:       counter("sign_ins_total", "Sign-ins on the connection server's pages by outcome.", "outcome"),
 	}
