@@ -22,14 +22,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Defaults of upstreams.
-const (
-	// With several addresses, a failed GET is retried at another one, and a failed address is avoided for a while.
-	defaultRetries      = 2
-	defaultTryDuration  = 5 * time.Second
-	defaultFailDuration = 10 * time.Second
-)
-
 // parseAPI parses the directive. Syntax:
 //
 //	gatehouse_api [<matcher>] {
@@ -151,50 +143,7 @@ func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessa
 	if err := checkProxy(proxy); err != nil {
 		return nil, h.Errf("upstream: %v", err)
 	}
-	setRetryDefaults(proxy)
-	if err := setIdleConns(proxy); err != nil {
-		return nil, h.WrapErr(err)
-	}
 	return moduleJSON(proxy, "reverse_proxy"), nil
-}
-
-// setRetryDefaults enables retries and passive health checks for an upstream with several addresses, unless configured.
-func setRetryDefaults(proxy *reverseproxy.Handler) {
-	if len(proxy.Upstreams) < 2 {
-		return
-	}
-	if proxy.LoadBalancing == nil {
-		proxy.LoadBalancing = new(reverseproxy.LoadBalancing)
-	}
-	if lb := proxy.LoadBalancing; lb.Retries == 0 && lb.TryDuration == 0 {
-		lb.Retries = defaultRetries
-		lb.TryDuration = caddy.Duration(defaultTryDuration)
-	}
-	if proxy.HealthChecks == nil {
-		proxy.HealthChecks = new(reverseproxy.HealthChecks)
-	}
-	if proxy.HealthChecks.Passive == nil {
-		proxy.HealthChecks.Passive = &reverseproxy.PassiveHealthChecks{FailDuration: caddy.Duration(defaultFailDuration)}
-	}
-}
-
-// setIdleConns sets the transport's number of idle connections for each address, unless configured. Caddy's default is 32;
-// above 32 concurrent requests, connections would be opened and closed all the time.
-func setIdleConns(proxy *reverseproxy.Handler) error {
-	transport := new(reverseproxy.HTTPTransport)
-	if proxy.TransportRaw != nil {
-		if err := json.Unmarshal(proxy.TransportRaw, transport); err != nil {
-			return fmt.Errorf("reading the transport: %w", err)
-		}
-	}
-	if transport.KeepAlive == nil {
-		transport.KeepAlive = new(reverseproxy.KeepAlive)
-	}
-	if transport.KeepAlive.MaxIdleConnsPerHost == 0 {
-		transport.KeepAlive.MaxIdleConnsPerHost = upstream.DefaultMaxIdleConns
-	}
-	proxy.TransportRaw = caddyconfig.JSONModuleObject(transport, "protocol", "http", nil)
-	return nil
 }
 
 // checkProxy returns an error if an option of reverse_proxy is not supported: because responses are buffered and checked

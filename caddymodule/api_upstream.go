@@ -128,14 +128,14 @@ func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, 
 	report, err := h.contract.Check(&buf.checked, res, query, req.credential.BusinessID, buf.response.body.Bytes())
 	req.op.metrics.checked(err)
 	req.op.metrics.removed(report)
+	if report.CrossTenant > 0 {
+		h.logger.Error("data service sent another business's records", zap.String("event", "cross_tenant"),
+			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Name),
+			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
+	}
 	if err != nil {
 		return err
 	}
 	buf.response.release() // before the response is written, because the client may read slowly
-	if report.CrossTenant > 0 {
-		h.logger.Error("removed cross-tenant records from a data service's response",
-			zap.String("request_id", req.id), zap.String("resource", res.Name),
-			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
-	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 type AssertionConfig struct {
 	// KeyFiles are files with one Ed25519 private key each (PEM, PKCS #8). The first key signs; all are published. To rotate
 	// a key, append the new one; move it to the front once data services have fetched it (they may cache the published keys
-	// for 5 minutes); remove the old one after Lifetime. Placeholders are resolved. Required.
+	// for 5 minutes); remove the old one after TTL. Placeholders are resolved. Required.
 	KeyFiles []string `json:"key_files"`
 
 	// Issuer is the value of the claim "iss". Placeholders are resolved. Default: gatehouse.
@@ -24,15 +24,15 @@ type AssertionConfig struct {
 	// AudiencePrefix precedes the resource's name in the claim "aud". Placeholders are resolved. Default: no prefix.
 	AudiencePrefix string `json:"audience_prefix,omitempty"`
 
-	// Lifetime is how long an assertion is valid, in whole seconds, at most 60s. Default: 30s. Zero means the default.
-	Lifetime caddy.Duration `json:"lifetime,omitempty"`
+	// TTL is how long an assertion is valid, in whole seconds, at most 60s. Default: 30s. Zero means the default.
+	TTL caddy.Duration `json:"ttl,omitempty"`
 }
 
 const defaultAssertionIssuer = "gatehouse"
 
 func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, error) {
 	o := upstream.AsserterOptions{
-		Issuer: c.Issuer, AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.Lifetime), Now: time.Now,
+		Issuer: c.Issuer, AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.TTL),
 	}
 	if err := resolve(repl, &o.Issuer, &o.AudiencePrefix); err != nil {
 		return nil, err

@@ -208,7 +208,7 @@ func tlsFiles(name string, dst **TLSConfig) option {
 //	    assertion <key files...> {
 //	        issuer          <name>
 //	        audience_prefix <text>
-//	        lifetime        <duration>
+//	        ttl             <duration>
 //	    }
 //	}
 func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
@@ -303,16 +303,16 @@ func (a *App) parseAssertion(d *caddyfile.Dispenser) error {
 	return parseBlock(d, "assertion",
 		text("issuer", &c.Issuer),
 		text("audience_prefix", &c.AudiencePrefix),
-		option{name: "lifetime", parse: c.parseLifetime},
+		option{name: "ttl", parse: c.parseTTL},
 	)
 }
 
-func (c *AssertionConfig) parseLifetime(d *caddyfile.Dispenser) error {
-	if err := duration(d.Val(), &c.Lifetime).parse(d); err != nil {
+func (c *AssertionConfig) parseTTL(d *caddyfile.Dispenser) error {
+	if err := duration(d.Val(), &c.TTL).parse(d); err != nil {
 		return err
 	}
-	if l := time.Duration(c.Lifetime); l > upstream.MaxAssertionTTL || l%time.Second != 0 {
-		return d.Errf("invalid lifetime %q: must be a whole number of seconds from 1s to %s", l, upstream.MaxAssertionTTL)
+	if ttl := time.Duration(c.TTL); ttl > upstream.MaxAssertionTTL || ttl%time.Second != 0 {
+		return d.Errf("invalid ttl %q: must be a whole number of seconds from 1s to %s", ttl, upstream.MaxAssertionTTL)
 	}
 	return nil
 }

@@ -147,13 +147,13 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 
 func liveService(app *App, service *dataService, audience, path string) check.Service {
 	s := check.Service{Path: path, Backends: func(r *http.Request) ([]check.Backend, error) {
-		targets, err := service.targets(r, 0)
+		found, err := service.backends(r, 0)
 		var backends []check.Backend
-		for _, t := range targets {
+		for _, b := range found {
 			backends = append(backends, check.Backend{
-				Address: t.dial.Address,
+				Address: b.dial.Address,
 				Send: func(r *http.Request, deadline time.Time) (int, error) {
-					return service.exchange(r, deadline, t, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
+					return service.exchange(r, deadline, b, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
 				},
 			})
 		}

@@ -44,17 +44,17 @@ type dataService struct {
 	transport *reverseproxy.HTTPTransport
 	headerOps []*headers.HeaderOps // the transport's and the operator's, in the order in which they apply
 	plain     bool                 // each address has an upstream.Client, used instead of transport
-	static    []*target            // parallel to proxy.Upstreams; nil if addresses have placeholders or are dynamic
+	static    []*backend           // parallel to proxy.Upstreams; nil if addresses have placeholders or are dynamic
 	policy    selectionPolicy
 	ctx       caddy.Context // of the configuration: retries end with it
 	logger    *zap.Logger
 
 	mu      sync.Mutex
-	dynamic map[string]*target // by dial address, if static is nil
+	dynamic map[string]*backend // by dial address, if static is nil
 }
 
-// target is an address of a data service.
-type target struct {
+// backend is an address of a data service.
+type backend struct {
 	upstream *reverseproxy.Upstream
 	dial     reverseproxy.DialInfo
 	client   *upstream.Client // nil: exchanges use the transport
@@ -63,12 +63,21 @@ type target struct {
 	fails    atomic.Int64 // recent failures, for passive health checks
 }
 
-// maxDynamicTargets is the number of dynamic addresses above which idle ones are removed.
-const maxDynamicTargets = 256
+// Defaults of reverse_proxy's options that are not Caddy's.
+const (
+	// With several addresses, a failed GET is retried at another one, and a failed address is avoided for a while.
+	defaultRetries      = 2
+	defaultTryDuration  = 5 * time.Second
+	defaultFailDuration = 10 * time.Second
+)
+
+// maxDynamicBackends is the number of dynamic addresses above which idle ones are removed.
+const maxDynamicBackends = 256
 
 // loadDataService loads the reverse_proxy handler raw, which is the given field of a module's struct.
 func loadDataService(ctx caddy.Context, structPointer any, field string, raw *json.RawMessage) (*dataService, error) {
-	if err := boundResponseHeader(raw); err != nil {
+	var err error
+	if *raw, err = withDefaults(*raw); err != nil {
 		return nil, fmt.Errorf("loading the upstream: %w", err)
 	}
 	mod, err := ctx.LoadModule(structPointer, field)
@@ -88,7 +97,7 @@ func loadDataService(ctx caddy.Context, structPointer any, field string, raw *js
 	}
 	s := &dataService{
 		proxy: proxy, transport: transport, plain: speaksPlainHTTP1(transport), policy: selectionPolicy{proxy: proxy},
-		ctx: ctx, logger: ctx.Logger(), dynamic: map[string]*target{},
+		ctx: ctx, logger: ctx.Logger(), dynamic: map[string]*backend{},
 	}
 	if ops := transport.RequestHeaderOps(); ops != nil {
 		if err := ops.Provision(ctx); err != nil {
@@ -102,11 +111,11 @@ func loadDataService(ctx caddy.Context, structPointer any, field string, raw *js
 	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 	if proxy.DynamicUpstreams == nil && !slices.ContainsFunc(proxy.Upstreams, hasPlaceholder) {
 		for _, u := range proxy.Upstreams {
-			t, err := s.newTarget(u, u.Dial)
+			b, err := s.newBackend(u, u.Dial)
 			if err != nil {
 				return nil, err
 			}
-			s.static = append(s.static, t)
+			s.static = append(s.static, b)
 		}
 	}
 	app, err := appOf(ctx)
@@ -117,51 +126,70 @@ func loadDataService(ctx caddy.Context, structPointer any, field string, raw *js
 	return s, nil
 }
 
-// boundResponseHeader sets the size of response headers in a handler's transport, unless it is set: net/http's 10 MiB are too much
-// memory for each request. When the handler is loaded, it is too late, because health checks use the transport already.
-func boundResponseHeader(raw *json.RawMessage) error {
-	var handler, transport map[string]json.RawMessage
-	if err := json.Unmarshal(*raw, &handler); err != nil {
-		return fmt.Errorf("decoding the handler: %w", err)
+// withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set. When the handler is
+// loaded, it is too late, because health checks use the transport already.
+func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
+	var handler map[string]any
+	if err := json.Unmarshal(raw, &handler); err != nil {
+		return nil, fmt.Errorf("decoding the handler: %w", err)
 	}
-	const size = "max_response_header_size"
-	field := "transport"
-	for name := range handler {
-		if strings.EqualFold(name, field) { // as encoding/json
-			field = name
+	transport := objectIn(handler, "transport")
+	setDefault(transport, "protocol", "http") // Caddy's default
+	if transport["protocol"] == "http" {      // others are rejected
+		setDefault(transport, "max_response_header_size", upstream.DefaultMaxResponseHeader)
+		setDefault(objectIn(transport, "keep_alive"), "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
+	}
+	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
+		lb := objectIn(handler, "load_balancing")
+		if lb[spelling(lb, "retries")] == nil && lb[spelling(lb, "try_duration")] == nil {
+			setDefault(lb, "retries", defaultRetries)
+			setDefault(lb, "try_duration", defaultTryDuration)
 		}
+		setDefault(objectIn(handler, "health_checks"), "passive", map[string]any{"fail_duration": defaultFailDuration})
 	}
-	if handler[field] != nil {
-		if err := json.Unmarshal(handler[field], &transport); err != nil {
-			return fmt.Errorf("decoding the transport: %w", err)
-		}
-	}
-	if transport == nil {
-		transport = map[string]json.RawMessage{"protocol": json.RawMessage(`"http"`)} // Caddy's default
-	}
-	if transport[size] != nil || string(transport["protocol"]) != `"http"` {
-		return nil // other transports are rejected below
-	}
-	transport[size] = json.RawMessage(strconv.Itoa(upstream.DefaultMaxResponseHeader))
-	var err error
-	if handler[field], err = json.Marshal(transport); err == nil {
-		*raw, err = json.Marshal(handler)
-	}
+	encoded, err := json.Marshal(handler)
 	if err != nil {
-		return fmt.Errorf("encoding the handler: %w", err)
+		return nil, fmt.Errorf("encoding the handler: %w", err)
 	}
-	return nil
+	return encoded, nil
+}
+
+// spelling returns the name by which an object has a member. Like encoding/json, it ignores case.
+func spelling(object map[string]any, name string) string {
+	for given := range object {
+		if strings.EqualFold(given, name) {
+			return given
+		}
+	}
+	return name
+}
+
+// setDefault sets a member that an object does not have, or that is null.
+func setDefault(object map[string]any, name string, value any) {
+	if name = spelling(object, name); object[name] == nil {
+		object[name] = value
+	}
+}
+
+// objectIn returns a member that is an object, and adds it if necessary. If it is something else, loading the handler fails.
+func objectIn(object map[string]any, name string) map[string]any {
+	setDefault(object, name, map[string]any{})
+	member, ok := object[spelling(object, name)].(map[string]any)
+	if !ok {
+		return map[string]any{}
+	}
+	return member
 }
 
 // connections returns the numbers of idle connections, which only cleartext HTTP/1.1 knows, and of exchanges in progress.
 func (s *dataService) connections() (idle, inUse int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, targets := range [...]iter.Seq[*target]{slices.Values(s.static), maps.Values(s.dynamic)} {
-		for t := range targets {
-			inUse += int(t.inFlight.Load())
-			if t.client != nil {
-				idle += t.client.Idle()
+	for _, backends := range [...]iter.Seq[*backend]{slices.Values(s.static), maps.Values(s.dynamic)} {
+		for b := range backends {
+			inUse += int(b.inFlight.Load())
+			if b.client != nil {
+				idle += b.client.Idle()
 			}
 		}
 	}
@@ -180,7 +208,7 @@ func speaksPlainHTTP1(t *reverseproxy.HTTPTransport) bool {
 		!forwardProxy && t.MaxConnsPerHost == 0 && t.ReadTimeout == 0 && t.WriteTimeout == 0
 }
 
-func (s *dataService) newTarget(u *reverseproxy.Upstream, address string) (*target, error) {
+func (s *dataService) newBackend(u *reverseproxy.Upstream, address string) (*backend, error) {
 	addr, err := caddy.ParseNetworkAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: invalid address %q: %w", u.Dial, address, err)
@@ -188,14 +216,14 @@ func (s *dataService) newTarget(u *reverseproxy.Upstream, address string) (*targ
 	if addr.PortRangeSize() != 1 {
 		return nil, fmt.Errorf("upstream %s: address %q must have exactly one port", u.Dial, address)
 	}
-	t := &target{upstream: u, dial: reverseproxy.DialInfo{
+	b := &backend{upstream: u, dial: reverseproxy.DialInfo{
 		Upstream: u, Network: addr.Network, Address: addr.JoinHostPort(0), Host: addr.Host, Port: fmt.Sprint(addr.StartPort),
 	}}
 	if s.plain {
 		keepAlive := s.transport.KeepAlive
-		t.client = &upstream.Client{
+		b.client = &upstream.Client{
 			Dial: func(ctx context.Context) (net.Conn, error) {
-				return s.transport.Transport.DialContext(ctx, t.dial.Network, t.dial.Address)
+				return s.transport.Transport.DialContext(ctx, b.dial.Network, b.dial.Address)
 			},
 			MaxIdleConns:          keepAlive.MaxIdleConnsPerHost,
 			IdleTimeout:           time.Duration(keepAlive.IdleConnTimeout),
@@ -203,10 +231,10 @@ func (s *dataService) newTarget(u *reverseproxy.Upstream, address string) (*targ
 			ResponseHeaderTimeout: time.Duration(s.transport.ResponseHeaderTimeout),
 		}
 		if s.transport.Transport.DisableKeepAlives {
-			t.client.MaxIdleConns = -1
+			b.client.MaxIdleConns = -1
 		}
 	}
-	return t, nil
+	return b, nil
 }
 
 // close closes idle connections. Caddy's transport closes its own.
@@ -216,17 +244,17 @@ func (s *dataService) close() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.static {
-		t.close()
+	for _, b := range s.static {
+		b.close()
 	}
-	for _, t := range s.dynamic {
-		t.close()
+	for _, b := range s.dynamic {
+		b.close()
 	}
 }
 
-func (t *target) close() {
-	if t.client != nil {
-		_ = t.client.Close()
+func (b *backend) close() {
+	if b.client != nil {
+		_ = b.client.Close()
 	}
 }
 
@@ -249,54 +277,54 @@ func (s *dataService) do(req *http.Request, deadline time.Time, res *upstreamRes
 	}
 }
 
-// errNoTarget means that every address is unhealthy or at its maximum of requests.
-var errNoTarget = errors.New("no address of the data service is available")
+// errNoBackend means that every address is unhealthy or at its maximum of requests.
+var errNoBackend = errors.New("no address of the data service is available")
 
 func (s *dataService) try(req *http.Request, deadline time.Time, res *upstreamResponse, retries int, lastErr error) error {
-	targets, err := s.targets(req, retries)
+	backends, err := s.backends(req, retries)
 	if err != nil {
 		return err
 	}
-	t := s.policy.choose(req, targets)
-	if t == nil {
+	b := s.policy.choose(req, backends)
+	if b == nil {
 		if lastErr != nil {
-			return lastErr // more specific than errNoTarget
+			return lastErr // more specific than errNoBackend
 		}
-		return errNoTarget
+		return errNoBackend
 	}
-	res.address = t.dial.Address
-	t.inFlight.Add(1)
-	defer t.inFlight.Add(-1)
+	res.address = b.dial.Address
+	b.inFlight.Add(1)
+	defer b.inFlight.Add(-1)
 	ctx, span := tracing.Start(req.Context(), req.Method, trace.SpanKindClient)
 	tracing.Inject(ctx, req.Header)
 	start := time.Now()
-	status, err := s.exchange(req, deadline, t, res)
+	status, err := s.exchange(req, deadline, b, res)
 	took := time.Since(start)
-	s.endSpan(span, req, t, status, retries, err)
+	s.endSpan(span, req, b, status, retries, err)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, errResponseTooLarge) { // not failures of the address
-			s.countFailure(t)
+			s.countFailure(b)
 		}
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
-			e.Write(zap.String("upstream_address", t.dial.Address), zap.Duration("duration", took), zap.Error(err))
+			e.Write(zap.String("upstream_address", b.dial.Address), zap.Duration("duration", took), zap.Error(err))
 		}
 		return err
 	}
 	if checks := s.proxy.HealthChecks; checks != nil && checks.Passive != nil {
 		for _, bad := range checks.Passive.UnhealthyStatus {
 			if caddyhttp.StatusCodeMatches(status, bad) {
-				s.countFailure(t)
+				s.countFailure(b)
 			}
 		}
 		if limit := time.Duration(checks.Passive.UnhealthyLatency); limit > 0 && took >= limit {
-			s.countFailure(t)
+			s.countFailure(b)
 		}
 	}
 	return nil
 }
 
 // endSpan ends the span of an exchange (OpenTelemetry's semantic conventions for HTTP clients). It has no query.
-func (s *dataService) endSpan(span trace.Span, req *http.Request, t *target, status, retries int, err error) {
+func (s *dataService) endSpan(span trace.Span, req *http.Request, b *backend, status, retries int, err error) {
 	if !span.IsRecording() {
 		return
 	}
@@ -304,9 +332,9 @@ func (s *dataService) endSpan(span trace.Span, req *http.Request, t *target, sta
 	if s.transport.TLS != nil {
 		scheme = "https://"
 	}
-	span.SetAttributes(semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(scheme+t.dial.Address+req.URL.EscapedPath()),
-		semconv.ServerAddress(t.dial.Host))
-	if port, err := strconv.Atoi(t.dial.Port); err == nil {
+	span.SetAttributes(semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(scheme+b.dial.Address+req.URL.EscapedPath()),
+		semconv.ServerAddress(b.dial.Host))
+	if port, err := strconv.Atoi(b.dial.Port); err == nil {
 		span.SetAttributes(semconv.ServerPort(port))
 	}
 	if retries > 0 {
@@ -328,17 +356,17 @@ func (s *dataService) endSpan(span trace.Span, req *http.Request, t *target, sta
 }
 
 // exchange sends a request to an address and reads the response.
-func (s *dataService) exchange(req *http.Request, deadline time.Time, t *target, res *upstreamResponse) (status int, err error) {
+func (s *dataService) exchange(req *http.Request, deadline time.Time, b *backend, res *upstreamResponse) (status int, err error) {
 	if len(s.headerOps) > 0 {
-		req = s.applyHeaderOps(req, t)
+		req = s.applyHeaderOps(req, b)
 	}
 	var got *http.Response
-	if t.client != nil {
-		got, err = t.client.Exchange(req, deadline)
+	if b.client != nil {
+		got, err = b.client.Exchange(req, deadline)
 	} else {
 		ctx, cancel := context.WithDeadline(req.Context(), deadline)
 		defer cancel()
-		got, err = s.transport.RoundTrip(t.addressed(req.WithContext(ctx)))
+		got, err = s.transport.RoundTrip(b.addressed(req.WithContext(ctx)))
 	}
 	if err != nil {
 		return 0, &exchangeError{err}
@@ -350,19 +378,19 @@ func (s *dataService) exchange(req *http.Request, deadline time.Time, t *target,
 	return got.StatusCode, res.read(req.Context(), deadline, got)
 }
 
-// addressed returns the request with its URL pointing at the target, for Caddy's transport.
-func (t *target) addressed(req *http.Request) *http.Request {
+// addressed returns the request with its URL pointing at the backend, for Caddy's transport.
+func (b *backend) addressed(req *http.Request) *http.Request {
 	// Caddy's transport reads the network from this context key, whose name Caddy does not export.
-	ctx := context.WithValue(req.Context(), caddy.CtxKey("reverse_proxy.dial_info"), t.dial)
+	ctx := context.WithValue(req.Context(), caddy.CtxKey("reverse_proxy.dial_info"), b.dial)
 	out := req.WithContext(ctx)
 	u := *req.URL
-	u.Scheme, u.Host = "", t.dial.Address
+	u.Scheme, u.Host = "", b.dial.Address
 	out.URL = &u
 	return out
 }
 
 // applyHeaderOps returns a copy of the request with the header operations of header_up and of the transport applied.
-func (s *dataService) applyHeaderOps(req *http.Request, t *target) *http.Request {
+func (s *dataService) applyHeaderOps(req *http.Request, b *backend) *http.Request {
 	repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
 		repl = caddy.NewReplacer()
@@ -370,10 +398,10 @@ func (s *dataService) applyHeaderOps(req *http.Request, t *target) *http.Request
 	} else {
 		req = req.WithContext(req.Context()) // a shallow copy
 	}
-	repl.Set("http.reverse_proxy.upstream.address", t.dial.String())
-	repl.Set("http.reverse_proxy.upstream.hostport", t.dial.Address)
-	repl.Set("http.reverse_proxy.upstream.host", t.dial.Host)
-	repl.Set("http.reverse_proxy.upstream.port", t.dial.Port)
+	repl.Set("http.reverse_proxy.upstream.address", b.dial.String())
+	repl.Set("http.reverse_proxy.upstream.hostport", b.dial.Address)
+	repl.Set("http.reverse_proxy.upstream.host", b.dial.Host)
+	repl.Set("http.reverse_proxy.upstream.port", b.dial.Port)
 	req.Header = req.Header.Clone()
 	for _, ops := range s.headerOps {
 		ops.ApplyToRequest(req)
@@ -381,8 +409,8 @@ func (s *dataService) applyHeaderOps(req *http.Request, t *target) *http.Request
 	return req
 }
 
-// targets returns the addresses that a request may be sent to.
-func (s *dataService) targets(req *http.Request, retries int) ([]*target, error) {
+// backends returns the addresses that a request may be sent to.
+func (s *dataService) backends(req *http.Request, retries int) ([]*backend, error) {
 	if s.static != nil {
 		return s.static, nil
 	}
@@ -404,28 +432,28 @@ func (s *dataService) targets(req *http.Request, retries int) ([]*target, error)
 	if !ok {
 		repl = caddy.NewReplacer()
 	}
-	targets := make([]*target, 0, len(upstreams))
+	backends := make([]*backend, 0, len(upstreams))
 	for _, u := range upstreams {
-		t, err := s.dynamicTarget(u, repl.ReplaceAll(u.Dial, ""))
+		b, err := s.dynamicBackend(u, repl.ReplaceAll(u.Dial, ""))
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, t)
+		backends = append(backends, b)
 	}
-	return targets, nil
+	return backends, nil
 }
 
-// dynamicTarget returns the target of a dynamic address. Targets are kept, so that counts and connections outlive a request.
-func (s *dataService) dynamicTarget(u *reverseproxy.Upstream, address string) (*target, error) {
+// dynamicBackend returns the backend of a dynamic address. Backends are kept, so that counts and connections outlive a request.
+func (s *dataService) dynamicBackend(u *reverseproxy.Upstream, address string) (*backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.dynamic[address]; t != nil {
-		return t, nil
+	if b := s.dynamic[address]; b != nil {
+		return b, nil
 	}
-	if len(s.dynamic) >= maxDynamicTargets {
-		for name, t := range s.dynamic {
-			if t.inFlight.Load() == 0 && t.fails.Load() == 0 {
-				t.close()
+	if len(s.dynamic) >= maxDynamicBackends {
+		for name, b := range s.dynamic {
+			if b.inFlight.Load() == 0 && b.fails.Load() == 0 {
+				b.close()
 				delete(s.dynamic, name)
 			}
 		}
@@ -433,22 +461,22 @@ func (s *dataService) dynamicTarget(u *reverseproxy.Upstream, address string) (*
 	if u.Host == nil { // dynamic sources do not set it, but Caddy's policies read it
 		u.Host = new(reverseproxy.Host)
 	}
-	t, err := s.newTarget(u, address)
+	b, err := s.newBackend(u, address)
 	if err != nil {
 		return nil, err
 	}
-	s.dynamic[address] = t
-	return t, nil
+	s.dynamic[address] = b
+	return b, nil
 }
 
 // countFailure counts a failure for FailDuration of the passive health checks.
-func (s *dataService) countFailure(t *target) {
+func (s *dataService) countFailure(b *backend) {
 	if s.proxy.HealthChecks == nil || s.proxy.HealthChecks.Passive == nil {
 		return
 	}
 	if d := time.Duration(s.proxy.HealthChecks.Passive.FailDuration); d > 0 {
-		t.fails.Add(1)
-		time.AfterFunc(d, func() { t.fails.Add(-1) })
+		b.fails.Add(1)
+		time.AfterFunc(d, func() { b.fails.Add(-1) })
 	}
 }
 
@@ -465,7 +493,7 @@ func (s *dataService) retry(req *http.Request, start, deadline time.Time, retrie
 		return false
 	}
 	_, unsent := errors.AsType[reverseproxy.DialError](err)
-	if req.Method != http.MethodGet && !unsent && !errors.Is(err, errNoTarget) {
+	if req.Method != http.MethodGet && !unsent && !errors.Is(err, errNoBackend) {
 		return false // it may have reached the data service
 	}
 	if lb.TryInterval == 0 {

@@ -90,13 +90,16 @@ func (w *Drain) Validate() error {
 
 // WrapListener implements caddy.ListenerWrapper.
 func (w *Drain) WrapListener(inner net.Listener) net.Listener {
-	l := &drainListener{Listener: inner, waiting: &w.waiting}
-	l.retired, l.setRetired = context.WithCancel(context.Background())
-	l.drained, l.setDrained = context.WithCancel(context.Background())
-	l.closed, l.setClosed = context.WithCancel(context.Background())
-	l.retire = sync.OnceValue(func() error {
-		l.setRetired()
+	l := &drainListener{Listener: inner, waiting: &w.waiting, acceptDone: make(chan struct{}), closed: make(chan struct{})}
+	l.endAccept = sync.OnceFunc(func() { close(l.acceptDone) })
+	l.stopAccepting = sync.OnceValue(func() error {
+		l.stopped.Store(true)
 		return inner.Close()
+	})
+	l.close = sync.OnceValue(func() error {
+		close(l.closed)
+		defer l.endAccept() // there may be no call of Accept to do it
+		return l.stopAccepting()
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,11 +126,11 @@ func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	listeners := w.listeners
 	w.mu.Unlock()
 	for _, l := range listeners {
-		_ = l.retire() // Close returns the error
+		_ = l.stopAccepting() // Close returns the error
 	}
 	for _, l := range listeners {
 		select {
-		case <-l.drained.Done():
+		case <-l.acceptDone:
 		case <-ctx.Done():
 		}
 	}
@@ -160,11 +163,13 @@ func (w *Drain) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // drainListener can stop accepting connections before its server is shut down: Accept then blocks until Close.
 type drainListener struct {
 	net.Listener
-	waiting *atomic.Int64
-	retire  func() error // stops accepting connections
+	waiting    *atomic.Int64
+	stopped    atomic.Bool   // stopAccepting has been called
+	acceptDone chan struct{} // closed when Accept cannot return a connection any more
+	closed     chan struct{} // closed by Close
 
-	retired, drained, closed          context.Context // drained: Accept cannot return a connection any more
-	setRetired, setDrained, setClosed context.CancelFunc
+	endAccept            func() // closes acceptDone
+	stopAccepting, close func() error
 }
 
 // Accept implements net.Listener.
@@ -174,19 +179,15 @@ func (l *drainListener) Accept() (net.Conn, error) {
 		l.waiting.Add(1)
 		return conn, nil
 	}
-	if l.retired.Err() != nil {
-		l.setDrained()
-		<-l.closed.Done()
+	if l.stopped.Load() {
+		l.endAccept()
+		<-l.closed
 	}
 	return nil, err
 }
 
 // Close implements net.Listener.
-func (l *drainListener) Close() error {
-	l.setClosed()
-	defer l.setDrained() // there may be no call of Accept to do it
-	return l.retire()
-}
+func (l *drainListener) Close() error { return l.close() }
 
 // Interface guards
 var (

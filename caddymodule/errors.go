@@ -121,7 +121,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errForbidden):
 		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
 	case errors.Is(err, errNotFound):
-		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "There is no such path."}
+		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Path not found."}
 	case errors.Is(err, errMethodNotAllowed):
 		return problem{
 			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: "GET, HEAD",
@@ -133,19 +133,19 @@ func problemOf(err error, now time.Time) problem {
 			Error: "The request body is larger than the gateway accepts.",
 		}
 	case errors.Is(err, authsigner.ErrBodyUnreadable):
-		return problem{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT", Error: "The request body did not arrive whole and in time."}
+		return problem{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT", Error: "The request body was not received completely in time."}
 	case errors.As(err, &limited):
 		s := ceilSeconds(limited.retryAfter)
 		return problem{
 			Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: s,
-			Error:   "Too many requests: the limit is used up.",
+			Error:   "Rate limit exceeded.",
 			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
 		}
 	case errors.Is(err, errMisdirected):
 		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}
 	case errors.Is(err, errEarlyData):
 		return problemOfStatus(http.StatusTooEarly)
-	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoTarget),
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoBackend),
 		errors.As(err, &dial):
 		return unavailable()
 	case errors.Is(err, upstream.ErrUpstreamUnavailable):

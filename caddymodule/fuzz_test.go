@@ -288,7 +288,7 @@ func (w *writer) app() {
 		},
 		func() {
 			w.block([]string{"assertion", w.path()}, w.option("issuer", w.name), w.option("audience_prefix", w.name),
-				w.option("lifetime", func() string { return w.mostly("20s", "1m", "2m", "1500ms", "0s") }))
+				w.option("ttl", func() string { return w.mostly("20s", "1m", "2m", "1500ms", "0s") }))
 		},
 	)
 }

@@ -17,8 +17,8 @@ type selectionPolicy struct {
 	turn  atomic.Uint64 // counter of weighted_round_robin
 }
 
-// choose returns nil if no target is available.
-func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
+// choose returns nil if no backend is available.
+func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	if len(all) == 1 {
 		if !p.available(all[0]) {
 			return nil
@@ -35,67 +35,67 @@ func (p *selectionPolicy) choose(req *http.Request, all []*target) *target {
 	case *reverseproxy.WeightedRoundRobinSelection:
 		return p.weighted(all, policy.Weights)
 	default:
-		targets := p.onlyAvailable(all)
-		pool := make(reverseproxy.UpstreamPool, len(targets))
-		for i, t := range targets {
-			pool[i] = t.upstream
+		backends := p.onlyAvailable(all)
+		pool := make(reverseproxy.UpstreamPool, len(backends))
+		for i, b := range backends {
+			pool[i] = b.upstream
 		}
 		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discard{})
 		if i := slices.Index(pool, chosen); i >= 0 {
-			return targets[i]
+			return backends[i]
 		}
 		return nil
 	}
 }
 
-// available reports whether a target is healthy, by active and passive checks, and below its maximum of requests.
-func (p *selectionPolicy) available(t *target) bool {
-	if limit := t.upstream.MaxRequests; limit > 0 && t.inFlight.Load() >= int64(limit) {
+// available reports whether a backend is healthy, by active and passive checks, and below its maximum of requests.
+func (p *selectionPolicy) available(b *backend) bool {
+	if limit := b.upstream.MaxRequests; limit > 0 && b.inFlight.Load() >= int64(limit) {
 		return false
 	}
-	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil && t.fails.Load() >= int64(checks.Passive.MaxFails) {
+	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil && b.fails.Load() >= int64(checks.Passive.MaxFails) {
 		return false
 	}
-	return t.upstream.Healthy()
+	return b.upstream.Healthy()
 }
 
-func (p *selectionPolicy) onlyAvailable(all []*target) []*target {
-	return slices.DeleteFunc(slices.Clone(all), func(t *target) bool { return !p.available(t) })
+func (p *selectionPolicy) onlyAvailable(all []*backend) []*backend {
+	return slices.DeleteFunc(slices.Clone(all), func(b *backend) bool { return !p.available(b) })
 }
 
-// leastBusy returns a target with the fewest requests in flight, at random if there are several.
-func leastBusy(targets []*target) *target {
+// leastBusy returns a backend with the fewest requests in flight, at random if there are several.
+func leastBusy(backends []*backend) *backend {
 	var (
-		best  *target
+		best  *backend
 		least int64
 		ties  int
 	)
-	for _, t := range targets {
-		n := t.inFlight.Load()
+	for _, b := range backends {
+		n := b.inFlight.Load()
 		if best == nil || n < least {
-			best, least, ties = t, n, 0
+			best, least, ties = b, n, 0
 		}
 		if n == least {
 			if ties++; rand.IntN(ties) == 0 { //nolint:gosec // G404: as above
-				best = t
+				best = b
 			}
 		}
 	}
 	return best
 }
 
-// weighted returns the targets in turn, each as often as its weight. A target without a weight is never chosen.
-func (p *selectionPolicy) weighted(all []*target, weights []int) *target {
+// weighted returns the backends in turn, each as often as its weight. A backend without a weight is never chosen.
+func (p *selectionPolicy) weighted(all []*backend, weights []int) *backend {
 	if len(weights) < 2 { // like Caddy
 		weights = []int{1}
 	}
 	var (
 		total     int
-		effective []int // weights, 0 for a target that is not available
+		effective []int // weights, 0 for a backend that is not available
 	)
-	for i, t := range all {
+	for i, b := range all {
 		weight := 0
-		if i < len(weights) && p.available(t) {
+		if i < len(weights) && p.available(b) {
 			weight = weights[i]
 		}
 		effective = append(effective, weight)

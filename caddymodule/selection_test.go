@@ -22,6 +22,6 @@ func (writingPolicy) Select(pool reverseproxy.UpstreamPool, _ *http.Request, w h
 func TestSelectionPolicyMayWriteToItsResponse(t *testing.T) {
 	t.Parallel()
 	policy := selectionPolicy{proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: writingPolicy{}}}}
-	targets := []*target{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
-	require.Same(t, targets[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), targets))
+	backends := []*backend{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
+	require.Same(t, backends[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), backends))
 }

@@ -86,6 +86,42 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 
 	p.requireRules(t)
 	p.requireDashboards(t)
+	requireRunbookQueries(t, f.gateway.Output())
+}
+
+// requireRunbookQueries requires that every jq filter of docs/runbooks.md finds lines in the fleet's log, and that each field
+// that it prints is in one of them.
+func requireRunbookQueries(t *testing.T, log string) {
+	t.Helper()
+	jq, err := exec.LookPath("jq")
+	require.NoError(t, err, "install Debian's package jq (make test does)")
+	runbooks, err := os.ReadFile("../docs/runbooks.md")
+	require.NoError(t, err)
+	queries := regexp.MustCompile(`(?m)^jq -cR '([^']+)' gatehouse\.log\b`).FindAllStringSubmatch(string(runbooks), -1)
+	require.NotEmpty(t, queries)
+	require.Len(t, queries, strings.Count(string(runbooks), "jq -"), "a query of another form")
+	for _, query := range queries {
+		cmd := exec.CommandContext(t.Context(), jq, "-cR", query[1])
+		cmd.Stdin = strings.NewReader(log)
+		out, err := cmd.Output()
+		require.NoError(t, err, query[1])
+		require.NotEmpty(t, out, "%s finds nothing", query[1])
+		found := map[int]bool{} // by position in the list that the filter prints
+		columns := 0
+		for line := range bytes.Lines(out) {
+			var values []any
+			if json.Unmarshal(line, &values) != nil {
+				continue // the whole line of the log, or one value
+			}
+			columns = len(values)
+			for i, v := range values {
+				found[i] = found[i] || v != nil
+			}
+		}
+		for i := range columns {
+			require.True(t, found[i], "%s: no line has field %d", query[1], i+1)
+		}
+	}
 }
 
 // prometheus is a running Prometheus.
@@ -372,6 +408,9 @@ func (f *fleet) traffic(t *testing.T) {
 	for range 5 {
 		wrong.Get(t, f.gateway.URL, "/api/v1/me")
 	}
+	send(t, anyone, http.MethodGet, f.gateway.URL+"/api/v1/me", "", http.Header{ // expired
+		authsigner.HeaderPublicKey: {f.business.PublicKey}, authsigner.HeaderTimestamp: {"1"}, authsigner.HeaderSignature: {strings.Repeat("0", 64)},
+	})
 	f.malformed.Get(t, f.gateway.URL, "/api/v1/me")
 
 	f.call(t, "business_get")

@@ -1,5 +1,5 @@
 // Package docs is the documentation of Gatehouse. Its tests run what the pages show: the Caddyfiles are adapted, the
-// clients' programs sign real requests, and the OpenAPI document is held against the resource table.
+// clients' programs sign real requests, and the OpenAPI document is compared with the contract's resources.
 package docs
 
 import _ "embed"

@@ -74,5 +74,5 @@ func TestFaultBusinessesNeverGetEachOthersRecords(t *testing.T) {
 	require.EqualValues(t, total, right.Load()+stopped.Load())
 	require.Positive(t, stopped.Load())
 	require.Equal(t, stopped.Load(), int64(g.Metric(t, "gatehouse_upstream_responses_total", `outcome="cross_tenant"`)), "each is counted")
-	t.Logf("figure: %s requests=%d wrong=0 stopped_and_alarmed=%d", t.Name(), total, stopped.Load())
+	t.Logf("figure: %s requests=%d wrong=0 rejected=%d", t.Name(), total, stopped.Load())
 }

@@ -70,7 +70,7 @@ func TestEventsAreFilteredByTheContract(t *testing.T) {
 		ids = append(ids, id[35:])
 	}
 	require.Equal(t, []string{"4", "6"}, ids)
-	requireLogged(t, g, "removed cross-tenant records")
+	requireLogged(t, g, `"event":"cross_tenant","rejected":false`)
 }
 
 func TestUpstreamPerResource(t *testing.T) {

@@ -29,9 +29,8 @@ const (
 	// ConnectAudience is the audience of all calls of the connection server to a data service.
 	ConnectAudience = "connect"
 
-	// DefaultJWKSMaxAge is how long the published keys may be cached. A key must be published for at least this time before it
-	// signs.
-	DefaultJWKSMaxAge = 5 * time.Minute
+	// jwksMaxAge is how long the published keys may be cached. A key must be published for at least this time before it signs.
+	jwksMaxAge = 5 * time.Minute
 )
 
 // AsserterOptions configure an [Asserter].
@@ -50,9 +49,6 @@ type AsserterOptions struct {
 	// TTL is how long an assertion is valid, in whole seconds, at most 60s. Default: 30s. Zero means the default.
 	TTL time.Duration
 
-	// JWKSMaxAge is how long the published keys may be cached, at least 1s. Default: 5m. Zero means the default.
-	JWKSMaxAge time.Duration
-
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
@@ -65,7 +61,6 @@ type Asserter struct {
 	head   string                    // the encoded JWS header and a dot
 	claims map[string]string         // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events","sub":`
 	ttl    time.Duration
-	maxAge time.Duration
 	now    func() time.Time
 	jwks   []byte
 	etag   string
@@ -80,17 +75,13 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	if o.TTL < time.Second || o.TTL > MaxAssertionTTL || o.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("invalid assertion TTL %q: must be a whole number of seconds from 1s to %v", o.TTL, MaxAssertionTTL)
 	}
-	o.JWKSMaxAge = cmp.Or(o.JWKSMaxAge, DefaultJWKSMaxAge)
-	if o.JWKSMaxAge < time.Second {
-		return nil, fmt.Errorf("invalid max age %q of the key set: must be at least 1s", o.JWKSMaxAge)
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if len(o.Keys) == 0 {
 		return nil, fmt.Errorf("%w: no key", ErrAssertionKeys)
 	}
-	a := &Asserter{claims: make(map[string]string), ttl: o.TTL, maxAge: o.JWKSMaxAge, now: o.Now}
+	a := &Asserter{claims: make(map[string]string), ttl: o.TTL, now: o.Now}
 	key := o.Keys[0]
 	a.sign = func(token []byte) []byte {
 		signature := ed25519.Sign(key, token)
@@ -177,7 +168,7 @@ func (a *Asserter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Content-Type", "application/jwk-set+json")
-	h.Set("Cache-Control", "public, max-age="+strconv.FormatInt(int64(a.maxAge/time.Second), 10))
+	h.Set("Cache-Control", "public, max-age="+strconv.FormatInt(int64(jwksMaxAge/time.Second), 10))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Etag", a.etag)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.jwks))

@@ -268,7 +268,6 @@ func TestInvalidAsserterOptionsAreRejected(t *testing.T) {
 		"TTL of 61 seconds":   func(o *upstream.AsserterOptions) { o.TTL = 61 * time.Second },
 		"negative TTL":        func(o *upstream.AsserterOptions) { o.TTL = -time.Second },
 		"TTL with a fraction": func(o *upstream.AsserterOptions) { o.TTL = 1500 * time.Millisecond },
-		"short JWKS max age":  func(o *upstream.AsserterOptions) { o.JWKSMaxAge = time.Millisecond },
 	} {
 		o := upstream.AsserterOptions{Issuer: issuer, Keys: []ed25519.PrivateKey{testKey(1)}}
 		change(&o)

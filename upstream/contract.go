@@ -50,7 +50,8 @@ type Report struct {
 // Check checks the body of a data service's 200 response against the contract and appends the result for the caller to dst:
 // compact JSON with only the documented members, in the contract's order, and null for missing ones. q is the query of the
 // request, and businessID the authenticated business. The caller must have limited the size of body. After an error, nothing
-// is appended; the error is a *ContractError, or wraps ErrIdentity if businessID is empty.
+// is appended; the error is a *ContractError, or wraps ErrIdentity if businessID is empty. Check must not be called for a
+// resource that the gateway serves itself, which is an error too.
 //
 //   - The result is at most twice as large as the body plus 1 MiB, however many members are missing.
 //   - The body must be one JSON object (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing
@@ -72,9 +73,7 @@ func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID s
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
 	}
 	if res.schema == nil {
-		return Report{}, &ContractError{
-			Kind: ErrContractViolation, Resource: res.Name, Record: -1, Expected: "no upstream for this resource",
-		}
+		return Report{}, fmt.Errorf("checking a response: %s is served by the gateway itself", res.Name)
 	}
 	k, _ := c.pool.Get().(*checker)
 	if k == nil {

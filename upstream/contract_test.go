@@ -22,6 +22,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+func TestResponsesOfTheGatewayItselfAreNotChecked(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"status", "me"} {
+		var dst bytes.Buffer
+		_, err := new(upstream.Contract).Check(&dst, upstream.ByName(name), upstream.Query{}, "biz_7f3a", []byte(`{"business":{"id":"biz_7f3a"}}`))
+		require.EqualError(t, err, "checking a response: "+name+" is served by the gateway itself")
+		assert.Zero(t, dst.Len())
+	}
+}
+
 // testdata/responses.json has bodies, each with the result or a part of the error. Results are compared byte for byte,
 // because the order of members and the absence of white space are promised.
 func TestResponsesAreRewrittenOrRejected(t *testing.T) {

@@ -99,7 +99,7 @@ func (r *Resource) paramIndex(encoded string) int {
 }
 
 // malformed is the reason why a parameter cannot be decoded.
-const malformed = "holds a malformed percent-encoding"
+const malformed = "contains invalid percent-encoding"
 
 // cleanInteger parses `-?[0-9]+` and clamps it to the range 1 to bound.
 func cleanInteger(name, value string, bound int) (int, error) {
@@ -145,7 +145,7 @@ func cleanText(buf []byte, name, value string) ([]byte, error) {
 	case !utf8.Valid(buf):
 		return nil, badParam(name, "must be valid UTF-8")
 	case bytes.ContainsFunc(buf, unicode.IsControl):
-		return nil, badParam(name, "must not hold control characters")
+		return nil, badParam(name, "must not contain control characters")
 	default:
 		return buf, nil
 	}

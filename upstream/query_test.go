@@ -111,21 +111,21 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 			"count=5+", "count=5%0a", "count=5%00", "count=1e2", "count=0x10", "count=1_000", "count=1,000", "count=٥", "count=%D9%A5",
 			"count=５", "count=−5", "count=5;page=1", "count=true", "count=NaN", "count==5", "count=" + strings.Repeat("9", 1000) + "x",
 		}},
-		{"events", "count holds a malformed percent-encoding", []string{"count=5%", "count=%3", "count=%3g", "count=%u0035"}},
+		{"events", "count contains invalid percent-encoding", []string{"count=5%", "count=%3", "count=%3g", "count=%u0035"}},
 		{"events", "count must be given only once", []string{"count=5&count=5", "count=5&%63ount=6", "count=abc&count=5", "count&count"}},
 		{"jobs", "page must be a whole number", []string{"page=two"}},
 		{"jobs", "page must be given only once", []string{"page=1&x=2&status=a&%70age=2"}},
 		{"jobs", "per_page must be a whole number", []string{"page=1&per_page=ten"}},
 		{"jobs", "status must be given only once", []string{"status=&status=draft"}},
-		{"jobs", "status holds a malformed percent-encoding", []string{"status=%", "status=100%zz"}},
+		{"jobs", "status contains invalid percent-encoding", []string{"status=%", "status=100%zz"}},
 		{"jobs", "status must be valid UTF-8", []string{"status=%ff", "status=\xc3", "status=%ed%a0%80", "status=%c0%af"}},
-		{"jobs", "status must not hold control characters", []string{
+		{"jobs", "status must not contain control characters", []string{
 			"status=a%00", "status=a%0d%0aX-Business-Id:%20b2", "status=%7f", "status=%c2%85",
 		}},
 		{"contacts", "type must be at most 128 bytes long", []string{
 			"type=" + strings.Repeat("a", 129), "type=" + strings.Repeat("%61", 129), "type=" + strings.Repeat("a", 1<<20),
 		}},
-		{"estimates", "payment_status holds a malformed percent-encoding", []string{"payment_status=%"}},
+		{"estimates", "payment_status contains invalid percent-encoding", []string{"payment_status=%"}},
 	} {
 		for _, raw := range c.queries {
 			t.Run(fmt.Sprintf("%s?%.80s", c.resource, raw), func(t *testing.T) {

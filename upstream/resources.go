@@ -109,7 +109,7 @@ func ByName(name string) *Resource { return byName[name] }
 
 //nolint:gochecknoglobals // read-only
 var (
-	resources = compile(table())
+	resources = compile(contractResources())
 	byName    = indexByName(resources)
 )
 
@@ -134,8 +134,8 @@ func compile(rs []Resource) []*Resource {
 	return out
 }
 
-// table returns the resources of the contract.
-func table() []Resource {
+// contractResources returns the resources of the contract.
+func contractResources() []Resource {
 	list := func(name string, filters []string, order string, fields ...Field) Resource {
 		return Resource{
 			Name: name, Params: append([]string{"page", "per_page"}, filters...), List: name, Paginated: true,

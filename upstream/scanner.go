@@ -261,7 +261,7 @@ func (k *checker) distinct(start int) error {
 // limit, a body such as `{},{},…` would grow about twentyfold.
 func (k *checker) checkSize(result int) error {
 	if result+len(k.scratch) > 2*len(k.body)+1<<20 {
-		return k.violation(ErrContractViolation, "", "fewer missing members: they make the result more than twice as large")
+		return k.violation(ErrContractViolation, "", "a result at most twice the body's size: too many members are missing")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -37,7 +38,7 @@ func requireError(t *testing.T, err, kind error) *data.Error {
 	return e
 }
 
-func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
+func TestWrongRecordIsRejectedWithAnAlert(t *testing.T) {
 	t.Parallel()
 	type client struct {
 		*data.Client
@@ -85,7 +86,7 @@ func TestWrongRecordIsRejectedWithAnAlarm(t *testing.T) {
 			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
 			require.ErrorIs(t, e, upstream.ErrContractViolation)
 			assert.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
-			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
+			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "wrong_record")).Len())
 		})
 	}
 }

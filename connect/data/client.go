@@ -151,8 +151,13 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 	if err == nil {
 		return value, nil
 	}
-	if errors.Is(err, upstream.ErrCrossTenantRecord) || errors.Is(err, ErrWrongRecord) {
-		c.log.Error("rejected a data service's response", zap.NamedError("cause", err),
+	crossTenant := errors.Is(err, upstream.ErrCrossTenantRecord)
+	if crossTenant || errors.Is(err, ErrWrongRecord) {
+		event := "wrong_record"
+		if crossTenant {
+			event = "cross_tenant"
+		}
+		c.log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}

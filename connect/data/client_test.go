@@ -145,7 +145,7 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
-func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
+func TestCrossTenantResponseIsRejectedWithAnAlert(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string]string{
 		"another": `"business_id":"biz_2",`, "none": "", "an empty one": `"business_id":"",`, "another case": `"business_id":"BIZ_1",`,
@@ -159,7 +159,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 			require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
-			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
+			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "cross_tenant")).Len())
 			assert.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
 		})
 	}
@@ -167,7 +167,7 @@ func TestCrossTenantResponseIsRejectedWithAnAlarm(t *testing.T) {
 	hours, err := c.Hours(t.Context(), caller())
 	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 	assert.Empty(t, hours)
-	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").Len())
+	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "cross_tenant")).Len())
 }
 
 func TestErrorTextIsLimited(t *testing.T) {

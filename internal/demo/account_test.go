@@ -16,7 +16,7 @@ import (
 func signIn(c *as, email, password string) (int, map[string]any) {
 	c.Helper()
 	body := asJSON(c, map[string]string{"email": email, "password": password})
-	w := c.do("POST", "sign-in", body, HeaderBusinessID, NoBusiness, HeaderAccountID, "", HeaderIdempotencyKey, "")
+	w := c.do("POST", "sign-in", body, HeaderBusinessID, noBusiness, HeaderAccountID, "", HeaderIdempotencyKey, "")
 	return w.Code, decode(c, w)
 }
 
@@ -24,7 +24,7 @@ func TestPeopleSignInWithTheirOwnPasswordOnly(t *testing.T) {
 	t.Parallel()
 	c := caller(t, shared, owner())
 	account := func(id string) (int, map[string]any) {
-		w := c.do("GET", "accounts/"+id, "", HeaderBusinessID, NoBusiness, HeaderAccountID, "")
+		w := c.do("GET", "accounts/"+id, "", HeaderBusinessID, noBusiness, HeaderAccountID, "")
 		return w.Code, decode(t, w)
 	}
 	status, answer := signIn(c, "  "+strings.ToUpper(owner().Email)+" ", owner().Password)

@@ -28,7 +28,6 @@ const (
 	HeaderAccountID      = "X-Account-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderReplayed       = "Idempotency-Replayed" // marks a stored response to a repeated request
-	NoBusiness           = "-"                    // the X-Business-Id of calls that belong to no business yet
 )
 
 // The limits of /connect/v1, and its path.

@@ -21,6 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// noBusiness is the X-Business-Id of calls that belong to no business yet.
+const noBusiness = "-"
+
 // documented is the part of docs/data-services.md on /connect/v1.
 func documented(t *testing.T) string {
 	t.Helper()
@@ -290,7 +293,7 @@ func TestOnlyAccountsOfTheBusinessAreServed(t *testing.T) {
 			c.rejected(http.StatusBadRequest, "INVALID_REQUEST", "GET", path, "", h, "with space")
 		}
 		c.rejected(http.StatusForbidden, "UNKNOWN_BUSINESS", "GET", path, "", HeaderBusinessID, uuid.NewString())
-		c.rejected(http.StatusForbidden, "UNKNOWN_BUSINESS", "GET", path, "", HeaderBusinessID, NoBusiness)
+		c.rejected(http.StatusForbidden, "UNKNOWN_BUSINESS", "GET", path, "", HeaderBusinessID, noBusiness)
 		c.rejected(http.StatusForbidden, "UNKNOWN_ACCOUNT", "GET", path, "", HeaderAccountID, uuid.NewString())
 		c.rejected(http.StatusForbidden, "UNKNOWN_ACCOUNT", "GET", path, "", HeaderAccountID, stranger().ID)
 		c.rejected(http.StatusForbidden, "UNKNOWN_ACCOUNT", "GET", path, "", HeaderBusinessID, stranger().BusinessID)

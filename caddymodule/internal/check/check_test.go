@@ -265,6 +265,15 @@ func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 	assert.Equal(t, "0", status)
 }
 
+// With two addresses and a timeout of 3s, the default of lb_try_duration has no effect, but the operator has not set it.
+func TestCheckReportsNoDefaults(t *testing.T) {
+	const addresses = "upstream http://localhost:3"
+	require.Contains(t, soundCaddyfile, addresses)
+	found, status := checkFile(t, strings.Replace(soundCaddyfile, addresses, addresses+" http://localhost:4\ntimeout 3s", 1), "--offline")
+	assert.Empty(t, found)
+	assert.Equal(t, "0", status)
+}
+
 // Each mistake is found by its rule, on its line, and by no other.
 func TestCheckFindsMistakes(t *testing.T) {
 	seen := map[string]bool{}
