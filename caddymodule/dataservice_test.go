@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An upstream has the same defaults whether it is configured in JSON or in a Caddyfile.
+// An upstream has the same defaults whether it is configured in JSON or in a Caddyfile. Caddy can provision one configuration at a
+// time.
 func TestUpstreamInJSONHasDefaults(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		handler                   string
 		retries, idle             int
@@ -34,7 +34,6 @@ func TestUpstreamInJSONHasDefaults(t *testing.T) {
 		"names in other cases": {`"Upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}],"Load_Balancing":{"Retries":7},"Transport":{"protocol":"http","Keep_Alive":{"Max_Idle_Conns_Per_Host":3}}`, 7, 3, 0, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := provisionedUpstream(t, `{"handler":"reverse_proxy",`+c.handler+`}`)
 			assert.Equal(t, c.retries, s.proxy.LoadBalancing.Retries)
 			assert.Equal(t, caddy.Duration(c.tryDuration), s.proxy.LoadBalancing.TryDuration)
