@@ -239,6 +239,7 @@ func clean(s string, maxMarks int) []byte {
 			marks = 0
 		case unicode.In(r, unicode.Mn, unicode.Me):
 			if marks++; marks > maxMarks {
+				joined = true // it may be there because of this mark
 				continue
 			}
 			mark = true
@@ -290,7 +291,10 @@ func joins(base, last, next rune) bool {
 
 func virama(r rune) bool { return norm.NFC.PropertiesString(string(r)).CCC() == 9 }
 
-func emoji(r rune) bool { return r >= 0x2190 && r < 0x2c00 || r >= 0x1f000 && r < 0x1fb00 }
+// emoji reports whether r is in one of the blocks that emoji are in. The Braille patterns are between them.
+func emoji(r rune) bool {
+	return r >= 0x2190 && r < 0x2800 || r >= 0x2900 && r < 0x2c00 || r >= 0x1f000 && r < 0x1fb00
+}
 
 // joining reports whether r is a letter of a script in which joiners select the forms of letters.
 func joining(r rune) bool {
