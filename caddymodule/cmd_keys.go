@@ -492,7 +492,7 @@ func (c *keysCommand) loadApp() (*App, *configfile.Config, error) {
 		return app, nil, nil
 	}
 	loaded, err := configfile.Load(c.config, c.adapter)
-	if errors.Is(err, configfile.ErrNone) {
+	if errors.Is(err, configfile.ErrNotFound) {
 		return nil, nil, fmt.Errorf("%w; or set --file", err)
 	}
 	if err != nil {

@@ -122,7 +122,7 @@ func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 
 	require.Equal(t, own, list(m))
 	require.Len(t, store.lookups(), 3)
-	require.Equal(t, own, list(newManager(t, store, client)), "another gateway, or one that was started anew")
+	require.Equal(t, own, list(newManager(t, store, client)), "another gateway, or one that was restarted")
 	require.Len(t, store.lookups(), 3)
 
 	added := issueKeys(t, store, acme, 1)

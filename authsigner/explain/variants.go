@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/text/encoding/charmap"
@@ -55,6 +54,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 			sum:    hmacOf(sha256.New),
 		},
 	}
+	formats := readFormats()
 	for _, dim := range []struct {
 		part func(p *parts) *string // that is different, if it is a text
 		add  func(d *dimension)
@@ -71,7 +71,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 		{nil, addSeparators},
 		{nil, addChanges},
 	} {
-		s.dims = append(s.dims, s.right.variants(dim.part, dim.add))
+		s.dims = append(s.dims, s.right.variants(formats, dim.part, dim.add))
 	}
 	return s
 }
@@ -160,6 +160,7 @@ func (a *Attempt) signedTarget() string {
 // same as an earlier one.
 type dimension struct {
 	right    parts
+	formats  map[string][]format    // of variants.txt, by section
 	part     func(p *parts) *string // nil if it is not a text
 	seen     map[string]bool        // texts
 	rarity   int                    // of the variants that are added next
@@ -167,8 +168,8 @@ type dimension struct {
 }
 
 // variants returns the variants that add adds.
-func (p *parts) variants(part func(*parts) *string, add func(*dimension)) []variant {
-	d := &dimension{right: *p, part: part, seen: map[string]bool{}}
+func (p *parts) variants(formats map[string][]format, part func(*parts) *string, add func(*dimension)) []variant {
+	d := &dimension{right: *p, formats: formats, part: part, seen: map[string]bool{}}
 	if part != nil {
 		d.seen[*part(p)] = true
 	}
@@ -232,10 +233,8 @@ type format struct {
 //go:embed variants.txt
 var document string
 
-// formats returns the formats of variants.txt, by section.
-//
-//nolint:gochecknoglobals // parsed once, at the first search, and not changed
-var formats = sync.OnceValue(func() map[string][]format {
+// readFormats returns the formats of variants.txt, by section.
+func readFormats() map[string][]format {
 	lists, sections, section := map[string][]string{}, map[string][]format{}, ""
 	for line := range strings.Lines(document) {
 		line = strings.TrimSuffix(line, "\n")
@@ -261,7 +260,7 @@ var formats = sync.OnceValue(func() map[string][]format {
 		}
 	}
 	return sections
-})
+}
 
 // listed returns lines once for each text of the lists that they contain.
 func listed(lines []string, lists map[string][]string) []string {
@@ -288,7 +287,7 @@ func (d *dimension) addFormats(section string) {
 
 // addEach adds a section of variants.txt. apply returns what each format does.
 func (d *dimension) addEach(section string, apply func(format string) func(*parts)) {
-	for _, f := range formats()[section] {
+	for _, f := range d.formats[section] {
 		d.rarity = f.rarity
 		apply := apply(f.text)
 		switch f.detail {
@@ -353,7 +352,7 @@ func title(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min
 // addTargets adds other paths and other parameters.
 func (a *Attempt) addTargets(d *dimension) {
 	right := d.right.target
-	for _, v := range d.right.variants(d.part, addEncodings) {
+	for _, v := range d.right.variants(d.formats, d.part, addEncodings) {
 		p := d.right
 		v.apply(&p)
 		d.seen[p.target] = true

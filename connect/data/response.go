@@ -67,8 +67,8 @@ func validCursor(s string) bool {
 	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// readOne decodes {"<name>":{…}}, or the record itself if there is no name. is reports whether a record is the requested record; nil
-// if a business has only one.
+// readOne decodes {"<name>":{…}}, or the record itself if there is no name. is reports whether a record is the requested one; nil if a
+// business has only one.
 func readOne[T Record](response []byte, name, business string, is func(T) bool) (T, error) {
 	var r, none T
 	var into any = &r

@@ -41,7 +41,7 @@ const (
 // toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
 	code       string
-	message    string        // for the log too if there is no cause; then it must not quote anybody
+	message    string        // for the log too if there is no cause, so it must not contain text of users
 	violations []data.Detail // Field is an argument
 	effect     string        // what was and was not done
 	advice     string        // what to do now

@@ -13,8 +13,8 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 )
 
-// ErrNone is returned if there is no configuration file.
-var ErrNone = errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
+// ErrNotFound is returned if there is no configuration file.
+var ErrNotFound = errors.New("no configuration found: set --config, or add a Caddyfile to the current directory")
 
 // Config is a configuration and, if it came from a Caddyfile, where its directives are.
 type Config struct {
@@ -33,7 +33,7 @@ func Load(file, adapter string) (*Config, error) {
 		return nil, adaptError(cmp.Or(file, "Caddyfile"), err)
 	}
 	if raw == nil {
-		return nil, ErrNone
+		return nil, ErrNotFound
 	}
 	c := &Config{File: name, Raw: caddy.RemoveMetaFields(raw)}
 	if err := json.Unmarshal(c.Raw, &c.Value); err != nil {
