@@ -199,7 +199,7 @@ func TestAbortedRequestsCount(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
 	g := w.gateway(t)
-	requireServed(t, g, w.acme, 1) // its key is cached from now on
+	w.requireListening(t, 1) // the cache is emptied before that
 	for i := range 130 {
 		key := gatewaytest.Caller{PublicKey: "pk_live_fake_number_" + strconv.Itoa(i)}
 		conn := dial(t, g.Addr, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"+signedLines(key, "GET", "/", "")+"Content-Length: 10\r\n\r\n1")
@@ -213,6 +213,7 @@ func TestAbortedRequestsCount(t *testing.T) {
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
 	}, patience, 50*time.Millisecond)
 	assert.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", invalidSignature("pk_live_yet_another_one")).Status)
+	waitForStatus(t, http.StatusOK, w.acme, g) // its key is cached from now on
 	assert.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
 }
 

@@ -201,7 +201,7 @@ func (p *vaultProxy) targets() []string {
 }
 
 // requireListening waits until the gateways have subscribed to changes of keys, after which they look every key up again.
-func (w *vaultEnvironment) requireListening(t *testing.T, gateways int64) {
+func (w *environment) requireListening(t *testing.T, gateways int64) {
 	t.Helper()
 	const channel = "gatehouse:credentials"
 	client := w.redis.Client(t)
