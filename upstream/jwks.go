@@ -80,10 +80,13 @@ func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 		return key, err
 	}
 	done := s.fetches.DoChan("", func() (any, error) {
-		// Not canceled with the request's context, because other requests wait for the same fetch.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
-		defer cancel()
-		s.refresh(ctx)
+		// A fetch may have ended between the lookup above and this call.
+		if _, due, _ := s.lookup(kid); due {
+			// Not canceled with the request's context, because other requests wait for the same fetch.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
+			defer cancel()
+			s.refresh(ctx)
+		}
 		return struct{}{}, nil
 	})
 	if err == nil {

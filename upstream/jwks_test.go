@@ -159,6 +159,24 @@ func TestConcurrentRequestsShareOneFetch(t *testing.T) {
 	require.EqualValues(t, 1, g.requests.Load())
 }
 
+// Of many requests that find no key, some are about to fetch when the first fetch ends.
+func TestRequestsBesideAnEndingFetchDoNotFetchAgain(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		var g gateway
+		keys, _ := remoteKeys(t, &g)
+		var wg sync.WaitGroup
+		for range 5000 {
+			wg.Go(func() {
+				_, err := keys.Key(t.Context(), "invented")
+				assert.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, g.requests.Load(), "fetches in ten seconds")
+	}
+}
+
 func TestInvalidKeySetIsNotAnUnknownKey(t *testing.T) {
 	t.Parallel()
 	good := string(jwks(asserter(t)))
