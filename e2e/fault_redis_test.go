@@ -14,8 +14,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -242,7 +242,7 @@ func TestFaultRedis(t *testing.T) {
 		},
 		"slow": func(t *testing.T, c chaos, w *environment) *redisFault {
 			t.Helper()
-			p := linktest.Start(t, w.redis.Addr)
+			p := netfault.NewLink(t, w.redis.Addr)
 			return &redisFault{
 				option: c.redis("redis://" + p.Addr), addrs: []string{w.redis.Addr, p.Addr}, client: w.redis.Options(),
 				fail:    func() { p.Slow(0, 2*c.redisTimeout) },

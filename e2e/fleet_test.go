@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -26,11 +26,11 @@ func TestFleetWithOneGatewayCutOffAllowsAtMostTwiceTheLimit(t *testing.T) {
 	const cut, through = 2, 10 // the gateway that is cut off, and the requests it allows through Redis before
 	var (
 		gateways [3]*gatewaytest.Gateway
-		links    [3]*linktest.Link
+		links    [3]*netfault.Link
 		hide     = []string{w.redis.Addr, strings.TrimPrefix(w.dataURL, "http://")}
 	)
 	for i := range gateways {
-		links[i] = linktest.Start(t, w.redis.Addr)
+		links[i] = netfault.NewLink(t, w.redis.Addr)
 		hide = append(hide, links[i].Addr)
 		o := w.options("cache {\n\t\t\t"+longVaultTimeout+"\n\t\t}", "") // it includes waiting for Redis
 		o.Global = strings.Replace(o.Global, w.redisLine(), c.redis("redis://"+links[i].Addr), 1)

@@ -22,7 +22,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
@@ -313,7 +313,7 @@ func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 	t.Parallel()
 	w := newVaultEnvironment(t, vaulttest.Options{})
-	slow := linktest.Start(t, strings.TrimPrefix(w.vault.Addr, "http://"))
+	slow := netfault.NewLink(t, strings.TrimPrefix(w.vault.Addr, "http://"))
 	const ttl = 2 * time.Second
 	o := w.options(fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\t%s\n\t\t}", ttl, longVaultTimeout))
 	o.Global = strings.ReplaceAll(o.Global, w.proxy.URL, "http://"+slow.Addr)

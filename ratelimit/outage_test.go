@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -163,21 +163,21 @@ func TestUnresponsiveRedisDelaysRequestsUntilTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond // on a busy machine the default is too short even without an outage
 	for name, failure := range map[string]struct {
-		breakIt, fix func(s *redistest.Server, l *linktest.Link) error
+		breakIt, fix func(s *redistest.Server, l *netfault.Link) error
 	}{
 		"paused": {
-			func(s *redistest.Server, _ *linktest.Link) error { return s.Pause() },
-			func(s *redistest.Server, _ *linktest.Link) error { return s.Resume() },
+			func(s *redistest.Server, _ *netfault.Link) error { return s.Pause() },
+			func(s *redistest.Server, _ *netfault.Link) error { return s.Resume() },
 		},
 		"slow": {
-			func(_ *redistest.Server, l *linktest.Link) error { l.Slow(0, 2*timeout); return nil },
-			func(_ *redistest.Server, l *linktest.Link) error { l.Slow(0, 0); return nil },
+			func(_ *redistest.Server, l *netfault.Link) error { l.Slow(0, 2*timeout); return nil },
+			func(_ *redistest.Server, l *netfault.Link) error { l.Slow(0, 0); return nil },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			link := linktest.Start(t, s.Addr)
+			link := netfault.NewLink(t, s.Addr)
 			o := s.Options()
 			o.Addrs = []string{link.Addr}
 			o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Minute, time.Minute, time.Minute
@@ -220,7 +220,7 @@ func TestCancelledRequestIsNotARedisFailure(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(string(algorithm), func(t *testing.T) {
 			t.Parallel()
-			link := linktest.Start(t, s.Addr)
+			link := netfault.NewLink(t, s.Addr)
 			o := s.Options()
 			o.Addrs = []string{link.Addr}
 			var outages atomic.Int64

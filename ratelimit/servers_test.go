@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/test/linktest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -129,9 +129,9 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			links := map[string]*linktest.Link{}
+			links := map[string]*netfault.Link{}
 			for _, s := range top.servers {
-				links[s.Addr] = linktest.Start(t, s.Addr)
+				links[s.Addr] = netfault.NewLink(t, s.Addr)
 			}
 			o := top.options()
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/businesskeys"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
@@ -263,7 +263,7 @@ func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 }
 
-// replyLoser is a server of package losttest.
+// replyLoser is a server of package netfault.
 type replyLoser interface {
 	Lose(n int)
 	Replies() int
@@ -292,7 +292,7 @@ func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	server := vaulttest.Start(t, vaulttest.Options{})
 	target, err := url.Parse(server.Addr)
 	require.NoError(t, err)
-	lossy := losttest.NewHandler(&httputil.ReverseProxy{
+	lossy := netfault.NewHandler(&httputil.ReverseProxy{
 		Transport: &http.Transport{DisableKeepAlives: true},
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
 	})
@@ -344,8 +344,8 @@ func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 // Whichever reply of Redis is lost, each change is made once.
 func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 	t.Parallel()
-	lossy := losttest.NewRedis(t, redistest.Start(t).Options().Addrs[0])
-	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	lossy := netfault.NewRedisProxy(t, redistest.Start(t).Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	store := newStore(t)
 	other := issueKeys(t, store, "biz_other", 1)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -21,12 +21,12 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		t.Run(fmt.Sprintf("KV version %d", version), func(t *testing.T) {
 			t.Parallel()
-			var lossy *losttest.Handler
+			var lossy *netfault.Handler
 			b := newBench(t, setup{
 				policy: managePolicy,
 				change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = map[int]string{1: "kv1", 2: "kv"}[version] },
 				proxy: func(next http.Handler) http.Handler {
-					lossy = losttest.NewHandler(next)
+					lossy = netfault.NewHandler(next)
 					return lossy
 				},
 			})

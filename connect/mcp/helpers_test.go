@@ -33,7 +33,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 )
 
 // The newest revision of the protocol, and one before it.
@@ -78,7 +78,7 @@ type setup struct {
 	other    demo.Account // an owner of another business
 
 	upstream *upstream
-	lost     *losttest.Handler // in front of the data service
+	lost     *netfault.Handler // in front of the data service
 
 	mu       sync.Mutex
 	grants   map[string]oauth.Grant // by token
@@ -161,7 +161,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	for _, a := range demo.Accounts() {
 		s.accounts.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
 	}
-	s.lost = losttest.NewHandler(service.Handler())
+	s.lost = netfault.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)
 	t.Cleanup(backend.Close)
 	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: s.upstream, Log: zap.NewNop()})

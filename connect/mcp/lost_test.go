@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -72,11 +72,11 @@ func flows() []flow {
 }
 
 // through puts a proxy that loses replies between the server and Redis.
-func through(t *testing.T, proxy *losttest.Redis, retries int) func(*mcp.Options) {
+func through(t *testing.T, proxy *netfault.RedisProxy, retries int) func(*mcp.Options) {
 	t.Helper()
 	return func(o *mcp.Options) {
 		client := redis.NewClient(&redis.Options{
-			Addr: proxy.Addr(), MaxRetries: retries, ReadTimeout: patience, Protocol: 2, DisableIdentity: true,
+			Addr: proxy.Addr, MaxRetries: retries, ReadTimeout: patience, Protocol: 2, DisableIdentity: true,
 		})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		o.Redis, o.Prefix = client, rand.Text()+":"
@@ -99,9 +99,9 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 			t.Run(fmt.Sprintf("%s with %d retries", f.tool, retries), func(t *testing.T) {
 				t.Parallel()
 				service := fresh(t, demo.Options{})
-				begin := func(t *testing.T) (*setup, *losttest.Redis) {
+				begin := func(t *testing.T) (*setup, *netfault.RedisProxy) {
 					t.Helper()
-					proxy := losttest.NewRedis(t, server.Addr)
+					proxy := netfault.NewRedisProxy(t, server.Addr)
 					return newSetup(t, service, through(t, proxy, retries)), proxy
 				}
 				s, proxy := begin(t)
@@ -162,7 +162,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 func TestLostReplyNeverDeletesWithoutConfirmation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	proxy := losttest.NewRedis(t, server.Addr)
+	proxy := netfault.NewRedisProxy(t, server.Addr)
 	s := newSetup(t, fresh(t, demo.Options{}), through(t, proxy, -1))
 	c := asking(s, "bearer")
 	for i := 1; i <= 6; i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
@@ -23,8 +23,8 @@ func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 	for name, retries := range map[string]int{"with retries": 3, "without retries": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			proxy := losttest.NewRedis(t, shared.Addr)
-			client := clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr()}, MaxRetries: retries})
+			proxy := netfault.NewRedisProxy(t, shared.Addr)
+			client := clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: retries})
 			require.False(t, loseReplies(t, proxy, client, 0), "without a loss")
 			for n, lost := 1, true; lost; n++ {
 				require.Less(t, n, 40)
@@ -35,7 +35,7 @@ func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 }
 
 // loseReplies loses the n-th reply in each step of several connections, and reports whether there was such a reply.
-func loseReplies(t *testing.T, proxy *losttest.Redis, client redis.UniversalClient, n int) (lost bool) {
+func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.UniversalClient, n int) (lost bool) {
 	t.Helper()
 	known := newAccounts()
 	s := newServer(t, unlimited, func(o *oauth.Options) {
@@ -202,10 +202,10 @@ func statusText(code int) string {
 
 func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
-	proxy := losttest.NewRedis(t, shared.Addr)
+	proxy := netfault.NewRedisProxy(t, shared.Addr)
 	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
 	s := newServer(t, func(o *oauth.Options) {
-		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr()}, MaxRetries: -1})
+		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1})
 		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
 	})
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
@@ -224,9 +224,9 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 func TestNoChangeWithoutAuditEntry(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	proxy := losttest.NewRedis(t, shared.Addr)
+	proxy := netfault.NewRedisProxy(t, shared.Addr)
 	s := newServer(t, func(o *oauth.Options) {
-		o.Audit = newLog(t, clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr()}, MaxRetries: -1}), prefixOf(t))
+		o.Audit = newLog(t, clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1}), prefixOf(t))
 	})
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 	old := tokens

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 )
 
 // keyForms returns the forms that change keys.
@@ -132,9 +132,9 @@ func TestMemberCannotFillTheAuditLog(t *testing.T) {
 
 func TestAuditOutagePreventsChanges(t *testing.T) {
 	t.Parallel()
-	lossy := losttest.NewRedis(t, shared.Addr)
+	lossy := netfault.NewRedisProxy(t, shared.Addr)
 	w := withKeys(t, func(o *pages.Options) {
-		client := redis.NewClient(&redis.Options{Addr: lossy.Addr(), MaxRetries: -1})
+		client := redis.NewClient(&redis.Options{Addr: lossy.Addr, MaxRetries: -1})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log})
 		require.NoError(t, err)

@@ -12,14 +12,14 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 )
 
 // Each reply of Redis is lost in turn. Each change that a page confirms must be made and audited exactly once.
 func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
 	t.Parallel()
-	lossy := losttest.NewRedis(t, shared.Options().Addrs[0])
-	client := redis.NewClient(&redis.Options{Addr: lossy.Addr()})
+	lossy := netfault.NewRedisProxy(t, shared.Options().Addrs[0])
+	client := redis.NewClient(&redis.Options{Addr: lossy.Addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for n, lost := 1, true; lost; n++ {
 		require.Less(t, n, 40)

@@ -1,4 +1,4 @@
-package losttest
+package netfault
 
 import (
 	"maps"

@@ -1,4 +1,4 @@
-package losttest_test
+package netfault_test
 
 import (
 	"fmt"
@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/test/losttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 )
 
 func TestRequestOfALostResponseIsServed(t *testing.T) {
 	t.Parallel()
 	var served atomic.Int64
-	h := losttest.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := netfault.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Test", "yes")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = fmt.Fprint(w, served.Add(1))
