@@ -61,6 +61,9 @@ type keyView struct {
 	CreatedBy         string            `json:"created_by,omitempty"`
 	ExpiresAt         time.Time         `json:"expires_at,omitzero"`
 	PreviousExpiresAt time.Time         `json:"previous_expires_at,omitzero"`
+	Invalidated       *bool             `json:"invalidated,omitempty"` // of a changed key: gateways were notified through Redis
+
+	note string // printed at the end
 }
 
 // statusMalformed marks an entry that is not a valid credential, so that one bad entry does not break the list.
@@ -185,7 +188,7 @@ func (c *keysCommand) issue() *cobra.Command {
 				return err
 			}
 			s.invalidate(ctx, cred.PublicKey)
-			return c.printIssued(out, cred)
+			return c.printIssued(out, viewOf(cred), cred.PrivateKey)
 		}),
 	}
 	cmd.PreRun = func(*cobra.Command, []string) { c.create = true }
@@ -240,11 +243,13 @@ func (c *keysCommand) update() *cobra.Command {
 			}
 			return nil
 		})
-		s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
+		invalidated := s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
 		if err != nil {
 			return fmt.Errorf("updating the key %s: %w", args[0], err)
 		}
-		return c.printRecord(out, cred)
+		v := viewOf(cred)
+		v.Invalidated, v.note = &invalidated, s.note(invalidated)
+		return c.printRecord(out, v)
 	})
 	return cmd
 }
@@ -268,11 +273,13 @@ func (c *keysCommand) rotate() *cobra.Command {
 		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			cred, err := authsigner.Rotate(ctx, s.store, args[0], grace, time.Now())
-			s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
+			invalidated := s.invalidate(ctx, args[0]) // even after an error, because the change may have been made
 			if err != nil {
 				return err
 			}
-			return c.printIssued(out, cred)
+			v := viewOf(cred)
+			v.Invalidated, v.note = &invalidated, s.note(invalidated)
+			return c.printIssued(out, v, cred.PrivateKey)
 		}),
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "how long the old private key stays valid; 0 invalidates it immediately")
@@ -282,7 +289,7 @@ func (c *keysCommand) rotate() *cobra.Command {
 func (c *keysCommand) revoke() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <public key>",
-		Short: "Deletes a key: gateways reject it immediately, or when their cache's TTL ends at the latest",
+		Short: "Deletes a key: gateways reject it immediately if Redis can notify them, otherwise when their cache's TTL ends",
 		Args:  onePublicKey,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 			err := authsigner.Revoke(ctx, s.store, args[0])
@@ -293,11 +300,7 @@ func (c *keysCommand) revoke() *cobra.Command {
 			if c.json {
 				return printJSON(out, map[string]any{"public_key": args[0], "revoked": true, "invalidated": invalidated})
 			}
-			note := "running gateways reject it now"
-			if !invalidated {
-				note = "running gateways reject it when their cache's TTL ends (they could not be notified through Redis)"
-			}
-			_, err = fmt.Fprintf(out, "%s is revoked; %s\n", args[0], note)
+			_, err = fmt.Fprintf(out, "%s is revoked. %s.\n", args[0], cmp.Or(s.note(invalidated), "Running gateways reject it now"))
 			return err
 		}),
 	}
@@ -343,14 +346,13 @@ func (c *keysCommand) show() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("reading the key %s: %w", args[0], err)
 			}
-			return c.printRecord(out, cred)
+			return c.printRecord(out, viewOf(cred))
 		}),
 	}
 }
 
-func (c *keysCommand) printIssued(out io.Writer, cred *authsigner.Credential) error {
-	v := viewOf(cred)
-	v.PrivateKey = cred.PrivateKey.Reveal()
+func (c *keysCommand) printIssued(out io.Writer, v keyView, privateKey authsigner.Secret) error {
+	v.PrivateKey = privateKey.Reveal()
 	if c.json {
 		return printJSON(out, v)
 	}
@@ -359,6 +361,18 @@ func (c *keysCommand) printIssued(out io.Writer, cred *authsigner.Credential) er
 	if err == nil && !v.PreviousExpiresAt.IsZero() {
 		_, err = fmt.Fprintf(out, "The previous private key stays valid until %s.\n", v.PreviousExpiresAt.Format(time.RFC3339))
 	}
+	if err != nil {
+		return err
+	}
+	return v.printNote(out)
+}
+
+// printNote prints the note of a changed key, if it has one.
+func (v keyView) printNote(out io.Writer) error {
+	if v.note == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "\n%s.\n", v.note)
 	return err
 }
 
@@ -384,8 +398,7 @@ func (c *keysCommand) printList(out io.Writer, views []keyView) error {
 }
 
 // printRecord prints a key with all of its fields, except for private keys.
-func (c *keysCommand) printRecord(out io.Writer, cred *authsigner.Credential) error {
-	v := viewOf(cred)
+func (c *keysCommand) printRecord(out io.Writer, v keyView) error {
 	if c.json {
 		return printJSON(out, v)
 	}
@@ -406,7 +419,10 @@ func (c *keysCommand) printRecord(out io.Writer, cred *authsigner.Credential) er
 	} {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", row[0], row[1])
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return v.printNote(out)
 }
 
 func (v keyView) limit() string {
@@ -434,6 +450,7 @@ func timeOr(t time.Time, unset string) string {
 type openStore struct {
 	store CredentialStore
 	redis *pooledRedis // nil: there is none
+	file  bool         // store is a file, which gateways read again when it changes
 }
 
 // invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
@@ -443,6 +460,18 @@ func (s *openStore) invalidate(ctx context.Context, publicKey string) bool {
 		return false
 	}
 	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
+}
+
+// note says when a change becomes effective, or is empty if it is already.
+func (s *openStore) note(invalidated bool) string {
+	switch {
+	case invalidated:
+		return ""
+	case s.file:
+		return "Running gateways use the change within about a second, when they have read the file again"
+	default:
+		return "Running gateways use the old record until their cache's TTL ends: they could not be notified through Redis"
+	}
 }
 
 // with loads the configuration, without starting it, opens its credential source, and runs f.
@@ -463,8 +492,9 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		if err != nil {
 			return err
 		}
-		if f, ok := source.(*FileSource); ok {
-			f.create = c.create
+		fileSource, isFile := source.(*FileSource)
+		if isFile {
+			fileSource.create = c.create
 		}
 		store, err := source.Open(ctx, func(SourceEvent) {})
 		if err != nil {
@@ -476,7 +506,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 				return fmt.Errorf("setting up redis: %w", err)
 			}
 		}
-		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis}, args)
+		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis, file: isFile}, args)
 		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here
 			err = errors.New(strings.Replace(err.Error(), authsigner.ErrUnavailable.Error()+": ", "", 1))
 		}

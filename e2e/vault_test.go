@@ -293,14 +293,21 @@ func TestRevocationWithoutRedisTakesEffectAfterTheTTL(t *testing.T) {
 	requireReady(t, g)
 	requireReady(t, long)
 	require.NoError(t, w.redis.Kill())
-	key := w.keys.issue(t)
+	key, other := w.keys.issue(t), w.keys.issue(t)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, g.URL, "/api/v1/me").Status)
 	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status)
 	o := w.keys.run(t, "revoke", key.PublicKey).requireOK(t)
 	revoked := time.Now()
-	require.Contains(t, o.stdout, "when their cache's TTL ends")
+	const note = "until their cache's TTL ends: they could not be notified through Redis"
+	require.Contains(t, o.stdout, note)
 	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 	require.Less(t, time.Since(revoked), ttl+patience/2)
+	for _, change := range [][]string{{"rotate", other.PublicKey, "--grace", "0"}, {"update", other.PublicKey, "--status", "inactive"}} {
+		assert.Contains(t, w.keys.run(t, change...).requireOK(t).stdout, note, "%s must not look effective", change[0])
+		var printed struct{ Invalidated *bool }
+		w.keys.json(t, &printed, change...)
+		assert.Equal(t, new(false), printed.Invalidated, change[0])
+	}
 
 	// when Redis is back, every key is looked up again
 	require.Equal(t, http.StatusOK, key.caller().Get(t, long.URL, "/api/v1/me").Status, "the documented worst case")
