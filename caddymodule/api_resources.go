@@ -16,7 +16,7 @@ func (h *API) served() (map[string]*APIUpstream, error) {
 	for _, u := range h.Upstreams {
 		if len(u.Resources) == 0 {
 			if served[""] != nil {
-				return nil, errors.New("upstream: more than one upstream without resources: at most one may serve all resources that no other names")
+				return nil, errors.New("upstream: more than one upstream without resources: only one may omit them")
 			}
 			served[""] = u
 		}

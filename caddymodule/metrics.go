@@ -121,6 +121,7 @@ func newMetrics() *metrics {
 	for _, event := range []file.EventKind{file.EventReloaded, file.EventInvalid, file.EventMalformed} {
 		m.credentialEvents.WithLabelValues(string(event))
 	}
+	m.credentialEvents.WithLabelValues(eventFileChanged)
 	m.credentialEvents.WithLabelValues(eventInvalidationLost)
 	for _, event := range []ratelimit.EventKind{
 		ratelimit.EventUnavailable, ratelimit.EventShared, ratelimit.EventDataLost, ratelimit.EventOverloaded, ratelimit.EventOverloadEnded,
@@ -227,7 +228,7 @@ func (m *metrics) route(name string) *routeMetrics {
 	of := prometheus.Labels{"route": name}
 	r := &routeMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
 	r.ok = r.requests.WithLabelValues("200", "")
-	for _, class := range []int{2, 4, 5} {
+	for _, class := range []int{2, 3, 4, 5} {
 		r.classes[class] = r.duration.WithLabelValues(statusClass(class))
 	}
 	return r

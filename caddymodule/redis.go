@@ -42,8 +42,8 @@ type RedisConfig struct {
 	// TLS has the TLS settings. If set, TLS is used whatever the URL's scheme is. Default: TLS for rediss URLs only.
 	TLS *TLSConfig `json:"tls,omitempty"`
 
-	// Timeout is how long a request waits for Redis before the gateway decides as configured by on_outage. Default: 50ms.
-	// Zero means the default.
+	// Timeout is how long a request waits for its turn, and then how long a round trip to Redis may take, before the gateway
+	// decides as configured by on_outage. Default: 50ms. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
 	// DialTimeout limits opening a connection. Default: 1s. Zero means the default.

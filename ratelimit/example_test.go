@@ -38,7 +38,7 @@ func ExampleLimiter() {
 		fmt.Println(result.Allowed, header.Get("RateLimit-Policy"), header.Get("X-RateLimit-Remaining"))
 	}
 	// Output:
-	// true "address";q=2;w=60 1
-	// true "address";q=2;w=60 0
-	// false "address";q=2;w=60 0
+	// true "ip";q=2;w=60 1
+	// true "ip";q=2;w=60 0
+	// false "ip";q=2;w=60 0
 }

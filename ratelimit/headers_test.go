@@ -37,7 +37,7 @@ func TestSetHeaders(t *testing.T) {
 			result: ratelimit.Result{RetryAfter: 300 * time.Millisecond, States: []ratelimit.State{
 				{Limit: ratelimit.IPLimit(0), Reset: 300 * time.Millisecond, RetryAfter: 300 * time.Millisecond},
 			}},
-			want: [6]string{`"address";q=10;w=60`, `"address";r=0;t=1`, "10", "0", "102", "1"},
+			want: [6]string{`"ip";q=10;w=60`, `"ip";r=0;t=1`, "10", "0", "102", "1"},
 		},
 		"tightest of two counters": {
 			now: now,
@@ -45,7 +45,7 @@ func TestSetHeaders(t *testing.T) {
 				{Limit: perKey, Remaining: 59, Reset: time.Minute},
 				{Limit: perIP, Remaining: 3, Reset: 2 * time.Second},
 			}},
-			want: [6]string{`"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`, `"unverified-key";r=59;t=60, "unverified-address";r=3;t=2`, "120", "3", "102", ""},
+			want: [6]string{`"unverified-key";q=60;w=60, "unverified-ip";q=120;w=60`, `"unverified-key";r=59;t=60, "unverified-ip";r=3;t=2`, "120", "3", "102", ""},
 		},
 		"longer of two denials": {
 			now: now.Add(1),
@@ -53,7 +53,7 @@ func TestSetHeaders(t *testing.T) {
 				{Limit: perKey, Reset: 30 * time.Second, RetryAfter: 30 * time.Second},
 				{Limit: perIP, Reset: 2 * time.Second, RetryAfter: 2 * time.Second},
 			}},
-			want: [6]string{`"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`, `"unverified-key";r=0;t=30, "unverified-address";r=0;t=2`, "60", "0", "131", "30"},
+			want: [6]string{`"unverified-key";q=60;w=60, "unverified-ip";q=120;w=60`, `"unverified-key";r=0;t=30, "unverified-ip";r=0;t=2`, "60", "0", "131", "30"},
 		},
 		"quotes in a name, short windows": {
 			now: now,

@@ -18,9 +18,9 @@ const (
 // Names of the contract's limits in the response headers. They are part of the public API.
 const (
 	PolicyKey           = "key"
-	PolicyIP            = "address"
+	PolicyIP            = "ip"
 	PolicyUnverifiedKey = "unverified-key"
-	PolicyUnverifiedIP  = "unverified-address"
+	PolicyUnverifiedIP  = "unverified-ip"
 )
 
 // KeyLimit returns the limit of an authenticated public key: requests per minute, or the contract's 60 if requests is not

@@ -23,12 +23,12 @@ func TestContractLimits(t *testing.T) {
 		require.Equal(t, counter("pk_live_abcdefgh", "key", requests[0]), got)
 		group, got = ratelimit.ForIP(ip, ratelimit.IPLimit(custom))
 		assert.Equal(t, "192.0.2.7", group)
-		assert.Equal(t, counter("192.0.2.7", "address", requests[1]), got)
+		assert.Equal(t, counter("192.0.2.7", "ip", requests[1]), got)
 	}
 	group, pair := ratelimit.ForUnverified("pk_live_abcdefgh", ip)
 	require.Equal(t, "192.0.2.7", group)
 	require.Equal(t, append(
-		counter("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), counter("192.0.2.7", "unverified-address", 120)...,
+		counter("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), counter("192.0.2.7", "unverified-ip", 120)...,
 	), pair)
 	group, all := ratelimit.UnverifiedIP(ip)
 	assert.Equal(t, "192.0.2.7", group)

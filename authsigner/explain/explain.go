@@ -283,13 +283,13 @@ func notSignature(text string) string {
 	case len(text) > 200:
 		return ""
 	case anObject.MatchString(text):
-		return ", but the text of an object: ask it for its hexadecimal digits"
+		return ": it is the text of an object; send its hexadecimal digits"
 	case aVariable.MatchString(text):
-		return ", but the name of a variable that was not replaced"
+		return ": it is the name of a variable that was not replaced"
 	case notSet.MatchString(text):
-		return ", but a value that is not set"
+		return ": it is a value that is not set"
 	case fromOpenssl.MatchString(text):
-		return ", but what openssl prints before it"
+		return ": it is only what openssl prints before the signature"
 	}
 	return ""
 }

@@ -94,7 +94,7 @@ func (c *toolCall) logOutcome(failed *toolError, took time.Duration) {
 	case failed == nil:
 	case failed.code == codeInternal, failed.code == codeInvalid:
 		outcome, level = requestlog.OutcomeFailed, zapcore.ErrorLevel
-	case failed.code == codeStore, (failed.code == codeUnavailable || failed.code == codeTimeout) && !errors.Is(failed.cause, context.Canceled):
+	case failed.code == codeStore, failed.code == codeRunFailed, (failed.code == codeUnavailable || failed.code == codeTimeout) && !errors.Is(failed.cause, context.Canceled):
 		outcome, level = requestlog.OutcomeFailed, zapcore.WarnLevel
 	default:
 		outcome = requestlog.OutcomeRejected

@@ -63,7 +63,7 @@ func (e *toolError) result(requestID string) *callResult {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error %s: %s", e.code, e.message)
 	for _, d := range e.violations {
-		fmt.Fprintf(&b, "\n- %s: %s", d.Field, d.Problem)
+		fmt.Fprintf(&b, "\n- %s %s", d.Field, d.Problem)
 		if d.Allowed != "" {
 			fmt.Fprintf(&b, " (allowed: %s)", d.Allowed)
 		}
@@ -220,7 +220,7 @@ func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.
 	}
 	at := pathString(e.InstanceLocation)
 	add := func(field, problem, allowed string) {
-		all = append(all, data.Detail{Field: cmp.Or(field, "the arguments"), Problem: problem, Allowed: allowed})
+		all = append(all, data.Detail{Field: cmp.Or(field, "the call"), Problem: problem, Allowed: allowed})
 	}
 	switch k := e.ErrorKind.(type) {
 	case *schemakind.Required:
@@ -284,7 +284,7 @@ func formatName(format string) string {
 	case "date-time":
 		return "timestamp"
 	case "email":
-		return "e-mail address"
+		return "email address"
 	case "uri":
 		return "URL"
 	}
@@ -296,11 +296,11 @@ func formatExample(format string) string {
 	case "date-time":
 		return "RFC 3339 with an offset, such as 2026-03-05T09:30:00-05:00"
 	case "email":
-		return "such as ines@example.com"
+		return "an address such as ines@example.com"
 	case "uri":
-		return "such as https://example.com/"
+		return "a URL such as https://example.com/"
 	case "uuid":
-		return "such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11"
+		return "a UUID such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11"
 	}
 	return ""
 }

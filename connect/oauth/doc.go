@@ -44,7 +44,7 @@
 //
 // # Storage
 //
-// All data is in Redis (6.2 or newer). Every key has a TTL:
+// All data is in Redis (7 or newer). Every key has a TTL:
 //
 //	<prefix>{<id>}:request    an authorization request, 10 min
 //	<prefix>{<id>}            a connection with all its tokens, until the last of them expires

@@ -23,7 +23,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The headers of /connect/v1, see "What the connection server asks" in docs/data-services.md.
+// The headers of /connect/v1, see "What the connection server requests" in docs/data-services.md.
 const (
 	HeaderAccountID      = "X-Account-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
@@ -96,7 +96,7 @@ func newConnectAPI(s *Service) *connectAPI {
 // answer serves a call in a transaction. A write is executed once per idempotency key, and its response is stored in the
 // same transaction. Stored responses are returned only to callers that are still allowed to make the call.
 func (a *connectAPI) answer(out http.Header, r *http.Request) (status int, body []byte, err error) {
-	if err := a.service.admit(r); err != nil {
+	if err := a.service.authenticate(r); err != nil {
 		return 0, nil, err
 	}
 	ctx, c := r.Context(), &connectCall{now: a.service.now().UTC()}

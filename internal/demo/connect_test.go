@@ -29,7 +29,7 @@ func documented(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "data-services.md"))
 	require.NoError(t, err)
-	_, part, found := strings.Cut(string(text), "## What the connection server asks\n")
+	_, part, found := strings.Cut(string(text), "## What the connection server requests\n")
 	require.True(t, found)
 	return part
 }

@@ -75,7 +75,7 @@ func (s *Service) answer(r *http.Request, lists map[string]*resource) ([]byte, e
 	if path == health {
 		return []byte(`{"status":"ok"}`), s.store.use(func() error { return s.store.readers.PingContext(ctx) })
 	}
-	if err := s.admit(r); err != nil {
+	if err := s.authenticate(r); err != nil {
 		return nil, err
 	}
 	ids := r.Header[HeaderBusinessID]
@@ -201,10 +201,10 @@ func notAllowed(methods ...string) *httpError {
 
 func (e *httpError) Error() string { return e.Message }
 
-// admit checks that a request comes from the gateway.
-func (s *Service) admit(r *http.Request) error {
+// authenticate checks that a request comes from the gateway.
+func (s *Service) authenticate(r *http.Request) error {
 	if err := s.authorize(r); err != nil {
-		s.logRequest(r, slog.LevelWarn, "request refused", err)
+		s.logRequest(r, slog.LevelWarn, "request rejected", err)
 		return newError(http.StatusUnauthorized, "UNAUTHORIZED", "The request is not shown to come from the gateway.")
 	}
 	return nil

@@ -91,7 +91,7 @@ func TestDocumentedResponsesAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]exchange{
 		"status, unsigned": unsigned(get("/status", 200, `{"status":"ok","api_version":"v1"}`,
-			"RateLimit-Policy", `"address";q=10;w=60`, "RateLimit", `"address";r=9;t=7`)),
+			"RateLimit-Policy", `"ip";q=10;w=60`, "RateLimit", `"ip";r=9;t=7`)),
 		"below another path":                 {method: "GET", target: "/gw/api/v1/me", status: 200, body: me},
 		"HEAD":                               by("HEAD", get("/me", 200, "", "Content-Length", "66")),
 		"events":                             get("/events?count=1", 200, `{"events":[`+event+`]}`),
@@ -101,8 +101,8 @@ func TestDocumentedResponsesAreAccepted(t *testing.T) {
 		"400": get("/events?count=abc", 400, problem("INVALID_PARAMETER", `,"parameter":"count"`)),
 		"401": unsigned(get("/me", 401, problem("MISSING_CREDENTIALS"), "WWW-Authenticate", `HMAC-SHA256 realm="gatehouse"`)),
 		"429 of two limits": get("/me", 429, limited, "Retry-After", "17",
-			"RateLimit-Policy", `"unverified-key";q=60;w=60, "unverified-address";q=120;w=60`,
-			"RateLimit", `"unverified-key";r=0;t=17, "unverified-address";r=3;t=20`),
+			"RateLimit-Policy", `"unverified-key";q=60;w=60, "unverified-ip";q=120;w=60`,
+			"RateLimit", `"unverified-key";r=0;t=17, "unverified-ip";r=3;t=20`),
 		"503 without limits": get("/me", 503, problem("SERVICE_UNAVAILABLE", `,"retry_after":5`), "Retry-After", "5", "RateLimit-Policy", "",
 			"RateLimit", "", "X-RateLimit-Limit", "", "X-RateLimit-Remaining", "", "X-RateLimit-Reset", ""),
 		"documentation of the operator": get("/jobs", 502, problem("UPSTREAM_FAILED", `,"docs":"https://docs.example.com"`)),
