@@ -217,6 +217,29 @@ func TestAbortedRequestsCount(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
 }
 
+// A key in use is looked up again from a client IP that has exceeded its unverified limit.
+func TestLimitedClientIPUsesCachedKeys(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.start(t, highLimits, "")
+	w.requireListening(t, 1)
+	requireServed(t, g, w.acme, 1)
+	require.Equal(t, map[int]int{401: 120, 429: 10}, statuses(130, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+	}))
+	requireServed(t, g, w.acme, 1)
+	lookups := func() float64 { return g.Metric(t, "gatehouse_credential_events_total", `event="found"`) }
+	before := lookups()
+	// when the gateway has subscribed again, it looks every key up again
+	require.NoError(t, w.redis.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+	status := 0
+	require.Eventually(t, func() bool {
+		status = w.acme.Get(t, g.URL, "/api/v1/me").Status
+		return status != http.StatusOK || lookups() > before
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, http.StatusOK, status)
+}
+
 // Shadow mode does not even deny valid signatures from a client IP that has exceeded its unverified limit.
 func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
