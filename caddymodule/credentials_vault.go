@@ -102,7 +102,7 @@ func (s *VaultSource) Validate() error {
 }
 
 // Settings implements CredentialSourceModule.
-func (s *VaultSource) Settings() any { return []any{"vault", s} }
+func (s *VaultSource) Settings() any { return []any{"vault", s, s.TLS.authorities()} }
 
 // Open implements CredentialSourceModule.
 func (s *VaultSource) Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error) {
