@@ -15,9 +15,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 )
 
-// RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings may contain placeholders such
-// as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so the admin API
-// does not show their values.
+// RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings except those in TLS may contain
+// placeholders such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so
+// the admin API does not show their values.
 type RedisConfig struct {
 	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]. Several are allowed for
 	// Cluster nodes and Sentinels; user, password, database and TLS are those of the first. Required.
