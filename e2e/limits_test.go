@@ -251,6 +251,10 @@ func TestShadowModeDeniesNothing(t *testing.T) {
 	}))
 	requireServed(t, g, w.acme, 70)
 	requireLogged(t, g, "not enforced in shadow mode")
+	// the first request of acme, whose key was not cached, exceeded the limit of its client IP too
+	for limit, requests := range map[string]float64{"ip": 5, "unverified-key": 0, "unverified-ip": 11, "key": 10} {
+		assert.Equal(t, requests, g.Metric(t, "gatehouse_limit_shadow_total", `limit="`+limit+`"`), limit)
+	}
 }
 
 func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
