@@ -84,7 +84,10 @@ func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiReques
 	ip, counters := ratelimit.UnverifiedIP(req.clientIP)
 	checkLimit := func(ctx context.Context) error {
 		if res, err := h.app.limiter.Peek(ctx, ip, counters...); err == nil && !res.Allowed {
-			return h.overLimit(w, req, res) // nil in shadow mode
+			if err := h.overLimit(w, req, res); err != nil { // nil in shadow mode
+				h.app.metrics.limited(res)
+				return err
+			}
 		}
 		return nil // also if the limit is not known
 	}
