@@ -285,16 +285,15 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *upstreamRe
 	if err != nil {
 		return err
 	}
-	b := s.policy.choose(req, backends)
+	b := s.policy.acquire(req, backends)
 	if b == nil {
 		if lastErr != nil {
 			return lastErr // more specific than errNoBackend
 		}
 		return errNoBackend
 	}
-	res.address = b.dial.Address
-	b.inFlight.Add(1)
 	defer b.inFlight.Add(-1)
+	res.address = b.dial.Address
 	ctx, span := tracing.Start(req.Context(), req.Method, trace.SpanKindClient)
 	tracing.Inject(ctx, req.Header)
 	start := time.Now()
