@@ -294,6 +294,7 @@ type apiRequest struct {
 	failure    authFailure            // more about that
 	endLookup  func()                 // releases what awaitLookup has acquired; nil if it has not
 	limited    bool                   // the rate limiter was asked
+	shadowed   bool                   // reported as over a limit in shadow mode
 
 	verifyTime, limitTime, upstreamTime, checkTime time.Duration
 

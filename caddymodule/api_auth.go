@@ -68,29 +68,28 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 // awaitLookup waits until the request may look up its key. The error is a rateLimitedError, or says why the request cannot be
 // authenticated. In this order:
 //
-//  1. If the cache knows the key, there is nothing to wait for.
+//  1. If the key is cached, there is nothing to wait for, even if its credential is expired: the cache limits these lookups by
+//     itself, and callers cannot invent such keys.
 //  2. If the client IP has exhausted its limit for unauthenticated requests, the request is denied.
-//  3. If there is an expired credential, the request may look up the key: the cache limits these lookups by itself.
-//  4. The body is read: one that arrives slowly must not take up a lookup.
-//  5. The request waits for one of the few lookups of uncached keys that its client IP may have in progress, and gives it back if
+//  3. The body is read: one that arrives slowly must not take up a lookup.
+//  4. The request waits for one of the few lookups of uncached keys that its client IP may have in progress, and gives it back if
 //     another request has looked up the key in the meantime. The limit is checked again, because the requests before it have
 //     been counted in the meantime.
 //
-// Step 2 is left to step 5 if the request has neither an expired credential nor a body.
+// Step 2 is left to step 4 if the request has no body.
 func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) error {
-	cred, known := h.app.credentials.cache.Peek(key)
-	if known {
+	if cred, known := h.app.credentials.cache.Peek(key); known || cred != nil {
 		return nil
 	}
 	ip, counters := ratelimit.UnverifiedIP(req.clientIP)
 	checkLimit := func(ctx context.Context) error {
 		if res, err := h.app.limiter.Peek(ctx, ip, counters...); err == nil && !res.Allowed {
-			return h.overLimit(w, req, res) // nil in shadow mode
+			if err := h.overLimit(w, req, res); err != nil { // nil in shadow mode
+				h.app.metrics.limited(res)
+				return err
+			}
 		}
 		return nil // also if the limit is not known
-	}
-	if cred != nil {
-		return checkLimit(r.Context())
 	}
 	if r.ContentLength != 0 {
 		if err := checkLimit(r.Context()); err != nil {

@@ -58,12 +58,17 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	return nil
 }
 
-// overLimit returns nil in shadow mode, after it has reported the request, and otherwise the error of a request over its limit.
+// overLimit returns nil in shadow mode, after it has reported the request once, and otherwise the error of a request over its
+// limit.
 func (h *API) overLimit(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
 	limit := res.Tightest().Limit.Name
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {
 		w.Header().Del("Retry-After") // the request is served
+		if req.shadowed {
+			return nil
+		}
+		req.shadowed = true
 		h.app.metrics.shadow.WithLabelValues(limit).Inc()
 		if e := h.logger.Check(zap.InfoLevel, "rate limit exceeded, not enforced in shadow mode"); e != nil {
 			e.Write(zap.String("request_id", req.id), zap.String("policy", limit))

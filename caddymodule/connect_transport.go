@@ -12,7 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -29,7 +28,7 @@ type connectTransport struct {
 	server caddyhttp.Server
 }
 
-// RoundTrip implements http.RoundTripper. The response is read whole.
+// RoundTrip implements http.RoundTripper. The request's context must have a deadline. The response is read whole.
 func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer func() { _ = r.Body.Close() }()
@@ -57,10 +56,7 @@ func (t *connectTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		out = caddyhttp.PrepareRequest(out, caddy.NewReplacer(), discard{}, &t.server)
 	}
 	res := &upstreamResponse{maxSize: t.maxSize}
-	deadline, ok := r.Context().Deadline()
-	if !ok {
-		deadline = time.Now().Add(data.DefaultTimeout)
-	}
+	deadline, _ := r.Context().Deadline()
 	start := time.Now()
 	err := t.service.do(out, deadline, res)
 	took := time.Since(start)

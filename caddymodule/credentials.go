@@ -134,9 +134,9 @@ func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigne
 
 // acquireCredentials sets a.credentials.
 func (a *App) acquireCredentials(source CredentialSourceModule) (err error) {
-	var r *RedisConfig
+	var redis []any
 	if a.redis != nil {
-		r = a.redis.config
+		redis = a.redis.settings
 	}
 	a.credentials, err = acquire(a, func() (*pooledCredentials, error) {
 		p := new(pooledCredentials)
@@ -144,7 +144,7 @@ func (a *App) acquireCredentials(source CredentialSourceModule) (err error) {
 			return nil, errors.Join(err, p.Destruct())
 		}
 		return p, nil
-	}, source.Settings(), a.Cache, r)
+	}, source.Settings(), a.Cache, redis)
 	return err
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // VaultSource reads credentials from the KV secrets engine of HashiCorp Vault or OpenBao, one secret for each public key. All
-// strings may contain placeholders such as {env.VAULT_ROLE_ID} or {file./run/secrets/vault-token}. Vault's own environment
-// variables, such as VAULT_ADDR, are ignored.
+// strings except those in TLS may contain placeholders such as {env.VAULT_ROLE_ID} or {file./run/secrets/vault-token}. Vault's own
+// environment variables, such as VAULT_ADDR, are ignored.
 type VaultSource struct {
 	// Address is the URL of Vault. Required.
 	Address string `json:"address"`
@@ -102,7 +102,7 @@ func (s *VaultSource) Validate() error {
 }
 
 // Settings implements CredentialSourceModule.
-func (s *VaultSource) Settings() any { return []any{"vault", s} }
+func (s *VaultSource) Settings() any { return []any{"vault", s, s.TLS.authorities()} }
 
 // Open implements CredentialSourceModule.
 func (s *VaultSource) Open(ctx context.Context, report func(SourceEvent)) (CredentialStore, error) {

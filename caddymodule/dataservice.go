@@ -285,16 +285,15 @@ func (s *dataService) try(req *http.Request, deadline time.Time, res *upstreamRe
 	if err != nil {
 		return err
 	}
-	b := s.policy.choose(req, backends)
+	b := s.policy.acquire(req, backends)
 	if b == nil {
 		if lastErr != nil {
 			return lastErr // more specific than errNoBackend
 		}
 		return errNoBackend
 	}
-	res.address = b.dial.Address
-	b.inFlight.Add(1)
 	defer b.inFlight.Add(-1)
+	res.address = b.dial.Address
 	ctx, span := tracing.Start(req.Context(), req.Method, trace.SpanKindClient)
 	tracing.Inject(ctx, req.Header)
 	start := time.Now()
@@ -391,17 +390,17 @@ func (b *backend) addressed(req *http.Request) *http.Request {
 
 // applyHeaderOps returns a copy of the request with the header operations of header_up and of the transport applied.
 func (s *dataService) applyHeaderOps(req *http.Request, b *backend) *http.Request {
-	repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	outer, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
-		repl = caddy.NewReplacer()
-		req = req.WithContext(context.WithValue(req.Context(), caddy.ReplacerCtxKey, repl))
-	} else {
-		req = req.WithContext(req.Context()) // a shallow copy
+		outer = caddy.NewReplacer()
 	}
+	repl := caddy.NewEmptyReplacer() // concurrent requests may share outer
 	repl.Set("http.reverse_proxy.upstream.address", b.dial.String())
 	repl.Set("http.reverse_proxy.upstream.hostport", b.dial.Address)
 	repl.Set("http.reverse_proxy.upstream.host", b.dial.Host)
 	repl.Set("http.reverse_proxy.upstream.port", b.dial.Port)
+	repl.Map(outer.Get)
+	req = req.WithContext(context.WithValue(req.Context(), caddy.ReplacerCtxKey, repl))
 	req.Header = req.Header.Clone()
 	for _, ops := range s.headerOps {
 		ops.ApplyToRequest(req)

@@ -1,9 +1,14 @@
 package caddymodule
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +50,47 @@ func TestUpstreamInJSONHasDefaults(t *testing.T) {
 			assert.Equal(t, caddy.Duration(c.failDuration), failDuration)
 		})
 	}
+}
+
+// The calls of one tool call run concurrently and share the replacer of its request.
+func TestConcurrentRequestsHaveTheirOwnPlaceholders(t *testing.T) {
+	var upstreams []string
+	for range 2 {
+		var address string
+		srv := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, address, r.Host)
+			assert.Equal(t, "acme", r.Header.Get("X-Tenant"))
+		}))
+		t.Cleanup(srv.Close)
+		address = srv.Listener.Addr().String()
+		upstreams = append(upstreams, `{"dial":"`+address+`"}`)
+	}
+	s := provisionedUpstream(t, `{"handler":"reverse_proxy","upstreams":[`+strings.Join(upstreams, ",")+`],
+		"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0},
+		"transport":{"protocol":"http","tls":{"insecure_skip_verify":true}},
+		"headers":{"request":{"set":{"Host":["{wait}{http.reverse_proxy.upstream.hostport}"],"X-Tenant":["{tenant}"]}}}}`)
+
+	repl := caddy.NewReplacer()
+	repl.Set("tenant", "acme")
+	var selected, done sync.WaitGroup
+	selected.Add(len(upstreams))
+	repl.Map(func(key string) (any, bool) {
+		if key == "wait" { // until each request has an address
+			selected.Done()
+			selected.Wait()
+		}
+		return "", key == "wait"
+	})
+	ctx := context.WithValue(t.Context(), caddy.ReplacerCtxKey, repl)
+	for range upstreams {
+		done.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/events", http.NoBody)
+			if assert.NoError(t, err) {
+				assert.NoError(t, s.do(req, time.Now().Add(time.Minute), &upstreamResponse{maxSize: 1}))
+			}
+		})
+	}
+	done.Wait()
 }
 
 // provisionedUpstream returns the data service of a reverse_proxy handler in a JSON configuration.

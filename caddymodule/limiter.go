@@ -39,7 +39,7 @@ func (a *App) acquireLimiter() (err error) {
 		p.Limiter = limiter
 		p.warmUp()
 		return p, nil
-	}, a.redis.config, c.Algorithm, c.OnOutage, c.MaxLocalWindows)
+	}, a.redis.settings, c.Algorithm, c.OnOutage, c.MaxLocalWindows)
 	return err
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/redisclient"
 )
 
-// RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings may contain placeholders such
-// as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so the admin API
-// does not show their values.
+// RedisConfig configures the connection to Redis: one server, Sentinels or a Cluster. All strings except those in TLS may contain
+// placeholders such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}. They are resolved when the configuration is loaded, so
+// the admin API does not show their values.
 type RedisConfig struct {
 	// URLs are redis://[user[:password]@]host[:port][/db], rediss:// for TLS, or unix:///path[?db=n]. Several are allowed for
 	// Cluster nodes and Sentinels; user, password, database and TLS are those of the first. Required.
@@ -132,8 +132,8 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 
 // pooledRedis is a Redis client shared by configurations.
 type pooledRedis struct {
-	config *RedisConfig // with placeholders resolved
-	client redis.UniversalClient
+	settings []any // resolved; part of the settings of what uses the client
+	client   redis.UniversalClient
 }
 
 // acquireRedis sets a.redis.
@@ -142,13 +142,14 @@ func (a *App) acquireRedis() error {
 	if err != nil {
 		return err
 	}
+	settings := []any{c, c.TLS.authorities()} // before options, so that they are never newer than the client
 	o, err := c.options()
 	if err != nil {
 		return err
 	}
 	a.redis, err = acquire(a, func() (*pooledRedis, error) {
-		return &pooledRedis{config: c, client: redis.NewUniversalClient(o)}, nil
-	}, c)
+		return &pooledRedis{settings: settings, client: redis.NewUniversalClient(o)}, nil
+	}, settings...)
 	return err
 }
 

@@ -17,6 +17,29 @@ type selectionPolicy struct {
 	turn  atomic.Uint64 // counter of weighted_round_robin
 }
 
+// acquire chooses a backend and counts the request there. It returns nil if no backend is available.
+func (p *selectionPolicy) acquire(req *http.Request, all []*backend) *backend {
+	for {
+		b := p.choose(req, all)
+		if b == nil || b.acquire() {
+			return b
+		}
+	}
+}
+
+// acquire counts a request, unless the backend has reached its maximum since it was chosen.
+func (b *backend) acquire() bool {
+	for {
+		n, limit := b.inFlight.Load(), int64(b.upstream.MaxRequests)
+		if limit > 0 && n >= limit {
+			return false
+		}
+		if b.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // choose returns nil if no backend is available.
 func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	if len(all) == 1 {

@@ -25,3 +25,21 @@ func TestSelectionPolicyMayWriteToItsResponse(t *testing.T) {
 	backends := []*backend{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
 	require.Same(t, backends[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), backends))
 }
+
+// busyPolicy selects the first address. In the meantime, another request is sent to one.
+type busyPolicy struct{ busy *backend }
+
+func (p busyPolicy) Select(pool reverseproxy.UpstreamPool, _ *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
+	p.busy.inFlight.Store(1)
+	return pool[0]
+}
+
+func TestConcurrentRequestsDoNotExceedTheMaximum(t *testing.T) {
+	t.Parallel()
+	limited := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host), MaxRequests: 1}}
+	other := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}
+	policy := selectionPolicy{proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: busyPolicy{limited}}}}
+	require.Same(t, other, policy.acquire(httptest.NewRequest(http.MethodGet, "/", http.NoBody), []*backend{limited, other}))
+	require.EqualValues(t, 1, limited.inFlight.Load())
+	require.EqualValues(t, 1, other.inFlight.Load())
+}

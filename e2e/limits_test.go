@@ -217,6 +217,30 @@ func TestAbortedRequestsCount(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
 }
 
+// A key in use is looked up again from a client IP that has exceeded its unverified limit.
+func TestLimitedClientIPUsesCachedKeys(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.start(t, highLimits, "")
+	w.requireListening(t, 1)
+	requireServed(t, g, w.acme, 1)
+	require.Equal(t, map[int]int{401: 120, 429: 10}, statuses(130, func(i int) gatewaytest.Response {
+		return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+	}))
+	require.InDelta(t, 10, g.Metric(t, "gatehouse_limit_decisions_total", `limit="unverified-ip"`, `outcome="denied"`), 0)
+	requireServed(t, g, w.acme, 1)
+	lookups := func() float64 { return g.Metric(t, "gatehouse_credential_events_total", `event="found"`) }
+	before := lookups()
+	// when the gateway has subscribed again, it looks every key up again
+	require.NoError(t, w.redis.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+	status := 0
+	require.Eventually(t, func() bool {
+		status = w.acme.Get(t, g.URL, "/api/v1/me").Status
+		return status != http.StatusOK || lookups() > before
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, http.StatusOK, status)
+}
+
 // Shadow mode does not even deny valid signatures from a client IP that has exceeded its unverified limit.
 func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
@@ -228,6 +252,10 @@ func TestShadowModeDeniesNothing(t *testing.T) {
 	}))
 	requireServed(t, g, w.acme, 70)
 	requireLogged(t, g, "not enforced in shadow mode")
+	// the first request of acme, whose key was not cached, exceeded the limit of its client IP too
+	for limit, requests := range map[string]int{"ip": 5, "unverified-key": 0, "unverified-ip": 11, "key": 10} {
+		assert.InDelta(t, requests, g.Metric(t, "gatehouse_limit_shadow_total", `limit="`+limit+`"`), 0, limit)
+	}
 }
 
 func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {

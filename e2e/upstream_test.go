@@ -38,6 +38,10 @@ func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 	verifier.Audience = "invoices"
 	_, err = verifier.VerifyRequest(received)
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
+
+	a = anonymous().Do(t, http.MethodPost, g.URL, "/.well-known/gatehouse-jwks.json", nil)
+	requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
 }
 
 func TestEventsAreFilteredByTheContract(t *testing.T) {

@@ -156,17 +156,10 @@ func (a *Asserter) Assert(audience, businessID, requestID string) (string, error
 	return string(a.sign(b64.AppendEncode(append(token, a.head...), claims))), nil
 }
 
-// ServeHTTP serves the public keys as a JSON Web Key Set (RFC 7517), the signing key first, with an ETag and Cache-Control.
+// ServeHTTP serves the public keys as a JSON Web Key Set (RFC 7517), the signing key first, with an ETag and Cache-Control. The
+// caller rejects methods other than GET and HEAD.
 func (a *Asserter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		h.Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		// fails only if the client has gone
-		_, _ = w.Write([]byte(`{"error":"the key set can only be read","code":"METHOD_NOT_ALLOWED"}`))
-		return
-	}
 	h.Set("Content-Type", "application/jwk-set+json")
 	h.Set("Cache-Control", "public, max-age="+strconv.FormatInt(int64(jwksMaxAge/time.Second), 10))
 	h.Set("X-Content-Type-Options", "nosniff")
