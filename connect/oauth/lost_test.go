@@ -213,12 +213,43 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	tokens = c.Connect(oauthtest.Owner(), "")
 	grant := authenticate(t, s, tokens.Access)
 	proxy.LoseFrom(2) // the first reply contains the connection
-	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
+	err := s.Revoke(t.Context(), grant.ID, oauthtest.Owner())
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+	require.ErrorIs(t, err, oauth.ErrOutcomeUnknown)
 	proxy.Lose(0)
 	assert.Equal(t, []string{"approved", "started", "revoked/unknown"}, recorded(t, s)[3:])
 	assert.False(t, valid(t, s, tokens.Access))
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)
 	require.Len(t, recorded(t, s), 6, "no entry without a change")
+}
+
+func TestDecisionWithoutReplyIsAuditedAsUnknown(t *testing.T) {
+	t.Parallel()
+	proxy := netfault.NewRedisProxy(t, shared.Addr)
+	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
+	s := newServer(t, func(o *oauth.Options) {
+		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1})
+		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
+	})
+	c := oauthtest.Register(t, s)
+	_, challenged := oauthtest.PKCE()
+	approve := func(id string) (string, error) {
+		return s.Approve(t.Context(), id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	}
+	deny := func(id string) (string, error) { return s.Deny(t.Context(), id, oauthtest.Owner()) }
+	for _, decide := range []func(id string) (string, error){approve, deny} {
+		_, err := decide(c.Request(challenged, nil)) // loads the script
+		require.NoError(t, err)
+		id := c.Request(challenged, nil)
+		proxy.LoseFrom(3) // the first two replies contain the request
+		_, err = decide(id)
+		proxy.Lose(0)
+		require.ErrorIs(t, err, oauth.ErrUnavailable)
+		require.ErrorIs(t, err, oauth.ErrOutcomeUnknown)
+		_, err = decide(id)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"approved", "approved/unknown", "denied/denied", "denied/unknown"}, recorded(t, s))
 }
 
 func TestNoChangeWithoutAuditEntry(t *testing.T) {
@@ -241,7 +272,9 @@ func TestNoChangeWithoutAuditEntry(t *testing.T) {
 	require.ErrorIs(t, err, oauth.ErrUnavailable)
 	_, err = s.Deny(ctx, id, oauthtest.Owner())
 	require.ErrorIs(t, err, oauth.ErrUnavailable)
-	require.ErrorIs(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
+	err = s.Revoke(ctx, grant.ID, oauthtest.Owner())
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+	require.NotErrorIs(t, err, oauth.ErrOutcomeUnknown)
 	require.Equal(t, "temporarily_unavailable", c.Exchange(code, verifier, nil).Error)
 	require.Equal(t, "temporarily_unavailable", c.Refresh(old.Refresh, nil).Error, "reuse")
 	require.Equal(t, http.StatusServiceUnavailable, c.Revoke(tokens.Refresh))
