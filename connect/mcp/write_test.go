@@ -314,6 +314,26 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	assert.Equal(t, one["faq"], two["faq"])
 }
 
+func TestRepeatedReplacementIsARetry(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{}))
+	c := s.connect(modern, "bearer", nil)
+	faq := call(t, c, "receptionist_faq_upsert", object{"question": "Replaced?", "answer": "No."})["faq"].(object)
+	for _, key := range []string{"of-the-assistant", ""} {
+		arguments := object{"id": faq["id"], "question": "Replaced?", "answer": "Yes, " + key, "if_version": faq["version"]}
+		if key != "" {
+			arguments["idempotency_key"] = key
+		}
+		one := call(t, c, "receptionist_faq_upsert", arguments)
+		assert.Equal(t, false, one["repeated"])
+		arguments["idempotency_key"] = one["idempotency_key"]
+		two := call(t, c, "receptionist_faq_upsert", arguments)
+		assert.Equal(t, true, two["repeated"])
+		assert.Equal(t, one["faq"], two["faq"])
+		faq = one["faq"].(object)
+	}
+}
+
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
 type leaving struct {
 	once             sync.Once
