@@ -181,7 +181,7 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	if c.account, err = oauth.AccountFrom(ctx); err != nil {
 		return nil, &toolError{
 			code: codeUnavailable, message: "The accounts service is temporarily unavailable.",
-			effect: c.tool.notDone(), advice: retrySoon, cause: err,
+			effect: c.tool.notDone(), advice: callAgainLater, cause: err,
 		}
 	}
 	c.caller = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}

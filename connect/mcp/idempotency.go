@@ -44,7 +44,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 
 // unavailable returns the error of a call that needs Redis.
 func (c *toolCall) unavailable(message string, err error) *toolError {
-	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: retrySoon, cause: err}
+	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: callAgainLater, cause: err}
 }
 
 // newWrite returns the write options of a naturally idempotent change, with a random key.
