@@ -452,12 +452,13 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
+		automation := enabled(t, s.connect(revision, "bearer", nil))
+		// Only the call that waits for the run extends this timeout.
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
 		server.Config.WriteTimeout = 300 * time.Millisecond
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
-		automation := enabled(t, s.connect(revision, "bearer", nil))
 		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 	})
