@@ -25,17 +25,16 @@ func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 			t.Parallel()
 			proxy := netfault.NewRedisProxy(t, shared.Addr)
 			client := clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: retries})
-			require.False(t, loseReplies(t, proxy, client, 0), "without a loss")
-			for n, lost := 1, true; lost; n++ {
-				require.Less(t, n, 40)
-				lost = loseReplies(t, proxy, client, n)
+			loseReplies(t, client, 0, func(step func() error) { require.NoError(t, step()) })
+			for n, lose := range netfault.LoseEach(t, proxy) {
+				loseReplies(t, client, n, lose)
 			}
 		})
 	}
 }
 
-// loseReplies loses the n-th reply in each step of several connections, and reports whether there was such a reply.
-func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.UniversalClient, n int) (lost bool) {
+// loseReplies runs each step of several connections with lose, which loses its n-th reply, or none if n is 0.
+func loseReplies(t *testing.T, client redis.UniversalClient, n int, lose func(step func() error)) {
 	t.Helper()
 	known := newAccounts()
 	s := newServer(t, unlimited, func(o *oauth.Options) {
@@ -43,10 +42,8 @@ func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.Universa
 	})
 	step := func(want string, do func() string) {
 		t.Helper()
-		proxy.Lose(n)
-		got := do()
-		lost = lost || n > 0 && proxy.Replies() >= n
-		proxy.Lose(0)
+		var got string
+		lose(func() error { got = do(); return nil })
 		if got == "temporarily_unavailable" && n > 0 {
 			got = do() // as the response asked
 		}
@@ -166,7 +163,6 @@ func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.Universa
 		logged(tokens.Access, false, "approved", "started", end.entry)
 		known.Put(oauthtest.Owner())
 	}
-	return lost
 }
 
 // grantID returns the connection's ID, which is a part of its tokens.
