@@ -263,29 +263,6 @@ func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 }
 
-// replyLoser is a server of package netfault.
-type replyLoser interface {
-	Lose(n int)
-	Replies() int
-}
-
-// loseEachReply calls changes with n = 1, 2, …, until none of them receives n replies. lose runs a change whose n-th reply is
-// lost, and which must succeed nevertheless.
-func loseEachReply(t *testing.T, l replyLoser, changes func(n int, lose func(change func() error))) {
-	t.Helper()
-	for n, lost := 1, true; lost; n++ {
-		require.Less(t, n, 30)
-		lost = false
-		changes(n, func(change func() error) {
-			l.Lose(n)
-			err := change()
-			lost = lost || l.Replies() >= n
-			l.Lose(0)
-			require.NoError(t, err, "reply %d", n)
-		})
-	}
-}
-
 // Whichever reply of Vault is lost, each change is made once, and what the pages are told is so.
 func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	t.Parallel()
@@ -306,7 +283,7 @@ func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	require.Eventually(t, func() bool { return store.Ready() == nil }, time.Minute, time.Millisecond)
 	m := newManager(t, store, redistest.Start(t).Client(t))
 	ctx := t.Context()
-	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
+	for n, lose := range netfault.LoseEach(t, lossy) {
 		attempt := fmt.Sprint("attempt ", n)
 		var issued, rotated *authsigner.Credential
 		lose(func() (err error) { issued, err = m.Issue(ctx, acmeKey(attempt)); return err })
@@ -338,7 +315,7 @@ func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 		require.ErrorIs(t, m.Revoke(ctx, acme, issued.PublicKey), businesskeys.ErrAlreadyDone)
 		_, err = store.Lookup(ctx, issued.PublicKey)
 		require.ErrorIs(t, err, authsigner.ErrUnknownKey)
-	})
+	}
 }
 
 // Whichever reply of Redis is lost, each change is made once.
@@ -351,7 +328,7 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 	other := issueKeys(t, store, "biz_other", 1)
 	m := newManager(t, store, client)
 	ctx := t.Context()
-	loseEachReply(t, lossy, func(n int, lose func(change func() error)) {
+	for n, lose := range netfault.LoseEach(t, lossy) {
 		var issued *authsigner.Credential
 		lose(func() (err error) {
 			issued, err = m.Issue(ctx, acmeKey(fmt.Sprint("attempt ", n)))
@@ -371,7 +348,7 @@ func TestLostRedisReplyPreventsNoChangeOfKeys(t *testing.T) {
 		names, err := store.List(ctx)
 		require.NoError(t, err)
 		require.Equal(t, other, names)
-	})
+	}
 }
 
 func TestRotationKeepsAccountAndWhatTheOperatorHasSet(t *testing.T) {

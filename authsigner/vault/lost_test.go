@@ -30,22 +30,13 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 					return lossy
 				},
 			})
-			ctx := t.Context()
 			business := authsigner.IssueOptions{BusinessID: "biz_1", BusinessName: "Bakery", BusinessSlug: "bakery"}
-			for n, lost := 1, true; lost; n++ {
-				require.Less(t, n, 20)
-				lost = false
-				lose := func(change func() error) error {
-					lossy.Lose(n)
-					err := change()
-					lost = lost || lossy.Replies() >= n
-					lossy.Lose(0)
-					return err
-				}
+			for n, lose := range netfault.LoseEach(t, lossy) {
+				ctx := t.Context()
 				issue := business
 				issue.Attempt = fmt.Sprintf("attempt %d", n)
 				var issued *authsigner.Credential
-				require.NoError(t, lose(func() (err error) { issued, err = authsigner.Issue(ctx, b, issue); return err }))
+				lose(func() (err error) { issued, err = authsigner.Issue(ctx, b, issue); return err })
 				found, err := b.Lookup(ctx, issued.PublicKey)
 				require.NoError(t, err)
 				require.Equal(t, issued.PrivateKey, found.PrivateKey)
@@ -57,14 +48,14 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 					rotated, err = authsigner.RotateVersion(ctx, b, issued.PublicKey, issued.Version(), time.Hour, time.Now())
 					return err
 				}
-				require.NoError(t, lose(rotate))
+				lose(rotate)
 				found, err = b.Lookup(ctx, issued.PublicKey)
 				require.NoError(t, err)
 				require.Equal(t, rotated.PrivateKey, found.PrivateKey)
 				require.Equal(t, issued.PrivateKey, found.PreviousPrivateKey)
 				require.ErrorIs(t, rotate(), authsigner.ErrVersionMismatch)
 
-				require.NoError(t, lose(func() error { return authsigner.Revoke(ctx, b, issued.PublicKey) }))
+				lose(func() error { return authsigner.Revoke(ctx, b, issued.PublicKey) })
 				b.requireUnknown(t, issued.PublicKey)
 			}
 		})

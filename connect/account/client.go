@@ -14,11 +14,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/uuid"
 )
 
 const (
-	defaultTimeout  = 10 * time.Second
 	maxResponseSize = 64 << 10
 	maxID           = 255
 	maxText         = 1024
@@ -33,10 +31,11 @@ type ClientOptions struct {
 	// X-Request-Id and the business "-" in X-Business-Id. Required.
 	Transport http.RoundTripper
 
-	// Timeout is the timeout of one call, including the transport's retries. Password checks are slow by design. Default: 10s.
+	// Timeout is the timeout of one call, including the transport's retries. Password checks are slow by design.
+	// Required.
 	Timeout time.Duration
 
-	// RequestID returns the value of X-Request-Id. Default, also if it returns "": a random one.
+	// RequestID returns the value of X-Request-Id. Required.
 	RequestID func(context.Context) string
 }
 
@@ -61,14 +60,8 @@ var _ Service = (*Client)(nil)
 
 // NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
-	if o.Host == "" || o.Transport == nil {
-		return nil, errors.New("accounts service client: Host and Transport are required")
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.RequestID == nil {
-		o.RequestID = func(context.Context) string { return "" }
+	if o.Host == "" || o.Transport == nil || o.Timeout <= 0 || o.RequestID == nil {
+		return nil, errors.New("accounts service client: Host, Transport, Timeout and RequestID are required")
 	}
 	return &Client{
 		base: "http://" + o.Host + "/connect/v1",
@@ -142,11 +135,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (Acco
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("X-Business-Id", "-") // none is known yet
-	id := c.requestID(ctx)
-	if id == "" {
-		id = uuid.NewString()
-	}
-	req.Header.Set("X-Request-Id", id)
+	req.Header.Set("X-Request-Id", c.requestID(ctx))
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)

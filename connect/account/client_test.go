@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
@@ -36,7 +37,10 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	t.Cleanup(server.Close)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := account.ClientOptions{Host: server.Listener.Addr().String(), Transport: transport}
+	o := account.ClientOptions{
+		Host: server.Listener.Addr().String(), Transport: transport, Timeout: time.Minute,
+		RequestID: func(context.Context) string { return "req-7" },
+	}
 	for _, change := range changes {
 		change(&o)
 	}
@@ -68,8 +72,6 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		requests <- r
 		bodies <- string(body)
 		_, _ = io.WriteString(w, response)
-	}, func(o *account.ClientOptions) {
-		o.RequestID = func(context.Context) string { return "req-7" }
 	})
 	a, err := c.SignIn(t.Context(), "ada@saltbush.example", `p"äss`)
 	require.NoError(t, err)
@@ -90,23 +92,6 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		assert.Equal(t, []string{"req-7"}, r.Header["X-Request-Id"])
 		assert.NotContains(t, r.Header, "X-Account-Id")
 		assert.NotContains(t, r.Header, "Idempotency-Key")
-	}
-}
-
-func TestCallWithoutRequestIDGetsARandomOne(t *testing.T) {
-	t.Parallel()
-	ids := make(chan string, 2)
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		ids <- r.Header.Get("X-Request-Id")
-		_, _ = io.WriteString(w, response)
-	})
-	seen := map[string]bool{"": true}
-	for range 2 {
-		_, err := c.Account(t.Context(), "acc_1")
-		require.NoError(t, err)
-		id := <-ids
-		require.False(t, seen[id], "%q", id)
-		seen[id] = true
 	}
 }
 
@@ -230,7 +215,16 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 
 func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
-	for _, o := range []account.ClientOptions{{Transport: http.DefaultTransport}, {Host: "api.example.com"}} {
+	for _, remove := range []func(*account.ClientOptions){
+		func(o *account.ClientOptions) { o.Host = "" },
+		func(o *account.ClientOptions) { o.Transport = nil },
+		func(o *account.ClientOptions) { o.Timeout = 0 },
+		func(o *account.ClientOptions) { o.RequestID = nil },
+	} {
+		o := account.ClientOptions{
+			Host: "api.example.com", Transport: http.DefaultTransport, Timeout: time.Second, RequestID: requestlog.ID,
+		}
+		remove(&o)
 		_, err := account.NewClient(o)
 		require.ErrorContains(t, err, "required")
 	}

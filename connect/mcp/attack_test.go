@@ -324,6 +324,35 @@ func TestCallsWithoutTheScopeCountAgainstTheConnection(t *testing.T) {
 	}
 }
 
+func TestConnectionWithoutTheScopeCannotFillTheAuditLog(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		var err error
+		o.Audit, err = audit.New(audit.Options{Redis: o.Redis, Log: zap.New(core)})
+		require.NoError(t, err)
+	})
+	s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
+	s.allow("narrow", s.owner, "contacts:read")
+	s.allow("second", s.owner, "contacts:read")
+	denied := func(token string) {
+		t.Helper()
+		res := s.post(token, modern, callMessage(modern, "contacts_create", object{"first_name": "Flood"}))
+		require.Equal(t, http.StatusForbidden, res.StatusCode)
+	}
+	for range 30 {
+		denied("narrow")
+	}
+	require.Len(t, s.entries(), 20)
+	denied("second")
+	require.Len(t, s.entries(), 21)
+	require.Equal(t, 21, logs.FilterMessage("audit").Len())
+
+	s.redis.Close()
+	denied("narrow")
+	require.Equal(t, 22, logs.FilterMessage("audit").Len(), "written to the process log if Redis is unavailable")
+}
+
 func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)

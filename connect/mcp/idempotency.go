@@ -44,7 +44,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 
 // unavailable returns the error of a call that needs Redis.
 func (c *toolCall) unavailable(message string, err error) *toolError {
-	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: retrySoon, cause: err}
+	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: callAgainLater, cause: err}
 }
 
 // newWrite returns the write options of a naturally idempotent change, with a random key.
@@ -57,7 +57,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	if err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, record); err != nil {
+	if err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, i.key, record); err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}

@@ -1,20 +1,21 @@
 -- Returns the idempotency key of a call: the stored one if the same call was made within the window, or else a new one.
 --
 -- KEYS[1]  hash of a connection's calls in one area: fingerprint -> "<time in ms> <idempotency key>", and for each record
---          that one of them created, " <record>" -> fingerprint
+--          that one of them created, " <record>" -> "<fingerprint> <idempotency key>"
 -- ARGV     fingerprint, new idempotency key, window in ms
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local window = tonumber(ARGV[3])
 
-local function within(kept)
-	local at = string.match(kept, '^(%d+) ')
-	return at and now - tonumber(at) < window and now >= tonumber(at)
+-- keyWithin returns the idempotency key of a call that was made within the window.
+local function keyWithin(kept)
+	local at, key = string.match(kept, '^(%d+) (.+)$')
+	return at and now - tonumber(at) < window and now >= tonumber(at) and key
 end
 
 local kept = redis.call('HGET', KEYS[1], ARGV[1])
-if kept and within(kept) then
-	return string.match(kept, ' (.+)$')
+if kept and keyWithin(kept) then
+	return keyWithin(kept)
 end
 
 -- The hash expires one window after its last call, so on a busy connection it would grow without bound. The calls that the
@@ -22,13 +23,16 @@ end
 local most = 4096
 if redis.call('HLEN', KEYS[1]) >= most then
 	local fields = redis.call('HGETALL', KEYS[1])
-	local recent = {}
+	local recent = {} -- calls, as in the fields of records
 	for i = 1, #fields, 2 do
-		recent[fields[i]] = within(fields[i + 1])
+		local key = keyWithin(fields[i + 1])
+		if key then
+			recent[fields[i] .. ' ' .. key] = true
+		end
 	end
 	for i = 1, #fields, 2 do
 		local record = string.sub(fields[i], 1, 1) == ' '
-		if not (record and recent[fields[i + 1]] or not record and recent[fields[i]]) then
+		if not (record and recent[fields[i + 1]] or not record and keyWithin(fields[i + 1])) then
 			redis.call('HDEL', KEYS[1], fields[i])
 		end
 	end

@@ -21,19 +21,25 @@ const storeTimeout = 2 * time.Second
 //go:embed idempotency.lua
 var idempotencyScript string
 
+//go:embed forget.lua
+var forgetScript string
+
 // store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot and expire.
 type store struct {
 	client redis.UniversalClient
 	prefix string
-	script *redis.Script
+	key    *redis.Script
+	forget *redis.Script
 }
 
 // newStore returns a store whose keys in Redis begin with prefix.
 func newStore(client redis.UniversalClient, prefix string) *store {
-	return &store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
+	return &store{
+		client: client, prefix: prefix + "mcp:", key: redis.NewScript(idempotencyScript), forget: redis.NewScript(forgetScript),
+	}
 }
 
-func (s *store) idempotencyKey(grantID, area string) string {
+func (s *store) callsKey(grantID, area string) string {
 	return s.prefix + "calls:{" + grantID + "}:" + area
 }
 
@@ -42,7 +48,7 @@ func (s *store) idempotencyKey(grantID, area string) string {
 func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key, err := s.script.Run(ctx, s.client, []string{s.idempotencyKey(grantID, area)}, fieldOf(fingerprint), rand.Text(),
+	key, err := s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, fieldOf(fingerprint), rand.Text(),
 		IdempotencyWindow.Milliseconds()).Text()
 	if err != nil {
 		return "", fmt.Errorf("storing an idempotency key: %w", err)
@@ -56,14 +62,14 @@ func fieldOf(fingerprint string) string {
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// RecordCreated stores which record the call with the fingerprint created.
-func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, record string) error {
+// RecordCreated stores which record the call with the fingerprint and the idempotency key created.
+func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key := s.idempotencyKey(grantID, area)
+	calls := s.callsKey(grantID, area)
 	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, key, " "+record, fieldOf(fingerprint))
-		p.PExpire(ctx, key, IdempotencyWindow)
+		p.HSet(ctx, calls, " "+record, fieldOf(fingerprint)+" "+key)
+		p.PExpire(ctx, calls, IdempotencyWindow)
 		return nil
 	})
 	if err != nil {
@@ -76,15 +82,8 @@ func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, r
 func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	key := s.idempotencyKey(grantID, area)
-	field, err := s.client.HGet(ctx, key, " "+record).Result()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return nil
-	case err == nil:
-		err = s.client.HDel(ctx, key, field, " "+record).Err()
-	}
-	if err != nil {
+	err := s.forget.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, " "+record).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("removing an idempotency key: %w", err)
 	}
 	return nil

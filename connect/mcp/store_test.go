@@ -24,7 +24,7 @@ func adds(t *testing.T, m *mcp.Store, first, end int) []string {
 	for i := first; i < end; i++ {
 		key, err := m.Key(t.Context(), "g", "contacts", fmt.Sprint("call ", i))
 		require.NoError(t, err)
-		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", fmt.Sprint("call ", i), fmt.Sprint("contact ", i)))
+		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", fmt.Sprint("call ", i), key, fmt.Sprint("contact ", i)))
 		keys = append(keys, key)
 	}
 	return keys
@@ -63,4 +63,31 @@ func TestOnlyExpiredIdempotencyKeysAreRemoved(t *testing.T) {
 	// A created record can still be removed from the store, so that it can be created again.
 	require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", fmt.Sprint("contact ", busiest)))
 	assert.NotEqual(t, recent[0], adds(t, m, busiest, busiest+1)[0])
+}
+
+func TestForgettingARecordKeepsTheKeyOfALaterCall(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	m := mcp.NewStore(patient(t, &redis.Options{Addr: server.Addr()}), "")
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	server.SetTime(now)
+	key := func() string {
+		key, err := m.Key(t.Context(), "g", "contacts", "call")
+		require.NoError(t, err)
+		return key
+	}
+	created := func(key, record string) {
+		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", "call", key, record))
+	}
+	forget := func(record string) { require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", record)) }
+	first := key()
+	created(first, "contact 1")
+	server.SetTime(now.Add(mcp.IdempotencyWindow + time.Second))
+	second := key()
+	require.NotEqual(t, first, second)
+	forget("contact 1")
+	require.Equal(t, second, key(), "a retry of the second call")
+	created(second, "contact 2")
+	forget("contact 2")
+	require.NotEqual(t, second, key())
 }

@@ -90,7 +90,7 @@ func (e *toolError) result(requestID string) *callResult {
 const (
 	nothingDone    = "Nothing was changed."
 	nothingRead    = "Nothing was read."
-	retrySoon      = "Calling again later with the same arguments is safe."
+	callAgainLater = "Calling again later with the same arguments is safe."
 	correctAndCall = "Correct the arguments and call again."
 )
 
@@ -161,7 +161,7 @@ func newToolError(err error, t *tool) *toolError {
 
 func retryIn(d time.Duration) string {
 	if d <= 0 {
-		return retrySoon
+		return callAgainLater
 	}
 	return fmt.Sprintf("Calling again after %d seconds with the same arguments is safe.", int(math.Ceil(d.Seconds())))
 }

@@ -3,6 +3,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -136,11 +137,16 @@ func upsert[T data.Record, F any](
 	patch := c.patch("id", argIdempotencyKey, argIfVersion)
 	switch {
 	case id != "":
-		w := newWrite(a.IfVersion)
-		if record, err = in.Replace(context.WithoutCancel(ctx), c.caller, w, id, patch); err == nil {
-			c.target = kind + " " + id
+		w, i, err := c.idempotentWrite(ctx, cmp.Or(a.IdempotencyKey, rand.Text()))
+		if err != nil {
+			return record, r, err
 		}
-		return record, idempotencyResult{IdempotencyKey: cmp.Or(a.IdempotencyKey, string(w.Key))}, err
+		w.Version = a.IfVersion
+		if record, err = in.Replace(context.WithoutCancel(ctx), c.caller, w, id, patch); err != nil {
+			return record, r, err
+		}
+		c.target = kind + " " + id
+		return record, i.result(), nil
 	case a.IfVersion != 0:
 		return record, r, &toolError{
 			code: codeArguments, message: "Invalid arguments for " + c.tool.Name + ".", effect: nothingDone,

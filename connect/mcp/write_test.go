@@ -314,6 +314,26 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	assert.Equal(t, one["faq"], two["faq"])
 }
 
+func TestRepeatedReplacementIsARetry(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{}))
+	c := s.connect(modern, "bearer", nil)
+	faq := call(t, c, "receptionist_faq_upsert", object{"question": "Replaced?", "answer": "No."})["faq"].(object)
+	for _, key := range []string{"of-the-assistant", ""} {
+		arguments := object{"id": faq["id"], "question": "Replaced?", "answer": "Yes, " + key, "if_version": faq["version"]}
+		if key != "" {
+			arguments["idempotency_key"] = key
+		}
+		one := call(t, c, "receptionist_faq_upsert", arguments)
+		assert.Equal(t, false, one["repeated"])
+		arguments["idempotency_key"] = one["idempotency_key"]
+		two := call(t, c, "receptionist_faq_upsert", arguments)
+		assert.Equal(t, true, two["repeated"])
+		assert.Equal(t, one["faq"], two["faq"])
+		faq = one["faq"].(object)
+	}
+}
+
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
 type leaving struct {
 	once             sync.Once
@@ -432,12 +452,13 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
+		automation := enabled(t, s.connect(revision, "bearer", nil))
+		// Only the call that waits for the run extends this timeout.
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
 		server.Config.WriteTimeout = 300 * time.Millisecond
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
-		automation := enabled(t, s.connect(revision, "bearer", nil))
 		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 	})

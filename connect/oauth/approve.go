@@ -114,7 +114,8 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 
 // Approve grants the client a subset of the scopes that it requested, and returns where to redirect the user. The first of
 // several calls decides and is audited; a further call by the same account gets the same redirect until the code is redeemed,
-// whatever scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable.
+// whatever scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown
+// if it may have been approved.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {
@@ -163,7 +164,8 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 }
 
 // Deny ends the request with the error access_denied, and returns where to redirect the user. The first of several calls is
-// audited; a further one gets the same redirect for a minute. Its errors are ErrNoRequest and ErrUnavailable.
+// audited; a further one gets the same redirect for a minute. Its errors are ErrNoRequest and ErrUnavailable, with
+// ErrOutcomeUnknown if it may have been denied.
 func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {

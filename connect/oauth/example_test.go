@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -12,6 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 // The endpoints beside what they protect.
@@ -30,7 +32,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	accounts, err := account.NewClient(account.ClientOptions{Host: "data.internal:8080", Transport: http.DefaultTransport})
+	accounts, err := account.NewClient(account.ClientOptions{
+		Host: "data.internal:8080", Transport: http.DefaultTransport, Timeout: 15 * time.Second, RequestID: requestlog.ID,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 }
 
 // Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNoGrant, also if
-// somebody else has just ended it, and ErrUnavailable.
+// somebody else has just ended it, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
 	if by.BusinessID == "" || !validID(grantID) {
 		return ErrNoGrant
@@ -160,7 +161,8 @@ func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audi
 }
 
 // change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not,
-// the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable.
+// the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable; if apply fails, it is
+// also ErrOutcomeUnknown.
 func (s *Server) change(ctx context.Context, e audit.Entry, outcome string, apply func() (bool, error)) (bool, error) {
 	c, err := s.o.Audit.Begin(ctx, e)
 	if err != nil {
@@ -170,6 +172,7 @@ func (s *Server) change(ctx context.Context, e audit.Entry, outcome string, appl
 	switch {
 	case err != nil:
 		c.Resolve(ctx, audit.OutcomeUnknown)
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	case changed:
 		c.Resolve(ctx, outcome)
 	default:

@@ -47,8 +47,8 @@ const MaxBody = 64 << 10
 // valid.
 const maxQuoted = 80
 
-// retryAfter is the Retry-After during an outage of Redis.
-const retryAfter = 5 * time.Second
+// RetryAfter is the Retry-After during an outage, also of the pages.
+const RetryAfter = 5 * time.Second
 
 // problem is an error response.
 type problem struct {
@@ -72,7 +72,7 @@ func badRequest(code, description string) *problem {
 // unavailableProblem returns the problem of an outage of Redis or the accounts service.
 func unavailableProblem(cause error) *problem {
 	return &problem{
-		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: retryAfter, cause: cause,
+		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: RetryAfter, cause: cause,
 		description: "the service is temporarily unavailable, try again later",
 	}
 }

@@ -25,17 +25,16 @@ func TestLostRedisReplyDoesNotChangeTheOutcome(t *testing.T) {
 			t.Parallel()
 			proxy := netfault.NewRedisProxy(t, shared.Addr)
 			client := clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: retries})
-			require.False(t, loseReplies(t, proxy, client, 0), "without a loss")
-			for n, lost := 1, true; lost; n++ {
-				require.Less(t, n, 40)
-				lost = loseReplies(t, proxy, client, n)
+			loseReplies(t, client, 0, func(step func() error) { require.NoError(t, step()) })
+			for n, lose := range netfault.LoseEach(t, proxy) {
+				loseReplies(t, client, n, lose)
 			}
 		})
 	}
 }
 
-// loseReplies loses the n-th reply in each step of several connections, and reports whether there was such a reply.
-func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.UniversalClient, n int) (lost bool) {
+// loseReplies runs each step of several connections with lose, which loses its n-th reply, or none if n is 0.
+func loseReplies(t *testing.T, client redis.UniversalClient, n int, lose func(step func() error)) {
 	t.Helper()
 	known := newAccounts()
 	s := newServer(t, unlimited, func(o *oauth.Options) {
@@ -43,10 +42,8 @@ func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.Universa
 	})
 	step := func(want string, do func() string) {
 		t.Helper()
-		proxy.Lose(n)
-		got := do()
-		lost = lost || n > 0 && proxy.Replies() >= n
-		proxy.Lose(0)
+		var got string
+		lose(func() error { got = do(); return nil })
 		if got == "temporarily_unavailable" && n > 0 {
 			got = do() // as the response asked
 		}
@@ -166,7 +163,6 @@ func loseReplies(t *testing.T, proxy *netfault.RedisProxy, client redis.Universa
 		logged(tokens.Access, false, "approved", "started", end.entry)
 		known.Put(oauthtest.Owner())
 	}
-	return lost
 }
 
 // grantID returns the connection's ID, which is a part of its tokens.
@@ -213,12 +209,43 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	tokens = c.Connect(oauthtest.Owner(), "")
 	grant := authenticate(t, s, tokens.Access)
 	proxy.LoseFrom(2) // the first reply contains the connection
-	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
+	err := s.Revoke(t.Context(), grant.ID, oauthtest.Owner())
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+	require.ErrorIs(t, err, oauth.ErrOutcomeUnknown)
 	proxy.Lose(0)
 	assert.Equal(t, []string{"approved", "started", "revoked/unknown"}, recorded(t, s)[3:])
 	assert.False(t, valid(t, s, tokens.Access))
 	require.ErrorIs(t, s.Revoke(t.Context(), grant.ID, oauthtest.Owner()), oauth.ErrNoGrant)
 	require.Len(t, recorded(t, s), 6, "no entry without a change")
+}
+
+func TestDecisionWithoutReplyIsAuditedAsUnknown(t *testing.T) {
+	t.Parallel()
+	proxy := netfault.NewRedisProxy(t, shared.Addr)
+	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
+	s := newServer(t, func(o *oauth.Options) {
+		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1})
+		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
+	})
+	c := oauthtest.Register(t, s)
+	_, challenged := oauthtest.PKCE()
+	approve := func(id string) (string, error) {
+		return s.Approve(t.Context(), id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	}
+	deny := func(id string) (string, error) { return s.Deny(t.Context(), id, oauthtest.Owner()) }
+	for _, decide := range []func(id string) (string, error){approve, deny} {
+		_, err := decide(c.Request(challenged, nil)) // loads the script
+		require.NoError(t, err)
+		id := c.Request(challenged, nil)
+		proxy.LoseFrom(3) // the first two replies contain the request
+		_, err = decide(id)
+		proxy.Lose(0)
+		require.ErrorIs(t, err, oauth.ErrUnavailable)
+		require.ErrorIs(t, err, oauth.ErrOutcomeUnknown)
+		_, err = decide(id)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"approved", "approved/unknown", "denied/denied", "denied/unknown"}, recorded(t, s))
 }
 
 func TestNoChangeWithoutAuditEntry(t *testing.T) {
@@ -241,7 +268,9 @@ func TestNoChangeWithoutAuditEntry(t *testing.T) {
 	require.ErrorIs(t, err, oauth.ErrUnavailable)
 	_, err = s.Deny(ctx, id, oauthtest.Owner())
 	require.ErrorIs(t, err, oauth.ErrUnavailable)
-	require.ErrorIs(t, s.Revoke(ctx, grant.ID, oauthtest.Owner()), oauth.ErrUnavailable)
+	err = s.Revoke(ctx, grant.ID, oauthtest.Owner())
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+	require.NotErrorIs(t, err, oauth.ErrOutcomeUnknown)
 	require.Equal(t, "temporarily_unavailable", c.Exchange(code, verifier, nil).Error)
 	require.Equal(t, "temporarily_unavailable", c.Refresh(old.Refresh, nil).Error, "reuse")
 	require.Equal(t, http.StatusServiceUnavailable, c.Revoke(tokens.Refresh))

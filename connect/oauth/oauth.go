@@ -19,6 +19,9 @@ var (
 	// log only.
 	ErrUnavailable = errors.New("the store of connections is unavailable")
 
+	// ErrOutcomeUnknown is returned, together with ErrUnavailable, if the change may or may not have been made.
+	ErrOutcomeUnknown = errors.New("unknown whether the change was made")
+
 	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided otherwise, or
 	// whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")

@@ -58,7 +58,7 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
 	req, err := p.oauth.Pending(r.Context(), id)
 	if err != nil {
-		return oauth.Request{}, decisionProblem(err)
+		return oauth.Request{}, decisionProblem(err, id)
 	}
 	return req, nil
 }
@@ -145,7 +145,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	case "deny":
 		to, err := p.oauth.Deny(r.Context(), id, s.account)
 		if err != nil {
-			return decisionProblem(err)
+			return decisionProblem(err, id)
 		}
 		return &redirectError{to: to}
 	case "approve":
@@ -183,15 +183,18 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 		return nil
 	}
 	if err != nil {
-		return decisionProblem(err)
+		return decisionProblem(err, id)
 	}
 	return &redirectError{to: to}
 }
 
-func decisionProblem(err error) error {
+func decisionProblem(err error, id string) error {
 	switch {
 	case errors.Is(err, oauth.ErrNoRequest):
 		return requestOver()
+	case errors.Is(err, oauth.ErrOutcomeUnknown):
+		return outcomeUnknown("Open the request again in a moment and repeat your decision.", err).
+			withLink(approveURL(id), "Open the request again")
 	case errors.Is(err, oauth.ErrUnavailable):
 		return unavailable(err)
 	}

@@ -223,6 +223,25 @@ func TestApprovalDuringOutageIs503(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
 }
 
+func TestDecisionWithoutReplyIsNotReportedAsFailed(t *testing.T) {
+	t.Parallel()
+	for _, decision := range []string{"approve", "deny"} {
+		t.Run(decision, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.request("grq_1", "mcp:read")
+			b := w.signIn(ownerEmail)
+			form := b.decision("grq_1", decision)
+			w.oauth.lost = true
+			b.post(pages.ApprovePath, form).
+				requires(http.StatusServiceUnavailable, "This change could not be confirmed", "Open the request again").
+				lacks("Nothing was changed", "made up")
+			w.oauth.lost = false
+			require.Equal(t, http.StatusSeeOther, b.post(pages.ApprovePath, form).StatusCode)
+		})
+	}
+}
+
 func TestLocalClientShowsAWarning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

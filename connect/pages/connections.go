@@ -89,6 +89,8 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 	switch err := p.oauth.Revoke(r.Context(), r.PostForm.Get("connection"), s.account); {
 	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
 		return p.done(w, noticeNoConnection, ConnectionsPath)
+	case errors.Is(err, oauth.ErrOutcomeUnknown):
+		return outcomeUnknown("Check Connected apps in a moment.", err).withLink(ConnectionsPath, "See connected apps")
 	case err != nil:
 		return unavailable(err)
 	}

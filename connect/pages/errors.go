@@ -10,11 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
-
-// retrySoon is the Retry-After during an outage.
-const retrySoon = 10 * time.Second
 
 // pageError is an error with its page. The cause is only logged.
 type pageError struct {
@@ -84,7 +82,7 @@ func unavailable(cause error) *pageError {
 	return &pageError{
 		status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
 		detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
-		cause:  cause, retry: retrySoon,
+		cause:  cause, retry: oauth.RetryAfter,
 	}
 }
 
@@ -93,7 +91,7 @@ func outcomeUnknown(toDo string, cause error) *pageError {
 	return &pageError{
 		status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
 		detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
-		cause:  cause, retry: retrySoon,
+		cause:  cause, retry: oauth.RetryAfter,
 	}
 }
 

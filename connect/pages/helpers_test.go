@@ -69,6 +69,7 @@ type fakeOAuth struct {
 	denied   map[string]bool
 	grants   []oauth.Grant
 	down     bool
+	lost     bool // replies to changes are lost
 }
 
 func (f *fakeOAuth) Issuer() string { return f.issuer }
@@ -76,6 +77,14 @@ func (f *fakeOAuth) Issuer() string { return f.issuer }
 func (f *fakeOAuth) outage() error {
 	if f.down {
 		return fmt.Errorf("%w: made up", oauth.ErrUnavailable)
+	}
+	return nil
+}
+
+// changed returns the result of a change that was made.
+func (f *fakeOAuth) changed() error {
+	if f.lost {
+		return fmt.Errorf("%w: %w: made up", oauth.ErrOutcomeUnknown, oauth.ErrUnavailable)
 	}
 	return nil
 }
@@ -99,13 +108,13 @@ func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, 
 		return "", oauth.ErrScopes
 	}
 	f.approved[id] = granted
-	return r.RedirectURI + "?code=made-up&iss=x", nil
+	return r.RedirectURI + "?code=made-up&iss=x", f.changed()
 }
 
 func (f *fakeOAuth) Deny(ctx context.Context, id string, _ account.Account) (string, error) {
 	r, err := f.Pending(ctx, id)
 	f.denied[id] = err == nil
-	return r.RedirectURI + "?error=access_denied&iss=x", err
+	return r.RedirectURI + "?error=access_denied&iss=x", cmp.Or(err, f.changed())
 }
 
 func (f *fakeOAuth) Grants(_ context.Context, businessID string) ([]oauth.Grant, error) {
@@ -119,7 +128,7 @@ func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account
 		return oauth.ErrNoGrant
 	}
 	f.grants = slices.Delete(f.grants, i, i+1)
-	return nil
+	return f.changed()
 }
 
 // fakeKeys is a key store of several businesses.

@@ -21,9 +21,7 @@ func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel /
 	lossy := netfault.NewRedisProxy(t, shared.Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	for n, lost := 1, true; lost; n++ {
-		require.Less(t, n, 40)
-		lost = false
+	for n, loseReply := range netfault.LoseEach(t, lossy) {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			w := withKeys(t, func(o *pages.Options) {
 				log, err := audit.New(audit.Options{Redis: client, Prefix: o.Prefix, Log: o.Log})
@@ -31,12 +29,9 @@ func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel /
 				o.Redis, o.Audit = client, log
 			})
 			b := w.browser()
-			lose := func(what string, status int, f func() *page) *page {
+			lose := func(what string, status int, f func() *page) (p *page) {
 				t.Helper()
-				lossy.Lose(n)
-				p := f()
-				lost = lost || lossy.Replies() >= n
-				lossy.Lose(0)
+				loseReply(func() error { p = f(); return nil })
 				require.Equal(t, status, p.StatusCode, "%s: %s", what, p.body)
 				return p
 			}

@@ -63,6 +63,18 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 }
 
+func TestDisconnectingWithoutReplyIsNotReportedAsFailed(t *testing.T) {
+	t.Parallel()
+	w := connected(t)
+	b := w.signIn(ownerEmail)
+	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
+	w.oauth.lost = true
+	b.post(pages.ConnectionsPath, form).
+		requires(http.StatusServiceUnavailable, "This change could not be confirmed", "Check Connected apps in a moment.").
+		lacks("Nothing was changed", "made up")
+	b.get(pages.ConnectionsPath).requires(http.StatusOK).lacks("claude")
+}
+
 func TestConnectionOfAnotherBusinessIsInaccessible(t *testing.T) {
 	t.Parallel()
 	w := connected(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -165,7 +166,7 @@ func (p *Pages) refund(ctx context.Context, counted attempt) {
 
 func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
 	failSignIn(r, requestlog.SignInUnavailable, "", cause)
-	w.Header().Set("Retry-After", strconv.Itoa(int(retrySoon/time.Second)))
+	w.Header().Set("Retry-After", strconv.Itoa(int(oauth.RetryAfter/time.Second)))
 	v.Problem = "Signing in is temporarily unavailable. Please try again in a moment."
 	p.renderSignIn(w, r, http.StatusServiceUnavailable, v)
 }
