@@ -892,6 +892,35 @@ func TestOutagesAndRecoveriesAreReported(t *testing.T) {
 	})
 }
 
+// Quiet times and lookups that fail one at a time change the state of the source, but end no outage.
+func TestOutageIsReportedOnceWithItsEnd(t *testing.T) {
+	t.Parallel()
+	const reset = authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure
+	for name, again := range map[string][]string{
+		"quiet":               nil,
+		"one key fails again": {testKey},
+		"two keys fail again": {testKey, otherKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey, otherKey)
+				pass(time.Minute)
+				b.src.set(func() { b.src.down = errSourceDown })
+				b.requireFound(testKey, otherKey)
+				pass(reset)
+				b.requireFound(again...)
+				require.Equal(b, 1, b.events.count(authsigner.CacheUnavailable))
+				require.Zero(b, b.events.count(authsigner.CacheAvailable))
+				b.src.set(func() { b.src.down = nil })
+				pass(reset)
+				b.requireFound(testKey, otherKey)
+				require.Equal(b, 1, b.events.count(authsigner.CacheUnavailable))
+				require.Equal(b, 1, b.events.count(authsigner.CacheAvailable))
+			})
+		})
+	}
+}
+
 func TestCacheOptions(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource()
