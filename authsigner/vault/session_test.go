@@ -259,12 +259,12 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	b := newBench(t, setup{
 		role: map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "9s"},
 		change: func(s *vaulttest.Server, o *vault.Options) {
+			store(t, s, testKey, nil) // before the login, because the token ends soon
 			file = writeFile(t, "secret-id", s.SecretID(t, "gateway")+"\n")
 			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
 		},
 		proxy: proxy.record,
 	})
-	b.store(t, testKey, nil)
 	b.requireFound(t, testKey)
 	// After five failed logins, Vault would lock the role and reject the new secret ID too.
 	b.events.waitFor(t, vault.EventLoginFailed, 6)
