@@ -114,12 +114,6 @@ func (b *sourceBreaker) lookupSucceeded() bool {
 	return report
 }
 
-func (b *sourceBreaker) isUnavailable(now int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stateAt(now) == sourceUnavailable
-}
-
 // stateAt returns the current state. b.mu must be held.
 func (b *sourceBreaker) stateAt(now int64) sourceState {
 	if !before(now, b.resetAt, b.resetAfter) {
