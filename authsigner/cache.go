@@ -89,9 +89,7 @@ type CacheEvent struct {
 
 // CacheStats is a snapshot of a [Cache].
 type CacheStats struct {
-	Credentials int  // approximate number of cached credentials
-	Unknown     int  // approximate number of keys cached as unknown, or without a credential because their lookup has just failed
-	Unavailable bool // the source is considered unavailable
+	Credentials int // approximate number of cached credentials
 }
 
 // Cache is a [CredentialSource] that caches the credentials of another one. With default options:
@@ -291,11 +289,7 @@ func (c *Cache) InvalidateAll() {
 
 // Stats returns a snapshot for metrics.
 func (c *Cache) Stats() CacheStats {
-	return CacheStats{
-		Credentials: c.entries.EstimatedSize(),
-		Unknown:     c.keyErrors.EstimatedSize(),
-		Unavailable: c.breaker.isUnavailable(c.now()),
-	}
+	return CacheStats{Credentials: c.entries.EstimatedSize()}
 }
 
 // Close cancels all lookups, waits for them, and removes all entries. Afterwards, Lookup returns ErrUnavailable.

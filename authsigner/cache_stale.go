@@ -30,6 +30,9 @@ import (
 // A request that has waited for a lookup uses the expired credential if the lookup failed. A request without a cached credential
 // waits for a lookup too; while the source is unavailable and no lookup is allowed, it gets ErrUnavailable instead. A single failing
 // key does not make the source unavailable, because a policy may be the cause.
+//
+// CacheUnavailable reports that the source has become unavailable, and CacheAvailable the next success. A quiet time is not
+// reported: if lookups fail after it, the outage continues.
 
 // retryAfterFailure is the minimum time between a failed lookup of a key and the next one and, while the source is unavailable,
 // between any two lookups.
@@ -58,6 +61,7 @@ type sourceBreaker struct {
 
 	mu         sync.Mutex
 	state      sourceState
+	reported   bool   // the source was reported unavailable, and no lookup has succeeded since
 	failedKey  string // the key whose lookup failed last
 	resetAt    int64  // when the state becomes available without a successful lookup
 	nextLookup int64  // while unavailable: when the next lookup is allowed
@@ -86,7 +90,7 @@ func (b *sourceBreaker) modeFor(publicKey string, now int64) lookupMode {
 	return mode
 }
 
-// lookupFailed reports whether the source has just become unavailable.
+// lookupFailed returns whether to report that the source has become unavailable.
 func (b *sourceBreaker) lookupFailed(publicKey string, now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,22 +100,18 @@ func (b *sourceBreaker) lookupFailed(publicKey string, now int64) bool {
 		b.state = sourceUnavailable
 	}
 	b.failedKey, b.resetAt = publicKey, now+b.resetAfter
-	return b.state == sourceUnavailable && previous != sourceUnavailable
+	report := b.state == sourceUnavailable && !b.reported
+	b.reported = b.reported || report
+	return report
 }
 
-// lookupSucceeded reports whether the source was unavailable until now.
+// lookupSucceeded returns whether to report that the source has become available.
 func (b *sourceBreaker) lookupSucceeded() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	previous := b.state
-	b.state = sourceAvailable
-	return previous == sourceUnavailable
-}
-
-func (b *sourceBreaker) isUnavailable(now int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stateAt(now) == sourceUnavailable
+	report := b.reported
+	b.state, b.reported = sourceAvailable, false
+	return report
 }
 
 // stateAt returns the current state. b.mu must be held.

@@ -434,7 +434,7 @@ func TestHungSourceDelaysOnlyTheFirstRequests(t *testing.T) {
 			b.requireFound(keys...)
 			pass(100 * time.Millisecond)
 		}
-		require.True(b, b.Stats().Unavailable)
+		require.True(b, authsigner.SourceUnavailable(b.Cache))
 		require.LessOrEqual(b, b.src.totalCount()-before, 11)
 		// Of the requests with uncached keys, only the one whose lookup is made waits.
 		var waited atomic.Int32
@@ -458,7 +458,7 @@ func TestHungSourceDelaysOnlyTheFirstRequests(t *testing.T) {
 		pass(time.Second)
 		b.requireFound("pk_live_never_seen_yet")
 		b.requireError(keys[0], authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Unavailable)
+		require.False(b, authsigner.SourceUnavailable(b.Cache))
 	})
 }
 
@@ -513,13 +513,13 @@ func TestOutageIsForgottenAfterAQuietTime(t *testing.T) {
 		pass(time.Minute)
 		b.src.set(func() { b.src.down = errSourceDown })
 		b.requireFound(testKey, otherKey)
-		require.True(b, b.Stats().Unavailable)
+		require.True(b, authsigner.SourceUnavailable(b.Cache))
 
 		// No request comes while the source recovers and the key is revoked.
 		b.src.set(func() { b.src.down = nil })
 		b.src.remove(testKey)
 		pass(10 * time.Minute)
-		require.False(b, b.Stats().Unavailable)
+		require.False(b, authsigner.SourceUnavailable(b.Cache))
 		b.requireError(testKey, authsigner.ErrUnknownKey)
 	})
 }
@@ -579,7 +579,7 @@ func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
 				for _, step := range test.steps {
 					step(b)
 				}
-				require.Equal(b, test.unavailable, b.Stats().Unavailable)
+				require.Equal(b, test.unavailable, authsigner.SourceUnavailable(b.Cache))
 				b.src.set(func() { b.src.latency = time.Millisecond })
 				keys := []string{testKey, otherKey}
 				served := make([]atomic.Bool, len(keys))
@@ -613,7 +613,7 @@ func TestOneFailingKeyDoesNotDelayRevocations(t *testing.T) {
 		}
 		b.src.remove(otherKey)
 		b.requireError(otherKey, authsigner.ErrUnknownKey)
-		require.False(b, b.Stats().Unavailable)
+		require.False(b, authsigner.SourceUnavailable(b.Cache))
 	})
 }
 
@@ -632,7 +632,7 @@ func TestMalformedEntryIsUnavailableAndAffectsNoOtherKey(t *testing.T) {
 				_, _, err := b.lookup(testKey)
 				require.ErrorIs(b, err, authsigner.ErrMalformedCredential)
 				b.requireFound(otherKey)
-				require.False(b, b.Stats().Unavailable)
+				require.False(b, authsigner.SourceUnavailable(b.Cache))
 				require.Equal(b, 1, b.events.count(authsigner.CacheMalformed))
 
 				b.src.set(func() { delete(b.src.errs, testKey) })
@@ -726,7 +726,7 @@ func TestMaxEntriesLimitsCredentialsAndUnknownKeysApart(t *testing.T) {
 		b.requireFound(testKey, otherKey)
 		require.Equal(b, 1, b.src.count(testKey), "invented keys evict no credential")
 		require.Equal(b, 2, b.Stats().Credentials)
-		require.LessOrEqual(b, b.Stats().Unknown, 110)
+		require.LessOrEqual(b, authsigner.KeyErrors(b.Cache), 110)
 
 		b.requireFound(b.src.putMany(1000)...)
 		synctest.Wait()
@@ -751,7 +751,7 @@ func TestInventedKeysDoNotDelayKnownKeys(t *testing.T) {
 		require.Equal(b, 100*time.Millisecond, took)
 		wg.Wait()
 		require.LessOrEqual(b, b.src.most, 9)
-		require.False(b, b.Stats().Unavailable, "a full queue is not an outage")
+		require.False(b, authsigner.SourceUnavailable(b.Cache), "a full queue is not an outage")
 	})
 }
 
@@ -778,7 +778,7 @@ func TestCacheLooksUpNoInvalidPublicKey(t *testing.T) {
 			b.requireError(key, authsigner.ErrUnknownKey)
 		}
 		require.Zero(b, b.src.totalCount())
-		require.Zero(b, b.Stats().Unknown)
+		require.Zero(b, authsigner.KeyErrors(b.Cache))
 	})
 }
 
@@ -890,6 +890,35 @@ func TestOutagesAndRecoveriesAreReported(t *testing.T) {
 			assert.Equal(b, want, b.events.count(kind), string(kind))
 		}
 	})
+}
+
+// Quiet times and lookups that fail one at a time change the state of the source, but end no outage.
+func TestOutageIsReportedOnceWithItsEnd(t *testing.T) {
+	t.Parallel()
+	const reset = authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure
+	for name, again := range map[string][]string{
+		"quiet":               nil,
+		"one key fails again": {testKey},
+		"two keys fail again": {testKey, otherKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey, otherKey)
+				pass(time.Minute)
+				b.src.set(func() { b.src.down = errSourceDown })
+				b.requireFound(testKey, otherKey)
+				pass(reset)
+				b.requireFound(again...)
+				require.Equal(b, 1, b.events.count(authsigner.CacheUnavailable))
+				require.Zero(b, b.events.count(authsigner.CacheAvailable))
+				b.src.set(func() { b.src.down = nil })
+				pass(reset)
+				b.requireFound(testKey, otherKey)
+				require.Equal(b, 1, b.events.count(authsigner.CacheUnavailable))
+				require.Equal(b, 1, b.events.count(authsigner.CacheAvailable))
+			})
+		})
+	}
 }
 
 func TestCacheOptions(t *testing.T) {

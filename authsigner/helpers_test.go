@@ -48,10 +48,10 @@ func newRecord(fields map[string]any) map[string]any {
 	return record
 }
 
-// newVerifier verifies by testClock and knows the one credential.
+// newVerifier verifies by testClock and knows the one credential of testKey.
 func newVerifier(cred *authsigner.Credential) *authsigner.Verifier {
 	return &authsigner.Verifier{
-		Source: sourceOf(cred),
+		Source: memoryStore{testKey: cred},
 		Now:    func() time.Time { return time.Unix(testClock, 0) },
 	}
 }
@@ -61,16 +61,6 @@ type sourceFunc func(ctx context.Context, publicKey string) (*authsigner.Credent
 
 func (f sourceFunc) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
 	return f(ctx, publicKey)
-}
-
-// sourceOf knows one credential.
-func sourceOf(cred *authsigner.Credential) authsigner.CredentialSource {
-	return sourceFunc(func(_ context.Context, publicKey string) (*authsigner.Credential, error) {
-		if publicKey != cred.PublicKey {
-			return nil, authsigner.ErrUnknownKey
-		}
-		return cred, nil
-	})
 }
 
 // invalidPublicKeys are keys that may never become part of a path or reach a store.

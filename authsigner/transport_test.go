@@ -25,7 +25,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // newGateway verifies requests below basePath. It responds with 200 and the body, or with 401 and the error.
 func newGateway(t *testing.T, basePath string, http2 bool) *httptest.Server {
 	t.Helper()
-	v := &authsigner.Verifier{Source: sourceOf(newCredential(nil))}
+	v := &authsigner.Verifier{Source: memoryStore{testKey: newCredential(nil)}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target, ok := strings.CutPrefix(r.RequestURI, basePath)
 		if !ok {

@@ -95,7 +95,7 @@ func TestOnlyCanonicalHeaderNamesAreRead(t *testing.T) {
 
 func TestVerifierUsesTheWallClockByDefault(t *testing.T) {
 	t.Parallel()
-	v := &authsigner.Verifier{Source: sourceOf(newCredential(nil))}
+	v := &authsigner.Verifier{Source: memoryStore{testKey: newCredential(nil)}}
 	for offset, want := range map[time.Duration]error{0: nil, -time.Hour: authsigner.ErrExpired, time.Hour: authsigner.ErrExpired} {
 		_, err := v.Verify(getSignedAt(time.Now().Add(offset)), meTarget)
 		assert.Equal(t, want, err, offset)

@@ -175,8 +175,13 @@ func (p *pooledCredentials) open(source CredentialSourceModule, c CacheConfig, r
 		LookupTimeout: time.Duration(c.LookupTimeout), MaxEntries: c.MaxEntries, MaxLookups: c.MaxLookups,
 		OnEvent: func(e authsigner.CacheEvent) {
 			fields := []zap.Field{zap.String("public_key", e.PublicKey)}
-			if e.Kind == authsigner.CacheUnavailable || e.Kind == authsigner.CacheAvailable {
+			switch e.Kind {
+			case authsigner.CacheUnavailable, authsigner.CacheAvailable:
 				fields = nil // the event is about the source, not about the key
+			case authsigner.CacheStale:
+				fields = append(fields, zap.Duration("age", e.Age))
+			case authsigner.CacheFound, authsigner.CacheUnknown, authsigner.CacheMalformed, authsigner.CacheFailed:
+				fields = append(fields, zap.Duration("duration", e.Took))
 			}
 			credentialEvent(cacheEventLevel(e.Kind), eventMessage(string(e.Kind)), string(e.Kind), e.Err, fields...)
 		},

@@ -39,7 +39,8 @@
 // independently.
 //
 // With [OnOutageLocal], a fleet of N gateways can then allow up to N times the limit; a single gateway never exceeds it. When
-// Redis returns, each gateway reports what it allowed in the meantime before shared decisions resume.
+// Redis returns, each gateway syncs what it allowed in the meantime before shared decisions resume. The few requests that it
+// allowed during the last sync are synced right after.
 //
 // # Data loss
 //

@@ -23,9 +23,9 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	// longTimeout is the limiters' default in tests, and how long to wait for any other event: a busy machine can take
-	// seconds to respond.
+	// seconds to respond. Refused and broken connections fail at once.
 	longTimeout = 20 * time.Second
-	// shortTimeout is used by tests with outages, which take three consecutive failed round trips.
+	// shortTimeout is used if Redis does not respond: an outage begins after three failed round trips.
 	shortTimeout = 2 * time.Second
 )
 

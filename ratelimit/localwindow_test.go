@@ -151,7 +151,15 @@ func TestOverloadWhenMostDecisionsAreLocal(t *testing.T) {
 		redis, local uint64
 		want         EventKind
 	}{
-		{1000, 400, ""}, {0, 19, ""}, {9, 11, EventOverloaded}, {100, 101, ""}, {0, 3, ""}, {5, 5, EventOverloadEnded}, {0, 0, ""}, {0, 50, EventOverloaded}, {0, 0, EventOverloadEnded},
+		{redis: 1000, local: 400},
+		{redis: 0, local: 19},
+		{redis: 9, local: 11, want: EventOverloaded},
+		{redis: 100, local: 101},
+		{redis: 0, local: 3},
+		{redis: 5, local: 5, want: EventOverloadEnded},
+		{redis: 0, local: 0},
+		{redis: 0, local: 50, want: EventOverloaded},
+		{redis: 0, local: 0, want: EventOverloadEnded},
 	} {
 		redis, local = redis+step.redis, local+step.local
 		e, changed := o.update(redis, local)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/script"
 )
 
@@ -68,7 +67,7 @@ func (s *shard) recoverFromOutage() {
 	began, cause := time.Now(), s.breaker.Cause()
 	s.synced.Store(0)
 	s.emit(Event{Kind: EventUnavailable, Cause: cause})
-	for s.breaker.State() != breaker.Shared {
+	for shared := false; !shared; {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
 		wait := l.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
 		if l.backend.refresh != nil {
@@ -90,10 +89,16 @@ func (s *shard) recoverFromOutage() {
 		cancel()
 		s.breaker.ProbeDone(err)
 		if err == nil {
-			err = s.sync(false)
+			// Requests are decided locally during a sync too, though fewer each time.
+			for range 3 {
+				if err = s.sync(false); err != nil || !s.unsynced.Load() {
+					break
+				}
+			}
 			s.breaker.SyncDone(err)
-			if err == nil {
+			if shared = err == nil; shared {
 				s.emit(Event{Kind: EventShared, Cause: cause, Duration: time.Since(began), Synced: int(s.synced.Load())})
+				_ = s.sync(true) // those decided during the last sync; on error they stay unsynced
 			}
 		}
 		<-s.syncing

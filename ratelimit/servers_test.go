@@ -168,7 +168,7 @@ func TestBrokenConnectionsCountRequestsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			limiters := newLimiters(t, 2, top.options, ratelimit.Options{Timeout: shortTimeout})
+			limiters := newLimiters(t, 2, top.options, ratelimit.Options{})
 			for _, f := range limiters {
 				require.NoError(t, f.Ping(context.Background()))
 			}
@@ -240,7 +240,7 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 			t.Parallel()
 			top := c.start(t)
 			var losses, outages atomic.Int64
-			limiters := newLimiters(t, 3, top.options, ratelimit.Options{Timeout: shortTimeout, OnEvent: func(e ratelimit.Event) {
+			limiters := newLimiters(t, 3, top.options, ratelimit.Options{OnEvent: func(e ratelimit.Event) {
 				count(&losses, ratelimit.EventDataLost)(e)
 				count(&outages, ratelimit.EventUnavailable)(e)
 			}})
@@ -291,7 +291,7 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 func TestLostNodeIsResyncedIfShardSpansTwoNodes(t *testing.T) {
 	t.Parallel()
 	top := clusterOfThree(t)
-	limiters := newLimiters(t, 2, top.options, ratelimit.Options{Timeout: shortTimeout})
+	limiters := newLimiters(t, 2, top.options, ratelimit.Options{})
 	l := limit(30, time.Hour)
 	// A shard is a 16th of the slots, a node a third.
 	keys := keysBySlot(t, top.cluster, l, 5, 2, func(slot int) int {

@@ -37,7 +37,7 @@ type simEnvironment struct {
 	nodes []*simRedis
 }
 
-func simulate(s *scenario) *simEnvironment {
+func newSimEnvironment(s *scenario) *simEnvironment {
 	w := new(simEnvironment)
 	for i := range s.nodes {
 		r := newSimRedis(s.seed*10 + uint64(i))
@@ -141,16 +141,16 @@ func (r *simRedis) change(f fault, on bool) {
 	}
 }
 
-// simulation runs a seed's scenario in virtual time and returns its history.
-func simulation(t *testing.T, seed uint64) (all history, err error) {
+// runSeedInBubble runs a seed's scenario in virtual time and returns its history.
+func runSeedInBubble(t *testing.T, seed uint64) (all history, err error) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) { all, err = simulateSeed(seed) })
+	synctest.Test(t, func(*testing.T) { all, err = runSeed(seed) })
 	return all, err
 }
 
-func simulateSeed(seed uint64) (history, error) {
+func runSeed(seed uint64) (history, error) {
 	s := makeScenario(seed)
-	w := simulate(s)
+	w := newSimEnvironment(s)
 	defer func() {
 		for _, r := range w.nodes {
 			r.state.Close()
@@ -289,7 +289,7 @@ func mustComplete(o Options) Options {
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if seed, err := strconv.ParseUint(os.Getenv("GATEHOUSE_SIM_SEED"), 10, 64); err == nil {
-		_, err := simulation(t, seed)
+		_, err := runSeedInBubble(t, seed)
 		require.NoError(t, err)
 		return
 	}
@@ -303,7 +303,7 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			requests := 0
 			for seed := part; seed < seeds; seed += parts {
-				all, err := simulation(t, seed)
+				all, err := runSeedInBubble(t, seed)
 				require.NoError(t, err)
 				requests += len(all)
 			}
@@ -316,8 +316,8 @@ func TestSimulation(t *testing.T) {
 func TestSimulationIsDeterministic(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
-		first, _ := simulation(t, seed)
-		second, _ := simulation(t, seed)
+		first, _ := runSeedInBubble(t, seed)
+		second, _ := runSeedInBubble(t, seed)
 		require.NotEmpty(t, first)
 		assert.Equal(t, first, second, "seed %d", seed)
 	}

@@ -93,8 +93,10 @@ func (m *Manager) List(ctx context.Context, businessID string) ([]*authsigner.Cr
 		g.Go(func() error {
 			cred, err := m.o.Store.Lookup(ctx, name)
 			switch {
-			case errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrMalformedCredential):
-				cred = new(authsigner.Credential) // deleted in the meantime, or it belongs to no business
+			case errors.Is(err, authsigner.ErrUnknownKey):
+				return nil // deleted in the meantime: Get needs the owner that Revoke has cached
+			case errors.Is(err, authsigner.ErrMalformedCredential):
+				cred = new(authsigner.Credential) // belongs to no business
 			case err != nil:
 				return fmt.Errorf("reading a key: %w", err)
 			}

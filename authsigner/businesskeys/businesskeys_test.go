@@ -263,6 +263,37 @@ func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 }
 
+// revokingStore revokes the key before the first lookup of a list.
+type revokingStore struct {
+	authsigner.KeyStore
+
+	once   sync.Once
+	revoke func()
+}
+
+func (s *revokingStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	s.once.Do(s.revoke)
+	return s.KeyStore.Lookup(ctx, publicKey)
+}
+
+func TestListDuringARevocationDoesNotForgetIt(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	store := newStore(t)
+	m := newManager(t, store, client)
+	issued, err := m.Issue(t.Context(), acmeKey("attempt"))
+	require.NoError(t, err)
+	listing := newManager(t, &revokingStore{KeyStore: store, revoke: func() {
+		require.NoError(t, m.Revoke(t.Context(), acme, issued.PublicKey))
+	}}, client)
+	keys, err := listing.List(t.Context(), acme)
+	require.NoError(t, err)
+	require.Empty(t, keys)
+	require.ErrorIs(t, m.Revoke(t.Context(), acme, issued.PublicKey), businesskeys.ErrAlreadyDone)
+	_, err = m.Issue(t.Context(), acmeKey("attempt"))
+	require.ErrorIs(t, err, businesskeys.ErrAlreadyDone)
+}
+
 // Whichever reply of Vault is lost, each change is made once, and what the pages are told is so.
 func TestLostVaultReplyNeitherRepeatsNorHidesAChange(t *testing.T) {
 	t.Parallel()

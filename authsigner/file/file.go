@@ -38,11 +38,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
+// pollInterval is the interval of checks for changes.
+const pollInterval = time.Second
+
 // Options configure a [Source]. The zero value has all defaults.
 type Options struct {
-	// PollInterval is the interval of checks for changes. Default: 1s. Zero means the default.
-	PollInterval time.Duration
-
 	// Create creates an empty file with mode 0600 if the file does not exist. Default: a missing file is an error.
 	Create bool
 
@@ -86,15 +86,14 @@ type Source struct {
 
 var _ authsigner.KeyStore = (*Source)(nil)
 
-// Open loads the file and watches it for changes. It returns an error if the file is missing, is invalid or has unsafe
-// permissions, but not for malformed entries.
-func Open(path string, o Options) (*Source, error) {
+// Open loads the file and watches it for changes, once a second. It returns an error if the file is missing, is invalid or has
+// unsafe permissions, but not for malformed entries.
+func Open(path string, o Options) (*Source, error) { return open(path, o, pollInterval) }
+
+func open(path string, o Options, interval time.Duration) (*Source, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the credential file: %w", err)
-	}
-	if o.PollInterval <= 0 {
-		o.PollInterval = time.Second
 	}
 	s := &Source{path: absolute, o: o, done: make(chan struct{})}
 	s.current.Store(&set{})
@@ -108,7 +107,7 @@ func Open(path string, o Options) (*Source, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go s.watch(ctx)
+	go s.watch(ctx, interval)
 	return s, nil
 }
 
@@ -164,9 +163,9 @@ func (s *Source) List(context.Context) ([]string, error) {
 }
 
 // watch polls the file, which notices all changes on all file systems.
-func (s *Source) watch(ctx context.Context) {
+func (s *Source) watch(ctx context.Context, interval time.Duration) {
 	defer close(s.done)
-	ticker := time.NewTicker(s.o.PollInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {

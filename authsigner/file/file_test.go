@@ -85,7 +85,7 @@ func open(t *testing.T, text string) *watched {
 	w := &watched{t: t, path: filepath.Join(t.TempDir(), "keys.json")}
 	w.write(t, text)
 	var err error
-	w.Source, err = file.Open(w.path, file.Options{PollInterval: poll, OnEvent: w.events.Add})
+	w.Source, err = file.OpenWithInterval(w.path, file.Options{OnEvent: w.events.Add}, poll)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	w.OnChange(w.changes.Add)
@@ -438,7 +438,7 @@ func countUp(path string) {
 			os.Exit(1)
 		}
 	}
-	s, err := file.Open(path, file.Options{PollInterval: poll})
+	s, err := file.OpenWithInterval(path, file.Options{}, poll)
 	check(err)
 	var wg sync.WaitGroup
 	for range helperGoroutines {

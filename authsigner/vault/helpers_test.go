@@ -114,10 +114,15 @@ func (b *bench) waitReady(t *testing.T) {
 	require.Eventually(t, func() bool { err = b.Ready(); return err == nil }, patience, tick, "%v", err)
 }
 
-// store writes an entry as an operator would, with the root token.
 func (b *bench) store(t *testing.T, key string, changes map[string]any) {
 	t.Helper()
-	_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "kv/data/gateway/keys/"+key,
+	store(t, b.Server, key, changes)
+}
+
+// store writes an entry as an operator would, with the root token.
+func store(t *testing.T, s *vaulttest.Server, key string, changes map[string]any) {
+	t.Helper()
+	_, err := s.Client(t).Logical().WriteWithContext(t.Context(), "kv/data/gateway/keys/"+key,
 		map[string]any{"data": record(changes)})
 	require.NoError(t, err)
 }

@@ -53,7 +53,7 @@ func (s *Source) run(ctx context.Context) {
 			backoff = min(2*backoff, maxBackoff)
 			continue
 		}
-		s.event(Event{Kind: EventLogin, TTL: next.grant.ttl})
+		s.event(Event{Kind: EventLogin})
 		backoff = minBackoff
 		if old != nil && old.grant.token != next.grant.token {
 			s.revoke(ctx, old)
@@ -177,7 +177,7 @@ func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (t
 			s.mu.Lock()
 			current.ends = began.Add(ttl)
 			s.mu.Unlock()
-			s.event(Event{Kind: EventRenewed, TTL: ttl})
+			s.event(Event{Kind: EventRenewed})
 			return ttl, nil
 		}
 		if ctx.Err() != nil {

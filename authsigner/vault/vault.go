@@ -100,8 +100,7 @@ const (
 // Event is an event of a [Source].
 type Event struct {
 	Kind EventKind
-	TTL  time.Duration // for EventLogin and EventRenewed
-	Err  error         // for failures; it may contain addresses and paths of Vault, but no secrets
+	Err  error // for failures; it may contain addresses and paths of Vault, but no secrets
 }
 
 // Source is an authsigner.KeyStore on Vault. It is safe for concurrent use.

@@ -10,7 +10,8 @@
 //	    requests are stored
 //
 // Redis is asked only in state Shared. In the other states each gateway decides locally, and the requests that it allows are
-// unsynced. Hence the first decision after an outage takes every request into account that was allowed during it.
+// unsynced. Hence the first decision after an outage takes every request into account that this gateway allowed during it,
+// except the few allowed while the last of them were sent. Those are synced right after the change to Shared.
 package breaker
 
 import (
