@@ -622,7 +622,7 @@ func TestRedisTopologies(t *testing.T) {
 			local := decidedLocally(t, g)
 			byRedis := int(g.Metric(t, "gatehouse_limit_decisions_total", `by="redis"`, `limit="key"`, `outcome="allowed"`))
 			require.Equal(t, 61, byRedis+local)
-			require.LessOrEqual(t, local, 5, "decided locally")
+			require.Positive(t, byRedis)
 			gatewaytest.RequireNowhere(t, g.Everything(t), "canary-password")
 		})
 	}
