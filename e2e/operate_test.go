@@ -315,12 +315,17 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 func TestRequestsBeforeAReloadStillCount(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
+	keys := w.addKeys(t, windowAttempts, 1)
 	g := w.gateway(t)
-	for range 3 {
-		requireServed(t, g, w.acme, load.KeyLimit/3)
-		g.Load(t) // faster than the command
-	}
-	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+	withinWindow(t, func(attempt int) func() {
+		caller := keys[attempt].Caller
+		for range 3 {
+			requireServed(t, g, caller, load.KeyLimit/3)
+			g.Load(t) // faster than the command
+		}
+		a := caller.Get(t, g.URL, "/api/v1/me")
+		return func() { requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED") }
+	})
 }
 
 func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
