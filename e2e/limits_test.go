@@ -19,6 +19,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -243,11 +244,17 @@ func TestShadowModeDeniesNothing(t *testing.T) {
 
 func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
 	t.Parallel()
+	const delay = time.Second
 	w := newEnvironment(t, nil)
-	g := w.gateway(t) // it waits for 5 s
+	link := netfault.NewLink(t, w.redis.Addr)
+	o := w.options("", "")
+	o.Global = strings.Replace(o.Global, w.redisLine(), "redis redis://"+link.Addr+" {\n\t\t\ttimeout 1m\n\t\t}", 1)
+	g := gatewaytest.Start(t, o)
 	requireReady(t, g)
-	require.NoError(t, w.redis.Client(t).Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
+	link.Slow(0, delay)
+	began := time.Now()
 	requireServed(t, g, w.acme, 1)
+	require.GreaterOrEqual(t, time.Since(began), delay)
 	require.Zero(t, decidedLocally(t, g))
 }
 
