@@ -144,6 +144,11 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
 	notifiedAt := time.Now()
 	endNotified := l.Also(notified, revoked[:1], 1, "/api/v1/me")
+	require.Eventually(t, func() bool {
+		return len(l.Report().Some(func(s *load.Sample) bool {
+			return s.Stream == notified && s.Status != http.StatusOK && s.Status != http.StatusTooManyRequests
+		})) > 0
+	}, patience, 50*time.Millisecond, "a revoked key is served after the gateway was notified")
 	l.Run(max(c.outage, 4*ttl)) // far beyond the TTL
 	ready := anonymous().Get(t, g.URL, "/readyz")
 	require.Equal(t, http.StatusOK, ready.Status, "a degraded gateway stays in service")
