@@ -441,7 +441,7 @@ func TestFaultVault(t *testing.T) {
 func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	const staleIfError = 3 * time.Second
+	const staleIfError = 10 * time.Second
 	w := newVaultLoadEnvironment(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
 	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, longVaultTimeout))
 	known := w.addKeys(t, 2*c.rate, 5)
@@ -469,6 +469,7 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 			last = s.Done
 		}
 	}
+	require.Positive(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 	l.Phase("too long")
 	l.Run(c.before)
 	w.vault.Restart(t)
