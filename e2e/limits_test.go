@@ -258,20 +258,6 @@ func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
 	require.Zero(t, decidedLocally(t, g))
 }
 
-func TestLimitsAreEnforcedLocallyDuringARedisOutage(t *testing.T) {
-	t.Parallel()
-	w := newEnvironment(t, nil)
-	g := w.gateway(t)
-	requireServed(t, g, w.acme, 20)
-	require.NoError(t, w.redis.Kill())
-	require.Equal(t, map[int]int{200: 40, 429: 20}, statuses(60, func(int) gatewaytest.Response { return w.acme.Get(t, g.URL, "/api/v1/me") }),
-		"requests before the outage count")
-	require.NoError(t, w.redis.Restart())
-	requireLogged(t, g, "redis available again")
-	require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
-	requireServed(t, g, w.other, 1)
-}
-
 // For 75 s, one business sends steadily to three gateways, also while it is denied. No window of 60 s contains more than 60 allowed
 // requests. Because denied requests do not count, the next are allowed when the first leave the window, as Retry-After says.
 func TestNoWindowExceedsTheLimitAndDeniedRequestsDoNotCount(t *testing.T) {

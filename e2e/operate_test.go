@@ -650,5 +650,6 @@ func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 	requireServed(t, allow, w.acme, 70)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, deny)
+	requireLogged(t, deny, "redis available again")
 	waitForStatus(t, http.StatusOK, w.other, deny) // acme is limited: requests allowed during the outage count
 }
