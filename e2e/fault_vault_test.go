@@ -54,7 +54,7 @@ func vaultCache(c chaos) (option string, ttl time.Duration) {
 	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tlookup_timeout %s\n\t\t}", ttl, lookupTimeout), ttl
 }
 
-// newVaultLoadEnvironment returns a environment for load tests whose credentials are in Vault.
+// newVaultLoadEnvironment returns an environment for load tests whose credentials are in Vault.
 func newVaultLoadEnvironment(t *testing.T, v *vaultFault) *vaultEnvironment {
 	t.Helper()
 	w := vaultIn(t, newEnvironment(t, load.Data()), v.options)

@@ -40,7 +40,7 @@ path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", 
 path "kv1/gateway/keys"           { capabilities = ["list"] }`
 )
 
-// vaultEnvironment is a environment whose credentials are in Vault.
+// vaultEnvironment is an environment whose credentials are in Vault.
 type vaultEnvironment struct {
 	*environment
 	vault *vaulttest.Server
@@ -59,7 +59,7 @@ func newVaultEnvironment(t *testing.T, o vaulttest.Options) *vaultEnvironment {
 	return vaultIn(t, newEnvironment(t, nil), o)
 }
 
-// vaultIn adds a Vault to a environment.
+// vaultIn adds a Vault to an environment.
 func vaultIn(t *testing.T, around *environment, o vaulttest.Options) *vaultEnvironment {
 	t.Helper()
 	w := &vaultEnvironment{environment: around, vault: vaulttest.Start(t, o), mount: "kv"}
