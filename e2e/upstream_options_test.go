@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -72,7 +73,7 @@ func TestSelectionPolicies(t *testing.T) {
 		"header User-Agent":          one,
 		"cookie":                     all, // callers keep no cookies
 	} {
-		t.Run(policy, func(t *testing.T) {
+		t.Run(cmp.Or(policy, "default"), func(t *testing.T) {
 			t.Parallel()
 			services, addresses := backends(t, 3)
 			option := ""
