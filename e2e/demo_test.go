@@ -169,7 +169,7 @@ func TestDemoWithoutRateLimitOnLocalhost(t *testing.T) {
 	require.NoError(t, err)
 	d := startDemoOn(t, "localhost:"+port, "--no-rate-limit")
 	t.Run("only reports limits", func(t *testing.T) {
-		assert.Contains(t, d.stdout.String(), "only report")
+		assert.Contains(t, d.stdout.String(), "over a limit are reported, not denied")
 		assert.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Response { return anonymous().Get(t, d.url, "/api/v1/status") }))
 		assert.Equal(t, map[int]int{200: 65}, statuses(65, func(int) gatewaytest.Response { return d.caller(t).Get(t, d.url, "/api/v1/me") }))
 	})

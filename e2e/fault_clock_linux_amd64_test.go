@@ -22,7 +22,7 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 	scale := chaosScale(t)
 	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 2*scale.rate, 5)
-	spent := w.addKeys(t, 2, 1)
+	spent := w.addKeys(t, 2*windowAttempts, 1)
 	g := w.gateway(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Addresses: 100,
@@ -35,12 +35,19 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 		phase string
 		by    time.Duration
 	}{{"ahead", 10 * time.Minute}, {"back", -10 * time.Minute}} {
-		over := spent[i].Caller
-		requireServed(t, g, over, load.KeyLimit)
-		l.Phase(step.phase)
-		g.StepClock(t, step.by)
+		withinWindow(t, func(attempt int) func() {
+			over := spent[i*windowAttempts+attempt].Caller
+			if attempt > 0 {
+				g.StepClock(t, 0)
+				l.Phase("right")
+			}
+			requireServed(t, g, over, load.KeyLimit)
+			l.Phase(step.phase)
+			g.StepClock(t, step.by)
+			a := signedGet(t, g, over, target, time.Now().Add(step.by))
+			return func() { requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED") }
+		})
 		requireJSON(t, signedGet(t, g, w.other, target, time.Now().Add(step.by)))
-		requireProblem(t, signedGet(t, g, over, target, time.Now().Add(step.by)), http.StatusTooManyRequests, "RATE_LIMITED")
 		p := requireProblem(t, w.acme.Get(t, g.URL, target), http.StatusUnauthorized, "REQUEST_EXPIRED")
 		require.InDelta(t, time.Now().Add(step.by).Unix(), p.ServerTime, 60)
 		l.Run(scale.outage)

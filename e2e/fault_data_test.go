@@ -214,6 +214,9 @@ func TestFaultDataServiceResponses(t *testing.T) {
 		if f.response == nil {
 			data.stop()
 			l.Run(each)
+			require.Eventually(t, func() bool {
+				return len(l.Report().Some(func(s *load.Sample) bool { return s.Phase == f.name && s.Outcome() == unavailable })) > 0
+			}, patience, 10*time.Millisecond)
 			data.run(t)
 		} else {
 			data.setResponse(func(w http.ResponseWriter, r *http.Request) {
@@ -303,8 +306,7 @@ func TestFaultOneOfTwoDataServicesStops(t *testing.T) {
 		},
 	})
 	l.Run(scale.before)
-	require.Positive(t, one.count())
-	require.Positive(t, two.count(), "both addresses are used")
+	require.Eventually(t, func() bool { return one.count() > 0 && two.count() > 0 }, patience, 10*time.Millisecond, "both addresses are used")
 	type moment struct{ began, ended time.Time }
 	var stops []moment
 	for range 2 {

@@ -259,7 +259,10 @@ func TestFaultRedis(t *testing.T) {
 				r.addrs = append(r.addrs, p.Addr)
 			}
 			r.option = c.redis(strings.Join(urls, " "), "sentinel "+redistest.MasterName)
-			r.fail = func() { require.NoError(t, s.Master.Kill()) }
+			r.fail = func() {
+				require.NoError(t, s.Master.Kill())
+				s.ReplaceAfter(t, 500*time.Millisecond)
+			}
 			r.restore = func() {
 				require.Eventually(t, func() bool {
 					addr, err := s.MasterAddr(t.Context())
@@ -283,12 +286,14 @@ func TestFaultRedis(t *testing.T) {
 					for _, k := range keys[:min(len(keys), 10)] {
 						require.NoError(t, cl.MoveSlot(t.Context(), int(client.ClusterKeySlot(t.Context(), k).Val()), 2))
 					}
+					cl.SetNodeTimeout(t, time.Second)
 				},
 				restore: func() {
 					require.Eventually(t, func() bool {
 						info, err := cl.Nodes[3].Client(t).Info(t.Context(), "replication").Result()
 						return err == nil && strings.Contains(info, "role:master")
 					}, 2*patience, 20*time.Millisecond)
+					cl.SetNodeTimeout(t, time.Minute)
 				},
 			}
 		},
@@ -298,8 +303,20 @@ func TestFaultRedis(t *testing.T) {
 			cl := redistest.StartCluster(t)
 			return &redisFault{
 				option: c.redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), addrs: cl.Addrs(), client: cl.Options(),
-				fail:    func() { require.NoError(t, cl.Nodes[1].Kill()) },
-				restore: func() { require.NoError(t, cl.Nodes[1].Restart()) },
+				fail: func() {
+					require.NoError(t, cl.Nodes[1].Kill())
+					cl.SetNodeTimeout(t, time.Second)
+				},
+				restore: func() {
+					require.NoError(t, cl.Nodes[1].Restart())
+					for _, n := range cl.Nodes {
+						require.Eventually(t, func() bool {
+							info, err := n.Client(t).ClusterInfo(t.Context()).Result()
+							return err == nil && strings.Contains(info, "cluster_slots_ok:16384")
+						}, 2*patience, 20*time.Millisecond)
+					}
+					cl.SetNodeTimeout(t, time.Minute)
+				},
 			}
 		},
 	} {

@@ -54,7 +54,7 @@ func vaultCache(c chaos) (option string, ttl time.Duration) {
 	return fmt.Sprintf("cache {\n\t\t\tttl %s\n\t\t\tnegative_ttl 1s\n\t\t\tlookup_timeout %s\n\t\t}", ttl, lookupTimeout), ttl
 }
 
-// newVaultLoadEnvironment returns a environment for load tests whose credentials are in Vault.
+// newVaultLoadEnvironment returns an environment for load tests whose credentials are in Vault.
 func newVaultLoadEnvironment(t *testing.T, v *vaultFault) *vaultEnvironment {
 	t.Helper()
 	w := vaultIn(t, newEnvironment(t, load.Data()), v.options)
@@ -144,6 +144,11 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	require.NoError(t, w.redis.Client(t).Publish(t.Context(), "gatehouse:credentials", revoked[0].PublicKey).Err())
 	notifiedAt := time.Now()
 	endNotified := l.Also(notified, revoked[:1], 1, "/api/v1/me")
+	require.Eventually(t, func() bool {
+		return len(l.Report().Some(func(s *load.Sample) bool {
+			return s.Stream == notified && s.Status != http.StatusOK && s.Status != http.StatusTooManyRequests
+		})) > 0
+	}, patience, 50*time.Millisecond, "a revoked key is served after the gateway was notified")
 	l.Run(max(c.outage, 4*ttl)) // far beyond the TTL
 	ready := anonymous().Get(t, g.URL, "/readyz")
 	require.Equal(t, http.StatusOK, ready.Status, "a degraded gateway stays in service")
@@ -436,7 +441,7 @@ func TestFaultVault(t *testing.T) {
 func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	t.Parallel()
 	c := chaosScale(t)
-	const staleIfError = 3 * time.Second
+	const staleIfError = 10 * time.Second
 	w := newVaultLoadEnvironment(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
 	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, longVaultTimeout))
 	known := w.addKeys(t, 2*c.rate, 5)
@@ -464,6 +469,7 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 			last = s.Done
 		}
 	}
+	require.Positive(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 	l.Phase("too long")
 	l.Run(c.before)
 	w.vault.Restart(t)

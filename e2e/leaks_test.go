@@ -150,7 +150,9 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 					}
 				}
 				a := send(method, target, from.from(fields))
-				responses++
+				if a.Status != 0 {
+					responses++
+				}
 				gatewaytest.RequireNowhere(t, fmt.Sprint(a.Status, a.Header, a.Body), public...)
 				require.Empty(t, a.Header.Get("Server"), "%s, %s %s %.80q", phase, protocol, method, target)
 			}
@@ -174,7 +176,9 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 		}
 		for _, request := range malformed(acme) {
 			response := exchangeBytes(t, g.Addr, request)
-			responses++
+			if response != "" {
+				responses++
+			}
 			gatewaytest.RequireNowhere(t, strings.ReplaceAll(response, "HTTP/1.1", ""), public...)
 		}
 	}

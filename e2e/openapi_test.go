@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// documented requires that a response matches docs/openapi.yaml.
-func documented(t *testing.T, a gatewaytest.Response) gatewaytest.Response {
+// requireDocumented requires that a response matches docs/openapi.yaml.
+func requireDocumented(t *testing.T, a gatewaytest.Response) gatewaytest.Response {
 	t.Helper()
 	openapitest.Check(t, a.Request, &http.Response{StatusCode: a.Status, Header: a.Header}, []byte(a.Body))
 	require.False(t, t.Failed(), "%s %s", a.Request.Method, a.Request.URL.Opaque)
@@ -46,7 +46,7 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 				}
 			}
 			for _, query := range queries {
-				list, _ := requireJSON(t, documented(t, c.Get(t, g.URL, res.Path+query)))[res.List].([]any)
+				list, _ := requireJSON(t, requireDocumented(t, c.Get(t, g.URL, res.Path+query)))[res.List].([]any)
 				for _, record := range list {
 					fields, _ := record.(map[string]any)
 					id := res.Name + fmt.Sprint(fields["id"])
@@ -57,7 +57,7 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 					}
 				}
 			}
-			head := documented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil))
+			head := requireDocumented(t, c.Do(t, http.MethodHead, g.URL, res.Path, nil))
 			assert.Equal(t, http.StatusOK, head.Status)
 			assert.Empty(t, head.Body)
 			assert.Equal(t, strconv.Itoa(len(c.Get(t, g.URL, res.Path).Body)), head.Header.Get("Content-Length"), res.Path)
@@ -69,9 +69,9 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 			assert.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
 		}
 	}
-	requireJSON(t, documented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
-	assert.Equal(t, http.StatusOK, documented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
-	assert.Equal(t, http.StatusOK, documented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
+	requireJSON(t, requireDocumented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
+	assert.Equal(t, http.StatusOK, requireDocumented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
+	assert.Equal(t, http.StatusOK, requireDocumented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
 }
 
 // Every error of the contract, from each kind of resource that can return it.
@@ -80,11 +80,12 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	data := &recorder{}
 	w := newEnvironment(t, data)
 	restricted := w.addKey(t, authsigner.IssueOptions{Resources: []string{"other"}})
+	spent := w.addKeys(t, 2*windowAttempts, 1)
 	from := new(clientIPs)
 	seen := map[string]int{}
 	expect := func(a gatewaytest.Response, status int, code string) {
 		t.Helper()
-		documented(t, a)
+		requireDocumented(t, a)
 		require.Equal(t, status, a.Status, "%s %s: %s", a.Request.Method, a.Request.URL.Opaque, a.Body)
 		if a.Request.Method != http.MethodHead {
 			requireProblem(t, a, status, code)
@@ -165,19 +166,26 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	small := w.gateway(t)
 	from = nil
 	for range 10 {
-		documented(t, anonymous().Get(t, small.URL, "/api/v1/status"))
+		requireDocumented(t, anonymous().Get(t, small.URL, "/api/v1/status"))
 	}
 	for _, target := range []string{"/api/v1/status", "/api/v1/me", "/api/v1/nothing"} {
 		expect(anonymous().Get(t, small.URL, target), 429, "RATE_LIMITED")
 	}
 	expect(send(small, "POST", "/api/v1/status", nil, nil), 429, "RATE_LIMITED")
 	expect(send(small, "HEAD", "/api/v1/status", nil, nil), 429, "RATE_LIMITED")
-	for range 60 {
-		documented(t, w.acme.Get(t, small.URL, "/api/v1/me"))
-		documented(t, send(small, "GET", "/api/v1/me", invalidSignature(w.other.PublicKey), nil))
-	}
-	expect(w.acme.Get(t, small.URL, "/api/v1/events"), 429, "RATE_LIMITED")
-	expect(send(small, "GET", "/api/v1/me", invalidSignature(w.other.PublicKey), nil), 429, "RATE_LIMITED")
+	withinWindow(t, func(attempt int) func() {
+		key, unverified := spent[2*attempt].Caller, invalidSignature(spent[2*attempt+1].PublicKey)
+		for range 60 {
+			requireDocumented(t, key.Get(t, small.URL, "/api/v1/me"))
+			requireDocumented(t, send(small, "GET", "/api/v1/me", unverified, nil))
+		}
+		limited := []gatewaytest.Response{key.Get(t, small.URL, "/api/v1/events"), send(small, "GET", "/api/v1/me", unverified, nil)}
+		return func() {
+			for _, a := range limited {
+				expect(a, 429, "RATE_LIMITED")
+			}
+		}
+	})
 
 	// unavailable stores
 	denying := w.start(t, "limits {\n\t\t\ton_outage deny\n\t\t}", "")

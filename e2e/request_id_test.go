@@ -202,6 +202,7 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 		newBrowser(t, g.URL).open("/oauth/authorize?client_id=gcl_AAAAAAAAAAAAAAAAAAAAAA")
 		return strings.Contains(g.Output(), `"logger":"redis"`) && strings.Contains(g.Output(), `"msg":"traces export: `)
 	}, patience, 10*time.Millisecond)
+	g.Stop(t) // or else the last line may be incomplete
 	for line := range strings.Lines(g.Output()) {
 		assert.True(t, json.Valid([]byte(line)), line)
 	}

@@ -122,8 +122,17 @@ func routes(own, token string, signed []field) []routeCase {
 	}
 }
 
-// String names the route in a failure.
-func (c routeCase) String() string { return c.method + " " + c.hostOr("unserved.example") + c.target }
+// String names the route, without the connection server's port, which is another one in each run.
+func (c routeCase) String() string {
+	host := "connect"
+	switch c.host {
+	case apiHost:
+		host = "api"
+	case "":
+		host = "unserved"
+	}
+	return c.method + " " + host + c.target
+}
 
 func (c routeCase) hostOr(other string) string {
 	if c.host == "" {

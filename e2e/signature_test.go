@@ -239,7 +239,7 @@ func TestPublishedVectorsOverTheWire(t *testing.T) {
 		default:
 			require.NotContains(t, policy, `"key"`, "%s: %d %s", v.Name, a.Status, a.Body)
 			if result == "MISSING_CREDENTIALS" {
-				require.Regexp(t, `"(unverified-key|address)"`, policy, v.Name)
+				require.Regexp(t, `"(unverified-key|ip)"`, policy, v.Name)
 			} else {
 				require.Contains(t, policy, `"unverified-key"`, v.Name)
 			}

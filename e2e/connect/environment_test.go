@@ -32,7 +32,7 @@ type environment struct {
 	owner, member demo.Account
 }
 
-// options of a environment.
+// options of an environment.
 type options struct {
 	secure bool   // serve https with a certificate of Caddy's own
 	token  string // a file with an access token, which a proxy in front of the gateway adds to requests to /mcp

@@ -15,8 +15,8 @@ import (
 // MasterName is the name under which the Sentinels know the master.
 const MasterName = "gatehouse"
 
-// Sentinel is a master and its replica watched by three Sentinels. A master that
-// is silent for half a second is replaced, which takes one to three seconds.
+// Sentinel is a master and its replica watched by three Sentinels, which replace
+// a silent master (ReplaceAfter).
 type Sentinel struct {
 	Master    *Server // the master at the start
 	Replica   *Server
@@ -34,7 +34,7 @@ func StartSentinel(tb testing.TB, options ...Option) *Sentinel {
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, Start(tb, func(s *settings) { s.sentinel = true },
 			WithConfig("sentinel", "monitor", MasterName, loopback, port, "2"),
-			WithConfig("sentinel", "down-after-milliseconds", MasterName, "500"),
+			WithConfig("sentinel", "down-after-milliseconds", MasterName, "600000"),
 			WithConfig("sentinel", "failover-timeout", MasterName, "3000")))
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*startTimeout)
@@ -63,8 +63,8 @@ func (s *Sentinel) Options() *redis.UniversalOptions {
 	return o
 }
 
-// ReplaceAfter sets for how long a master has to be silent before it is replaced. With a long time, no slow master is
-// replaced before the test wants it.
+// ReplaceAfter sets for how long a master has to be silent before it is replaced. It is ten minutes at the start, so that no
+// slow master is replaced before the test wants it.
 func (s *Sentinel) ReplaceAfter(tb testing.TB, silent time.Duration) {
 	tb.Helper()
 	for _, p := range s.Sentinels {

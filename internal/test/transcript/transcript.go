@@ -14,8 +14,8 @@
 //	{"issuer": "https://api.example.com", "token_endpoint": "${token_endpoint}", "...": ""}
 //
 // A request is sent as written, with CRLF line ends and, if it has a body and names no framing, with a
-// Content-Length. Each request has a connection of its own. A request that ends with several responses, or with none, is
-// followed by as many response sections.
+// Content-Length. Each request has a connection of its own. A request that ends with several responses is followed by as
+// many response sections. If the last one closes the connection, nothing may follow it.
 //
 // A response must have the status, each header with the value that is written (a header without a value must be absent),
 // and, if there is an empty line after the headers, the body. Without that line the body is not compared. JSON, also after
@@ -33,6 +33,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -116,11 +117,15 @@ func parse(raw []byte) ([]exchange, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no request")
 	}
+	for _, e := range all {
+		if len(e.responses) == 0 {
+			return nil, fmt.Errorf("no response to %q", e.name)
+		}
+	}
 	return all, nil
 }
 
-// replay sends the request and compares the responses until the server closes the connection, or until all expected ones have
-// been read and the request has asked to keep the connection.
+// replay sends the request and compares the responses. If the last one closes the connection, nothing may follow it.
 func (e exchange) replay(addr string, v map[string]string, prepare ...Prepare) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -141,6 +146,7 @@ func (e exchange) replay(addr string, v map[string]string, prepare ...Prepare) e
 	go func() { _, _ = io.WriteString(conn, wire(request)) }()
 	r := bufio.NewReader(conn)
 	method, _, _ := strings.Cut(request, " ")
+	closed := false
 	for i, want := range e.responses {
 		res, err := http.ReadResponse(r, &http.Request{Method: method})
 		if err != nil {
@@ -151,11 +157,18 @@ func (e exchange) replay(addr string, v map[string]string, prepare ...Prepare) e
 		if err != nil {
 			return fmt.Errorf("reading the body of response %d: %w", i+1, err)
 		}
-		if res.Close {
+		closed = res.Close
+		if closed {
 			res.Header.Set("Connection", "close") // ReadResponse removes it
 		}
 		if err := compare(want, res, string(body), v); err != nil {
 			return fmt.Errorf("response %d: %w\ngot: %s %v\n%s", i+1, err, res.Status, res.Header, body)
+		}
+	}
+	if closed {
+		// A server that has not read the whole request resets the connection.
+		if more, err := io.ReadAll(r); len(more) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("after the last response: got %q, want the end of the connection", more)
 		}
 	}
 	return nil

@@ -1,8 +1,10 @@
 package transcript
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -86,11 +88,39 @@ func TestDifferenceIsReported(t *testing.T) {
 		err := compareLines(strings.Split(lines, "\n"), []string{"a", "b", "c"}, nil)
 		assert.Equal(t, ok, err == nil, "%q: %v", lines, err)
 	}
-	for name, file := range map[string]string{"no request": "text", "response first": "-- response --\nHTTP/1.1 200 OK\n", "other section": "-- x --\n"} {
+	for name, file := range map[string]string{
+		"no request": "text", "response first": "-- response --\nHTTP/1.1 200 OK\n", "other section": "-- x --\n",
+		"no response": "-- request --\nGET / HTTP/1.1\n", "no response to the first": "-- request --\nGET / HTTP/1.1\n-- request --\nGET / HTTP/1.1\n-- response --\nHTTP/1.1 200 OK\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := parse([]byte(file))
 			require.Error(t, err)
 		})
+	}
+}
+
+func TestDataAfterTheLastResponseIsReported(t *testing.T) {
+	t.Parallel()
+	const response = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+	for sent, want := range map[string]string{response: "", response + response: "after the last response"} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = ln.Close() })
+		go func() {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			_, _ = io.WriteString(conn, sent)
+			_ = conn.Close()
+		}()
+		err = exchange{request: "GET / HTTP/1.1\nHost: a\n\n", responses: []string{"HTTP/1.1 200 OK\n"}}.replay(ln.Addr().String(), nil)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
 	}
 }
