@@ -24,7 +24,7 @@ func TestDocumentedRedisACLIsSufficient(t *testing.T) {
 	requireSufficient(t, redis.NewClient(asUser(single.Options()).Simple()))
 
 	// A slow node must not be considered failed.
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "60000"))
+	cluster := redistest.StartCluster(t)
 	rules = append(rules, "+cluster|slots")
 	require.NoError(t, cluster.Client(t).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		return addUser(ctx, node, rules)

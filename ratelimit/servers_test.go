@@ -40,14 +40,12 @@ func singleServer(t *testing.T) topology {
 func sentinels(t *testing.T) topology {
 	t.Helper()
 	s := redistest.StartSentinel(t)
-	s.ReplaceAfter(t, 10*time.Minute)
 	return topology{options: s.Options, servers: []*redistest.Server{s.Master}, sentinel: s}
 }
 
 func clusterOfThree(t *testing.T) topology {
 	t.Helper()
 	cl := redistest.StartCluster(t)
-	cl.SetNodeTimeout(t, time.Minute)
 	return topology{options: cl.Options, servers: cl.Nodes, cluster: cl}
 }
 
@@ -389,7 +387,6 @@ func TestFailoverKeepsCounts(t *testing.T) {
 		"cluster": func(t *testing.T) (topology, *redistest.Server, *redistest.Server, func()) {
 			t.Helper()
 			cl := redistest.StartClusterWithReplicas(t)
-			cl.SetNodeTimeout(t, time.Minute)
 			replica := cl.Nodes[3].Client(t)
 			return topology{options: cl.Options, cluster: cl}, cl.Nodes[0], cl.Nodes[3], func() {
 				cl.SetNodeTimeout(t, time.Second)

@@ -282,7 +282,7 @@ func TestAuditLogWorksOnEveryRedis(t *testing.T) {
 		"cluster": func(t *testing.T) redis.UniversalClient {
 			t.Helper()
 			// a slow node must not be considered failed
-			return redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000")).Client(t)
+			return redistest.StartCluster(t).Client(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

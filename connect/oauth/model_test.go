@@ -427,7 +427,7 @@ func (r *trial) checkLog() {
 // for some order of the operations. GATEHOUSE_OAUTH_SEEDS is the number of runs (150), and GATEHOUSE_OAUTH_SEED selects one.
 func TestRandomOperationsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
+	cluster := redistest.StartCluster(t)
 	plain, client, prefix := clientOf(t, cluster.Options()), clientOf(t, cluster.Options()), prefixOf(t)
 	client.AddHook(turnHook{})
 	server := newServer(t, func(o *oauth.Options) {

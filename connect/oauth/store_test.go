@@ -126,7 +126,7 @@ func TestNoRequestFailsWhileASlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	// a slow node must not be considered failed
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
+	cluster := redistest.StartCluster(t)
 	s := newServer(t, func(o *oauth.Options) { o.Redis = clientOf(t, cluster.Options()) })
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 	slot := int(cluster.Client(t).ClusterKeySlot(ctx, s.GrantKey(grantID(tokens))).Val())

@@ -16,7 +16,7 @@ import (
 )
 
 // Each reply of Redis is lost in turn. Each change that a page confirms must be made and audited exactly once.
-func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) { //nolint:tparallel // the proxy loses one reply at a time
+func TestLostRedisReplyDoesNotChangeAnyPage(t *testing.T) {
 	t.Parallel()
 	lossy := netfault.NewRedisProxy(t, shared.Options().Addrs[0])
 	client := redis.NewClient(&redis.Options{Addr: lossy.Addr})

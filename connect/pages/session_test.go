@@ -131,7 +131,7 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 func TestSessionsWorkOnEveryRedis(t *testing.T) {
 	t.Parallel()
 	// a slow node must not be considered failed
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "15000"))
+	cluster := redistest.StartCluster(t)
 	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { require.NoError(t, embedded.Close()) })
 	for name, client := range map[string]redis.UniversalClient{"embedded": embedded, "cluster": cluster.Client(t)} {

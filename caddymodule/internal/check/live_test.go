@@ -140,7 +140,7 @@ func TestCheckProbesRedis(t *testing.T) {
 }
 
 func TestCheckProbesCluster(t *testing.T) {
-	cluster := redistest.StartCluster(t, redistest.WithConfig("cluster-node-timeout", "60000"), redistest.WithConfig("appendonly", "yes"))
+	cluster := redistest.StartCluster(t, redistest.WithConfig("appendonly", "yes"))
 	node, service := "redis redis://"+cluster.Addrs()[0], dataServiceFor(t, 200, 200)
 	ids, text := probe(t, probed{redis: node + " {\ncluster\n}", service: service, connect: "name x"})
 	require.Empty(t, ids, text)
