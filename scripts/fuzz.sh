@@ -62,9 +62,10 @@ if [ "$#" -gt 0 ]; then
 	packages=$(go list "$@")
 else
 	module=$(go list -m)
+	# those with the most targets first, so that all JOBS end at about the same time
 	packages=$(find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o \
-		-name '*_test.go' -exec grep -l '^func Fuzz' {} + |
-		xargs -r -n 1 dirname | sort -u | sed "s|^\.|$module|")
+		-name '*_test.go' -exec grep -H '^func Fuzz' {} + |
+		sed 's|/[^/]*:.*||' | sort | uniq -c | sort -rn | sed "s|^[^.]*\.|$module|")
 fi
 if ! printf '%s\n' $packages | xargs -r -P "${JOBS:-1}" -n 1 "$0" --one; then
 	echo "fuzzing failed" >&2
