@@ -87,11 +87,6 @@ type CacheEvent struct {
 	Age       time.Duration // since the last successful lookup; for CacheStale
 }
 
-// CacheStats is a snapshot of a [Cache].
-type CacheStats struct {
-	Credentials int // approximate number of cached credentials
-}
-
 // Cache is a [CredentialSource] that caches the credentials of another one. With default options:
 //
 //   - A credential is used for 1 minute. If it is in use, it is refreshed in the background 15 seconds before, so that requests
@@ -287,10 +282,8 @@ func (c *Cache) InvalidateAll() {
 	clear(c.pending)
 }
 
-// Stats returns a snapshot for metrics.
-func (c *Cache) Stats() CacheStats {
-	return CacheStats{Credentials: c.entries.EstimatedSize()}
-}
+// Len returns the approximate number of cached credentials.
+func (c *Cache) Len() int { return c.entries.EstimatedSize() }
 
 // Close cancels all lookups, waits for them, and removes all entries. Afterwards, Lookup returns ErrUnavailable.
 func (c *Cache) Close() error {

@@ -64,7 +64,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	state := adminReadiness{readiness: app.readiness()}
 	state.Causes = state.causes
 	if app.credentials != nil {
-		state.Credentials = app.credentials.cache.Stats().Credentials
+		state.Credentials = app.credentials.cache.Len()
 	}
 	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
 	return nil

@@ -123,7 +123,7 @@ func (a *App) readiness() readiness {
 		if err := a.credentials.store.Ready(); err != nil {
 			s.causes["credentials"] = err.Error()
 			// cached keys keep working, so a gateway in use must stay in service
-			if a.credentials.cache.Stats().Credentials > 0 {
+			if a.credentials.cache.Len() > 0 {
 				s.Checks["credentials"] = stateDegraded
 				if s.Status == stateOK {
 					s.Status = stateDegraded

@@ -201,7 +201,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	if a.credentials != nil {
 		gauge(g.credentialsReady, truth[a.credentials.store.Ready() == nil])
-		gauge(g.credentialsCached, float64(a.credentials.cache.Stats().Credentials))
+		gauge(g.credentialsCached, float64(a.credentials.cache.Len()))
 	}
 }
 
