@@ -61,7 +61,6 @@ type API struct {
 	// Upstreams are the data services. Each resource must be served by exactly one of them. Required.
 	Upstreams []*APIUpstream `json:"upstreams,omitempty"`
 
-	app         *App
 	verifier    *authsigner.Verifier
 	contract    *upstream.Contract
 	large       *semaphore.Weighted

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -48,6 +50,10 @@ type App struct {
 	asserter    *upstream.Asserter
 	services    []*dataService             // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
+
+	requests atomic.Int64 // in progress
+	ended    atomic.Bool  // Cleanup was called
+	released sync.Once
 }
 
 // CacheConfig configures the credential cache. In each field, zero means the default.
@@ -172,13 +178,37 @@ func (a *App) Start() error {
 // Stop implements caddy.App. Cleanup releases the shared clients.
 func (a *App) Stop() error { return nil }
 
-// Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired.
+// Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired. After a
+// reload, Caddy calls it while requests are in progress, so the last of them releases the clients.
 func (a *App) Cleanup() error {
-	var errs []error
-	for _, key := range slices.Backward(a.acquired) {
-		_, err := resources.Delete(key)
-		errs = append(errs, err)
+	a.ended.Store(true)
+	if a.requests.Load() > 0 && !caddy.Exiting() {
+		return nil
 	}
+	return a.release()
+}
+
+// requestEnded is called at the end of each request that was counted in a.requests.
+func (a *App) requestEnded() {
+	if a.requests.Add(-1) > 0 || !a.ended.Load() {
+		return
+	}
+	go func() { // closing clients may take a while
+		if err := a.release(); err != nil {
+			a.logger.Error("releasing clients of the previous configuration failed", zap.Error(err))
+		}
+	}()
+}
+
+// release releases the shared clients once.
+func (a *App) release() error {
+	var errs []error
+	a.released.Do(func() {
+		for _, key := range slices.Backward(a.acquired) {
+			_, err := resources.Delete(key)
+			errs = append(errs, err)
+		}
+	})
 	return errors.Join(errs...)
 }
 

@@ -31,6 +31,7 @@ import (
 // panics into responses in the route's format; writes one log line and records metrics.
 type frontDoor struct {
 	route  route
+	app    *App
 	logger *zap.Logger
 }
 
@@ -104,7 +105,7 @@ func (d *frontDoor) provision(ctx caddy.Context, route route) error {
 	if err != nil {
 		return err
 	}
-	d.route, d.logger = route, ctx.Logger()
+	d.route, d.app, d.logger = route, app, ctx.Logger()
 	app.serveAsterisk(ctx)
 	return nil
 }
@@ -140,6 +141,8 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if e == nil {
 		return next.ServeHTTP(w, r)
 	}
+	d.app.requests.Add(1)
+	defer d.app.requestEnded()
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
 	req.headers = [...]string{req.id, "nosniff"}
 	h := w.Header()

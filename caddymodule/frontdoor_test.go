@@ -61,7 +61,7 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 			_, _ = w.Write([]byte("its own format"))
 		},
 	}}
-	d := &frontDoor{route: e, logger: zap.NewNop()}
+	d := &frontDoor{route: e, app: new(App), logger: zap.NewNop()}
 	serve := func() (w *httptest.ResponseRecorder, panicked any) {
 		defer func() { panicked = recover() }()
 		w = httptest.NewRecorder()
@@ -98,7 +98,7 @@ func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 		_, err := w.Write([]byte("hello"))
 		return err
 	}}}
-	d := &frontDoor{route: e, logger: zap.NewNop()}
+	d := &frontDoor{route: e, app: new(App), logger: zap.NewNop()}
 	for major, want := range map[int]string{1: "keep-alive", 2: "", 3: ""} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.ProtoMajor = major
@@ -109,7 +109,7 @@ func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 
 func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 	t.Parallel()
-	d := &frontDoor{route: &Health{}, logger: zap.NewNop()}
+	d := &frontDoor{route: &Health{}, app: new(App), logger: zap.NewNop()}
 	asked := false
 	next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
 		asked = true
@@ -128,7 +128,7 @@ func TestLogLineNamesTheTraceAndTheError(t *testing.T) {
 		return errNotFound
 	}}}
 	core, logs := observer.New(zap.DebugLevel)
-	d := &frontDoor{route: e, logger: zap.New(core)}
+	d := &frontDoor{route: e, app: new(App), logger: zap.New(core)}
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
 	for _, ctx := range []context.Context{t.Context(), trace.ContextWithSpanContext(t.Context(), span)} {
 		w := httptest.NewRecorder()

@@ -16,7 +16,6 @@ import (
 type Health struct {
 	frontDoor
 
-	app       *App
 	endpoints map[string]*endpoint // by path
 }
 
