@@ -1,0 +1,28 @@
+package caddymodule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
+	t.Parallel()
+	a := &App{Redis: &RedisConfig{URLs: []string{"redis://127.0.0.1:1/7"}}, logger: zap.NewNop()} // refuses connections
+	require.NoError(t, a.acquireRedis())
+	open := func() bool {
+		_, exists := resources.References(a.acquired[0])
+		return exists
+	}
+	a.requests.Add(2)
+	require.NoError(t, a.Cleanup())
+	require.True(t, open())
+	a.requestEnded()
+	require.True(t, open())
+	a.requestEnded()
+	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
+	a.requests.Add(1) // of a connection that was not yet closed
+	a.requestEnded()
+}
