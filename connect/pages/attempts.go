@@ -21,7 +21,7 @@ import (
 const (
 	attemptsWindow     = 15 * time.Minute
 	attemptsPerAccount = 10 // whether the account exists or not
-	attemptsPerDevice  = 10 // for an account, from a browser that has signed in to it before
+	attemptsPerDevice  = 10 // for an account, from a browser whose last sign-in was to it
 	attemptsPerIP      = 30 // for all accounts
 
 	changesWindow     = time.Hour
@@ -35,8 +35,8 @@ var attemptScript string
 //
 //	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
 //
-// Anyone who knows an account's address can exhaust its limit. A browser that has signed in to the account before therefore
-// has a limit of its own, so that the account's user is not locked out.
+// Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in was to the account therefore has a
+// limit of its own, so that the account's user is not locked out.
 type attempts struct {
 	redis   redis.UniversalClient
 	prefix  string
