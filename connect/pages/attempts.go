@@ -21,7 +21,7 @@ import (
 const (
 	attemptsWindow     = 15 * time.Minute
 	attemptsPerAccount = 10 // whether the account exists or not
-	attemptsPerDevice  = 10 // for an account, from a browser that has signed in to it before
+	attemptsPerDevice  = 10 // for an account, from a browser whose last sign-in was to it
 	attemptsPerIP      = 30 // for all accounts
 
 	changesWindow     = time.Hour
@@ -31,12 +31,12 @@ const (
 //go:embed attempt.lua
 var attemptScript string
 
-// attempts limits sign-in attempts and changes of keys. In Redis:
+// attempts limits sign-in attempts, changes of keys and denied attempts of members. In Redis:
 //
 //	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
 //
-// Anyone who knows an account's address can exhaust its limit. A browser that has signed in to the account before therefore
-// has a limit of its own, so that the account's user is not locked out.
+// Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in was to the account therefore has a
+// limit of its own, so that the account's user is not locked out.
 type attempts struct {
 	redis   redis.UniversalClient
 	prefix  string
@@ -84,7 +84,7 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// change counts a change of keys by an account. It returns how long to wait, or 0 if it is allowed.
+// change counts a change of keys by an account, or a denied attempt of a member. It returns how long to wait, or 0 if it is allowed.
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
 	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
 	return wait, err

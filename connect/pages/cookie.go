@@ -9,7 +9,7 @@ import (
 const (
 	sessionCookie = "gatehouse_session" // who is signed in
 	visitCookie   = "gatehouse_visit"   // binds the sign-in form to the browser
-	deviceCookie  = "gatehouse_device"  // marks a browser that has signed in to an account before
+	deviceCookie  = "gatehouse_device"  // marks a browser as known to the account that it signed in to last
 	noticeCookie  = "gatehouse_notice"  // name of the pending notice
 )
 

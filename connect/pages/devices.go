@@ -14,7 +14,8 @@ const (
 	maxDevices = 20                   // per account
 )
 
-// devices remembers the browsers that have signed in to an account. In Redis:
+// devices remembers the browsers that have signed in to an account. Each is known to the account that it signed in to last,
+// because signing in replaces its cookie. In Redis:
 //
 //	{prefix}devices:{account digest}  digests of the browsers, newest first
 type devices struct {
@@ -24,7 +25,7 @@ type devices struct {
 
 func (d devices) key(account string) string { return d.prefix + "devices:" + account }
 
-// known reports whether device has signed in to the account before.
+// known reports whether the last sign-in of device was to the account.
 func (d devices) known(ctx context.Context, email, device string) (known bool, err error) {
 	if !wellFormed(device) {
 		return false, nil

@@ -123,11 +123,15 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 func TestMemberCannotFillTheAuditLog(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
+	w.request("grq_1", "mcp:read")
 	b := w.signIn(memberEmail)
+	approval := b.get(pages.ApprovePath + "?request=grq_1").form(pages.ApprovePath)
+	approval.Set("decision", "approve")
 	for range 30 {
 		assert.Equal(t, http.StatusForbidden, b.post(pages.KeysPath, url.Values{"action": {"issue"}}).StatusCode)
+		b.post(pages.ApprovePath, approval).requires(http.StatusForbidden, "Only an owner can connect apps")
 	}
-	require.Len(t, w.actions(owner.BusinessID), 20)
+	require.Equal(t, 20, len(w.actions(owner.BusinessID))+w.oauth.refused)
 }
 
 func TestAuditOutagePreventsChanges(t *testing.T) {
