@@ -205,7 +205,8 @@ func speaksPlainHTTP1(t *reverseproxy.HTTPTransport) bool {
 		forwardProxy = forwardProxy || os.Getenv(name) != ""
 	}
 	return t.TLS == nil && !slices.Contains(t.Versions, "h2c") && !slices.Contains(t.Versions, "3") &&
-		!forwardProxy && t.MaxConnsPerHost == 0 && t.ReadTimeout == 0 && t.WriteTimeout == 0
+		!forwardProxy && t.MaxConnsPerHost == 0 && t.ReadTimeout == 0 && t.WriteTimeout == 0 &&
+		(t.KeepAlive == nil || t.KeepAlive.MaxIdleConns == 0)
 }
 
 func (s *dataService) newBackend(u *reverseproxy.Upstream, address string) (*backend, error) {

@@ -124,6 +124,14 @@ func provisionedUpstream(t *testing.T, handler string) *dataService {
 	return api.Upstreams[0].service
 }
 
+func TestLimitOfAllIdleConnectionsNeedsCaddysTransport(t *testing.T) {
+	for keepAlive, plain := range map[string]bool{`{}`: true, `{"max_idle_conns_per_host":3}`: true, `{"max_idle_conns":3}`: false} {
+		s := provisionedUpstream(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],
+			"transport":{"protocol":"http","keep_alive":`+keepAlive+`}}`)
+		assert.Equal(t, plain, s.static[0].client != nil, keepAlive)
+	}
+}
+
 func TestResponseHeadersAreBoundedBeforeHealthChecksBegin(t *testing.T) {
 	t.Parallel()
 	const others = `"keep_alive":{"max_idle_conns_per_host":256},"protocol":"http"`

@@ -163,7 +163,7 @@ func (s *Source) keepAlive(ctx context.Context, current *session) bool {
 	}
 }
 
-// renew renews the token. It retries until Vault rejects the renewal or the token expires.
+// renew renews the token. It retries until Vault rejects the renewal, the token expires, or a login is requested.
 func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (time.Duration, error) {
 	backoff := minBackoff
 	for {
@@ -188,7 +188,14 @@ func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (t
 		if status := statusOf(err); status >= 400 && status < 429 {
 			return 0, err
 		}
-		if !s.pause(ctx, min(jittered(backoff), time.Until(ends))) || !time.Now().Before(ends) {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-s.again:
+			return 0, err
+		case <-time.After(min(jittered(backoff), time.Until(ends))):
+		}
+		if !time.Now().Before(ends) {
 			return 0, err
 		}
 		backoff = min(2*backoff, maxBackoff)

@@ -117,6 +117,33 @@ func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 	b.eventuallyFound(t)
 }
 
+func TestDenialWhileARenewalIsRetriedCausesALogin(t *testing.T) {
+	t.Parallel()
+	var renewalFailed, denied atomic.Bool
+	b := newBench(t, setup{
+		role: map[string]any{"token_ttl": "5s", "token_max_ttl": "1h"},
+		proxy: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch path := r.URL.Path; {
+				case path == "/v1/auth/token/renew-self" && !renewalFailed.Swap(true):
+					w.WriteHeader(http.StatusServiceUnavailable)
+				case path == "/v1/kv/data/gateway/keys/"+testKey && !denied.Swap(true):
+					w.WriteHeader(http.StatusForbidden)
+				default:
+					next.ServeHTTP(w, r)
+				}
+			})
+		},
+	})
+	b.store(t, testKey, nil)
+	b.events.waitFor(t, vault.EventRenewalFailed, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := b.Lookup(ctx, testKey)
+	require.NoError(t, err)
+	b.events.waitFor(t, vault.EventLogin, 2)
+}
+
 func TestNewPolicyOfTheRoleTakesEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
