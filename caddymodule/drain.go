@@ -119,7 +119,11 @@ func (w *Drain) observe(conn net.Conn, state http.ConnState) {
 }
 
 // Handle implements caddyevents.Handler. The new configuration is running already; Caddy shuts the old server down after this.
+// With the option shutdown_delay, Caddy accepts connections for some time after this before it stops, and so does Drain.
 func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
+	if delaysShutdown(ctx) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.Wait))
 	defer cancel()
 	w.mu.Lock()
@@ -148,6 +152,17 @@ func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 			return nil
 		}
 	}
+}
+
+// delaysShutdown reports whether the process is ending, with a shutdown_delay. ctx is the context of an event.
+func delaysShutdown(ctx context.Context) bool {
+	c, ok := ctx.(caddy.Context)
+	if !ok || !caddy.Exiting() {
+		return false
+	}
+	mod, err := c.AppIfConfigured("http")
+	app, ok := mod.(*caddyhttp.App)
+	return err == nil && ok && app.ShutdownDelay > 0
 }
 
 // UnmarshalCaddyfile parses the listener wrapper. Syntax:

@@ -323,6 +323,23 @@ func reloadUnderLoad(t *testing.T, inherited bool) {
 	requireConnections(pool - 1)
 }
 
+// Until the delay ends, load balancers send requests to a gateway that is about to stop.
+func TestShutdownDelayAcceptsConnections(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	o := w.options("", "")
+	o.Global += "\n\tshutdown_delay 10m"
+	g := gatewaytest.Start(t, o)
+	requireReady(t, g)
+	g.Signal(t, syscall.SIGTERM)
+	requireLogged(t, g, "shutdown scheduled")
+	conn := dial(t, g.Addr, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	a, err := readResponse(conn.r, http.MethodGet)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, a.Status)
+	g.Kill(t)
+}
+
 func TestFaultSIGTERMFinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const inFlight = 60
