@@ -59,15 +59,16 @@ func (c Collection[T, F]) Delete(ctx context.Context, by Caller, w Write, id str
 // one makes a call whose response is the record with the id.
 func (c Collection[T, F]) one(ctx context.Context, by Caller, id string, r request) (T, error) {
 	r.path = c.at(id)
-	is := func(found T) bool { return found.RecordID() == id && (c.has == nil || c.has(found)) }
-	return one(ctx, c.client, by, c.name, is, r)
+	requested := func(found T) bool { return found.RecordID() == id && (c.has == nil || c.has(found)) }
+	return one(ctx, c.client, by, c.name, requested, r)
 }
 
 func (c Collection[T, F]) at(id string) []string { return append(slices.Clone(c.path), id) }
 
-// one makes a call whose response is one record. is reports whether a record is the requested one; nil if a business has only one.
-func one[T Record](ctx context.Context, c *Client, by Caller, name string, is func(T) bool, r request) (T, error) {
-	return do(ctx, c, by, r, func(response []byte) (T, error) { return readOne(response, name, by.BusinessID, is) })
+// one makes a call whose response is one record. requested reports whether a record is the one that was asked for; nil if a
+// business has only one.
+func one[T Record](ctx context.Context, c *Client, by Caller, name string, requested func(T) bool, r request) (T, error) {
+	return do(ctx, c, by, r, func(response []byte) (T, error) { return readOne(response, name, by.BusinessID, requested) })
 }
 
 // Patch is a JSON merge patch (RFC 7396), or a whole record.
@@ -261,9 +262,9 @@ func (c *Client) Automations() Collection[Automation, List] {
 
 // StartRun starts a run of an automation. The input is a JSON object.
 func (c *Client) StartRun(ctx context.Context, by Caller, w Write, automationID string, input jsontext.Value) (Run, error) {
-	is := func(r Run) bool { return r.AutomationID == automationID }
+	requested := func(r Run) bool { return r.AutomationID == automationID }
 	r := request{method: http.MethodPost, path: []string{"automations", automationID, "runs"}, body: Patch{"input": input}, write: w}
-	return one(ctx, c, by, "run", is, r)
+	return one(ctx, c, by, "run", requested, r)
 }
 
 // Run returns a run.

@@ -67,9 +67,9 @@ func validCursor(s string) bool {
 	return len(s) <= 512 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// readOne decodes {"<name>":{…}}, or the record itself if there is no name. is reports whether a record is the requested one; nil if a
-// business has only one.
-func readOne[T Record](response []byte, name, business string, is func(T) bool) (T, error) {
+// readOne decodes {"<name>":{…}}, or the record itself if there is no name. requested reports whether a record is the one that was asked
+// for; nil if a business has only one.
+func readOne[T Record](response []byte, name, business string, requested func(T) bool) (T, error) {
 	var r, none T
 	var into any = &r
 	if name != "" {
@@ -78,7 +78,7 @@ func readOne[T Record](response []byte, name, business string, is func(T) bool) 
 	if json.Unmarshal(response, into) != nil {
 		return none, upstream.ErrContractViolation
 	}
-	if err := check(r, business, is); err != nil {
+	if err := check(r, business, requested); err != nil {
 		return none, err
 	}
 	return r, nil
@@ -98,11 +98,11 @@ func readDeleted(response []byte, id string) error {
 }
 
 // check returns an error if a record does not match the call.
-func check[T Record](r T, business string, is func(T) bool) error {
+func check[T Record](r T, business string, requested func(T) bool) error {
 	switch {
 	case string(r.owner()) != business:
 		return upstream.ErrCrossTenantRecord
-	case is != nil && !is(r):
+	case requested != nil && !requested(r):
 		return ErrWrongRecord
 	}
 	for _, v := range r.values() {
