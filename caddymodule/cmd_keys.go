@@ -247,9 +247,7 @@ func (c *keysCommand) update() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("updating the key %s: %w", args[0], err)
 		}
-		v := viewOf(cred)
-		v.Invalidated, v.note = &invalidated, s.note(invalidated)
-		return c.printRecord(out, v)
+		return c.printRecord(out, s.changed(cred, invalidated))
 	})
 	return cmd
 }
@@ -277,9 +275,7 @@ func (c *keysCommand) rotate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := viewOf(cred)
-			v.Invalidated, v.note = &invalidated, s.note(invalidated)
-			return c.printIssued(out, v, cred.PrivateKey)
+			return c.printIssued(out, s.changed(cred, invalidated), cred.PrivateKey)
 		}),
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "how long the old private key stays valid; 0 invalidates it immediately")
@@ -460,6 +456,13 @@ func (s *openStore) invalidate(ctx context.Context, publicKey string) bool {
 		return false
 	}
 	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
+}
+
+// changed returns the view of a changed key.
+func (s *openStore) changed(cred *authsigner.Credential, invalidated bool) keyView {
+	v := viewOf(cred)
+	v.Invalidated, v.note = &invalidated, s.note(invalidated)
+	return v
 }
 
 // note says when a change becomes effective, or is empty if it is already.
