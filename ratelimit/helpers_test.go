@@ -55,7 +55,12 @@ func newLimiter(t testing.TB, options *redis.UniversalOptions, o ratelimit.Optio
 		}
 	}
 	redisclient.Tune(options)
-	client := redis.NewUniversalClient(options)
+	return newLimiterWith(t, redis.NewUniversalClient(options), o)
+}
+
+// newLimiterWith returns a limiter that uses a client. Both are closed at the end of the test.
+func newLimiterWith(t testing.TB, client redis.UniversalClient, o ratelimit.Options) ratelimit.Limiter {
+	t.Helper()
 	f, err := ratelimit.New(client, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -409,13 +409,7 @@ func newLimiterOf(t *testing.T, r respond, o ratelimit.Options) ratelimit.Limite
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
 	client.AddHook(r)
-	f, err := ratelimit.New(client, o)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, f.Close())
-		require.NoError(t, client.Close())
-	})
-	return f
+	return newLimiterWith(t, client, o)
 }
 
 func TestHalfOfTwentyFailuresBeginAnOutage(t *testing.T) {

@@ -196,14 +196,20 @@ func statusText(code int) string {
 	return http.StatusText(code)
 }
 
-func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
-	t.Parallel()
+// newServerThroughProxy returns a server whose replies from Redis can be lost, except those of its audit log.
+func newServerThroughProxy(t *testing.T) (*oauth.Server, *netfault.RedisProxy) {
+	t.Helper()
 	proxy := netfault.NewRedisProxy(t, shared.Addr)
 	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
-	s := newServer(t, func(o *oauth.Options) {
+	return newServer(t, func(o *oauth.Options) {
 		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1})
 		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
-	})
+	}), proxy
+}
+
+func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
+	t.Parallel()
+	s, proxy := newServerThroughProxy(t)
 	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
 	require.Equal(t, http.StatusOK, c.Revoke(tokens.Refresh)) // loads the script
 	tokens = c.Connect(oauthtest.Owner(), "")
@@ -221,12 +227,7 @@ func TestRevocationWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 
 func TestDecisionWithoutReplyIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
-	proxy := netfault.NewRedisProxy(t, shared.Addr)
-	direct, prefix := clientOf(t, shared.Options()), prefixOf(t)
-	s := newServer(t, func(o *oauth.Options) {
-		o.Redis = clientOf(t, &redis.UniversalOptions{Addrs: []string{proxy.Addr}, MaxRetries: -1})
-		o.Prefix, o.Audit = prefix, newLog(t, direct, prefix)
-	})
+	s, proxy := newServerThroughProxy(t)
 	c := oauthtest.Register(t, s)
 	_, challenged := oauthtest.PKCE()
 	approve := func(id string) (string, error) {
