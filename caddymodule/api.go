@@ -15,9 +15,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -42,9 +42,9 @@ type API struct {
 	// Timeout limits the exchange with a data service, retries included. Default: 10s. Zero means the default.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// MaxResponseSize is the maximum size of a data service's response in bytes; a larger one becomes a 502. At most 64 MiB
-	// divided by MaxResponseSize responses above 256 KiB are read at a time; others wait, up to Timeout. Default: 8 MiB.
-	// Zero means the default.
+	// MaxResponseSize is the maximum size of a data service's response in bytes; a larger one becomes a 502. Responses above
+	// 256 KiB share 64 MiB of memory, of which one business may hold a quarter, or one response if that is more; others wait,
+	// up to Timeout. Default: 8 MiB. Zero means the default.
 	MaxResponseSize int64 `json:"max_response_size,omitempty"`
 
 	// PassUnknownFields lists the resources whose records may keep fields that the contract does not define. Default: none;
@@ -63,11 +63,10 @@ type API struct {
 
 	verifier    *authsigner.Verifier
 	contract    *upstream.Contract
-	large       *semaphore.Weighted
 	endpoints   map[*upstream.Resource]*endpoint
 	unknownPath *endpoint // below /api/v1
 	outsideAPI  *endpoint
-	buffers     sync.Pool // of *responseBuffers
+	buffers     sync.Pool // of *bytes.Buffer, for checked responses
 }
 
 // APIUpstream is a data service.
@@ -76,11 +75,12 @@ type APIUpstream struct {
 	Resources []string `json:"resources,omitempty"`
 
 	// HandlerRaw is a reverse_proxy handler. Its options for addresses, selection policies, health checks, retries,
-	// header_up and the transport http are supported. Defaults that are not Caddy's: 256 idle connections to each address,
-	// response headers of 64 KiB; with several addresses, 2 retries within 5s and a fail_duration of 10s. Required.
+	// header_up and the transport http, over HTTP/1.1 and without a forward proxy, are supported. Defaults that are not
+	// Caddy's: 256 idle connections to each address, response headers of 64 KiB; with several addresses, 2 retries within 5s
+	// and a fail_duration of 10s. Required.
 	HandlerRaw json.RawMessage `json:"handler" caddy:"namespace=http.handlers inline_key=handler"`
 
-	service *dataService
+	service *dataservice.Service
 }
 
 // Deprecation announces that a resource will be removed.
@@ -127,16 +127,13 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
 	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody}
-	h.large = semaphore.NewWeighted(max(1, largeResponsesBytes/h.MaxResponseSize))
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
 	}
-	h.buffers.New = func() any {
-		return &responseBuffers{response: upstreamResponse{maxSize: h.MaxResponseSize, large: h.large}}
-	}
+	h.buffers.New = func() any { return new(bytes.Buffer) }
 	for _, u := range h.Upstreams {
-		if u.service, err = loadDataService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
+		if u.service, err = app.loadService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
 			return err
 		}
 	}
@@ -198,7 +195,7 @@ func (h *API) Validate() error {
 // Cleanup closes idle connections to data services.
 func (h *API) Cleanup() error {
 	for _, u := range h.Upstreams {
-		u.service.close()
+		u.service.Close()
 	}
 	return nil
 }
@@ -242,26 +239,24 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	if req.op.service == nil {
 		return h.respondLocally(w, req)
 	}
-	out, err := h.prepare(r, req, query)
+
+	// 6. Call the data service.
+	res, err := h.call(r, req, query)
 	if err != nil {
 		return err
 	}
-
-	// 6. Call the data service.
-	buf, _ := h.buffers.Get().(*responseBuffers)
-	defer h.release(buf)
-	if err := h.call(out, req, &buf.response); err != nil {
-		return err
-	}
+	defer res.Release()
 
 	// 7. Check the response.
-	if err := h.check(r.Context(), req, query, buf); err != nil {
+	checked, _ := h.buffers.Get().(*bytes.Buffer)
+	defer h.free(checked)
+	if err := h.check(r.Context(), req, query, res, checked); err != nil {
 		return err
 	}
 
 	// 8. Respond.
-	upstream.ForwardHeaders(w.Header(), buf.response.header)
-	writeJSON(w, http.StatusOK, buf.checked.Bytes())
+	upstream.ForwardHeaders(w.Header(), res.Header)
+	writeJSON(w, http.StatusOK, checked.Bytes())
 	return nil
 }
 
@@ -277,10 +272,10 @@ func (h *API) endpoint(name string, op *operation) *endpoint {
 
 // operation is how a path of the API is served.
 type operation struct {
-	resource *upstream.Resource // nil: the path is unknown
-	service  *dataService       // nil: the gateway responds itself
-	metrics  *resourceMetrics   // of the service's responses
-	headers  http.Header        // of a deprecated resource
+	resource *upstream.Resource   // nil: the path is unknown
+	service  *dataservice.Service // nil: the gateway responds itself
+	metrics  *resourceMetrics     // of the service's responses
+	headers  http.Header          // of a deprecated resource
 }
 
 // apiRequest is one API request and what the steps of handle know of it.

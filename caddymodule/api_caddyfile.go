@@ -2,10 +2,6 @@ package caddymodule
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,10 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
-	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -117,7 +111,7 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 		}
 	}
 	var err error
-	if u.HandlerRaw, err = parseProxy(helper, slices.Concat(segment[:1], addresses, segment[end:])); err != nil {
+	if u.HandlerRaw, err = dataservice.Parse(helper, slices.Concat(segment[:1], addresses, segment[end:])); err != nil {
 		return err
 	}
 	h.Upstreams = append(h.Upstreams, u)
@@ -125,132 +119,6 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 		return helper.WrapErr(err)
 	}
 	return nil
-}
-
-// parseProxy parses the tokens of an upstream as a reverse_proxy handler and returns its JSON.
-func parseProxy(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, error) {
-	d := caddyfile.NewDispenser(tokens)
-	proxy := new(reverseproxy.Handler)
-	if err := proxy.UnmarshalCaddyfile(d); err != nil {
-		return nil, err
-	}
-	if err := proxy.FinalizeUnmarshalCaddyfile(h.WithDispenser(d)); err != nil {
-		return nil, err
-	}
-	if len(proxy.Upstreams) == 0 && proxy.DynamicUpstreamsRaw == nil {
-		return nil, h.Err("upstream needs at least one address, such as http://data.internal:8080")
-	}
-	if err := checkProxy(proxy); err != nil {
-		return nil, h.Errf("upstream: %v", err)
-	}
-	return moduleJSON(proxy, "reverse_proxy"), nil
-}
-
-// checkProxy returns an error if an option of reverse_proxy is not supported: because responses are buffered and checked
-// before they are sent, because the gateway sets the header itself, or because a request that may have reached a data
-// service is retried only if it is a GET.
-func checkProxy(proxy *reverseproxy.Handler) error {
-	var (
-		lb        reverseproxy.LoadBalancing
-		transport struct {
-			Protocol      string          `json:"protocol"`
-			ProxyProtocol json.RawMessage `json:"proxy_protocol"`
-		}
-		policy struct {
-			Fallback struct {
-				Policy string `json:"policy"`
-			} `json:"fallback"`
-		}
-	)
-	if proxy.LoadBalancing != nil {
-		lb = *proxy.LoadBalancing
-	}
-	if proxy.TransportRaw != nil {
-		if err := json.Unmarshal(proxy.TransportRaw, &transport); err != nil {
-			return fmt.Errorf("reading the transport: %w", err)
-		}
-	}
-	if lb.SelectionPolicyRaw != nil {
-		if err := json.Unmarshal(lb.SelectionPolicyRaw, &policy); err != nil {
-			return fmt.Errorf("reading lb_policy: %w", err)
-		}
-	}
-	fallback := policy.Fallback.Policy
-	for _, o := range []struct {
-		name  string
-		given bool
-	}{
-		{"circuit_breaker", proxy.CBRaw != nil},
-		{"flush_interval", proxy.FlushInterval != 0},
-		{"request_buffers", proxy.RequestBuffers != 0},
-		{"response_buffers", proxy.ResponseBuffers != 0},
-		{"stream_timeout", proxy.StreamTimeout != 0},
-		{"stream_close_delay", proxy.StreamCloseDelay != 0},
-		{"stream_buffer_size", proxy.StreamBufferSize != 0},
-		{"trusted_proxies", len(proxy.TrustedProxies) > 0},
-		{"proxy_status_name", proxy.ProxyStatusName != ""},
-		{"verbose_logs", proxy.VerboseLogs},
-		{"method or rewrite", proxy.Rewrite != nil},
-		{"handle_response or replace_status", len(proxy.HandleResponse) > 0},
-		{"header_down", proxy.Headers != nil && proxy.Headers.Response != nil},
-		{"lb_retry_match", len(lb.RetryMatchRaw) > 0 || len(lb.RetryMatch) > 0},
-		{"the fallback " + fallback + " of lb_policy", fallback == "least_conn" || fallback == "random_choose" || fallback == "weighted_round_robin"},
-		{"transport " + transport.Protocol, transport.Protocol != "" && transport.Protocol != "http"},
-		{"proxy_protocol", transport.ProxyProtocol != nil},
-	} {
-		if o.given {
-			return fmt.Errorf("%s is not supported: %w", o.name, errUpstreamOption)
-		}
-	}
-	if name := protectedHeaderOp(proxy); name != "" {
-		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
-	}
-	return checkAddresses(proxy)
-}
-
-// checkAddresses rejects addresses that are taken from the request: its caller could choose who gets the request and its assertion.
-func checkAddresses(proxy *reverseproxy.Handler) error {
-	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
-	for _, u := range proxy.Upstreams {
-		addresses = append(addresses, u.Dial)
-	}
-	if proxy.DynamicUpstreams != nil { // the configuration has been loaded
-		loaded, err := json.Marshal(proxy.DynamicUpstreams)
-		if err != nil {
-			return fmt.Errorf("reading dynamic upstreams: %w", err)
-		}
-		addresses = append(addresses, string(loaded))
-	}
-	for _, a := range addresses {
-		if strings.Contains(a, "{http.request.") {
-			return fmt.Errorf("invalid address %s: must not contain placeholders of the request", a)
-		}
-	}
-	return nil
-}
-
-var errUpstreamOption = errors.New("must be one of reverse_proxy's options for addresses, lb_policy, retries, " +
-	"health checks, header_up or transport http")
-
-// protectedHeaderOp returns the name of a header that header_up changes and only the gateway may set, or "".
-func protectedHeaderOp(proxy *reverseproxy.Handler) string {
-	if proxy.Headers == nil || proxy.Headers.Request == nil {
-		return ""
-	}
-	gatewayOnly := []string{
-		upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
-		authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature,
-		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch,
-	}
-	ops := proxy.Headers.Request
-	touched := slices.Concat(ops.Delete, slices.Collect(maps.Keys(ops.Set)), slices.Collect(maps.Keys(ops.Add)),
-		slices.Collect(maps.Keys(ops.Replace)))
-	for _, name := range touched {
-		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.Contains(name, "*") {
-			return name
-		}
-	}
-	return ""
 }
 
 func (h *API) parseDeprecated(d *caddyfile.Dispenser) error {

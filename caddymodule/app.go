@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -48,7 +49,8 @@ type App struct {
 	limiter     *pooledLimiter
 	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
-	services    []*dataService             // of all routes
+	shares      *dataservice.Shares
+	services    []*dataservice.Service     // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
 	requests atomic.Int64 // in progress
@@ -101,6 +103,10 @@ type LimitsConfig struct {
 	// own), "deny" (respond with 503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
 
+	// InFlight is the maximum number of calls to data services that one public key, or one business through assistants, may
+	// have in progress on each gateway. A call above it waits up to 2s for another to end, and then gets 429. Default: 32.
+	InFlight int `json:"in_flight,omitempty"`
+
 	// MaxLocalWindows is the maximum number of keys, and separately of client IPs, whose recent requests a gateway remembers
 	// itself, to enforce their limits while Redis is unavailable. Default: 65536.
 	MaxLocalWindows int `json:"max_local_windows,omitempty"`
@@ -125,6 +131,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.metrics = m
+	a.shares = dataservice.NewShares(a.Limits.InFlight)
 
 	if a.Redis != nil {
 		if err := a.acquireRedis(); err != nil {
@@ -157,8 +164,8 @@ func (a *App) Validate() error {
 	if l.PerKey < 0 || l.PerKey > ratelimit.MaxRequests || l.PerIP < 0 || l.PerIP > ratelimit.MaxRequests {
 		return fmt.Errorf("invalid limits: per_key and per_ip must be from 1 to %d requests per minute, or 0 for the default", ratelimit.MaxRequests)
 	}
-	if l.MaxLocalWindows < 0 {
-		return errors.New("invalid limits: max_local_windows must not be negative")
+	if l.MaxLocalWindows < 0 || l.InFlight < 0 {
+		return errors.New("invalid limits: max_local_windows and in_flight must not be negative")
 	}
 	c := a.Cache
 	if c.TTL < 0 || c.NegativeTTL < 0 || c.RefreshBefore < 0 || c.StaleIfError < 0 || c.LookupTimeout < 0 || c.MaxEntries < 0 || c.MaxLookups < 0 {
@@ -231,6 +238,18 @@ func activeApp() *App {
 	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) // an error means that it is not configured
 	app, _ := mod.(*App)
 	return app
+}
+
+// loadService loads the reverse_proxy handler raw, which is the given field of a module's struct.
+func (a *App) loadService(ctx caddy.Context, structPointer any, field string, raw *json.RawMessage) (*dataservice.Service, error) {
+	service, err := dataservice.Load(ctx, structPointer, field, raw, dataservice.Options{
+		Asserter: a.asserter, Shares: a.shares, Observe: a.metrics.observeCall,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.services = append(a.services, service)
+	return service, nil
 }
 
 // forKey returns the rate limit key of an authenticated caller.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -145,15 +146,24 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 	return l
 }
 
-func liveService(app *App, service *dataService, audience, path string) check.Service {
+func liveService(app *App, service *dataservice.Service, resource, path string) check.Service {
 	s := check.Service{Path: path, Backends: func(r *http.Request) ([]check.Backend, error) {
-		found, err := service.backends(r, 0)
+		addresses, err := service.Addresses(r.Context())
 		var backends []check.Backend
-		for _, b := range found {
+		for _, address := range addresses {
 			backends = append(backends, check.Backend{
-				Address: b.dial.Address,
+				Address: address,
 				Send: func(r *http.Request, deadline time.Time) (int, error) {
-					return service.exchange(r, deadline, b, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
+					res, err := service.DoAt(r.Context(), address, upstream.Call{
+						BusinessID: r.Header.Get(upstream.HeaderBusinessID), RequestID: r.Header.Get(upstream.HeaderRequestID),
+						Resource: resource, Method: r.Method, Path: r.URL.EscapedPath(), Host: r.Host,
+						Deadline: deadline, MaxResponse: upstream.DefaultMaxResponseSize,
+					}, r.Header.Get(upstream.HeaderAssertion) != "")
+					if err != nil {
+						return 0, err
+					}
+					defer res.Release()
+					return res.Status, nil
 				},
 			})
 		}
@@ -161,7 +171,7 @@ func liveService(app *App, service *dataService, audience, path string) check.Se
 	}}
 	if app.asserter != nil {
 		s.Assert = func(businessID, requestID string) (string, error) {
-			return app.asserter.Assert(audience, businessID, requestID)
+			return app.asserter.Assert(resource, businessID, requestID)
 		}
 	}
 	return s

@@ -16,9 +16,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/connect"
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Connect serves the connection server for AI assistants: OAuth 2.1 with PKCE, MCP, and the pages on which users sign in, and
@@ -58,7 +59,7 @@ type Connect struct {
 
 	metrics   *connectMetrics
 	server    *connect.Server
-	service   *dataService
+	service   *dataservice.Service
 	endpoints map[*connect.Endpoint]*endpoint
 }
 
@@ -88,14 +89,14 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.UpstreamRaw == nil {
 		return errors.New("gatehouse_connect needs an upstream")
 	}
-	if h.service, err = loadDataService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
+	if h.service, err = app.loadService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err
 	}
-	logger, resource := ctx.Logger(), app.metrics.resource(connectResource)
+	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
-		Transport: &connectTransport{service: h.service, metrics: resource, asserter: app.asserter, maxSize: data.MaxResponseSize},
-		Timeout:   time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
+		Do:      h.service.Do,
+		Timeout: time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		ClientSchemes: h.ClientSchemes,
 		OnResponse:    resource.checked,
@@ -130,7 +131,7 @@ func (h *Connect) Validate() error {
 
 // Cleanup closes the server. It also runs if Provision failed before it created one.
 func (h *Connect) Cleanup() error {
-	h.service.close()
+	h.service.Close()
 	if h.server != nil {
 		h.server.Close()
 	}
@@ -234,7 +235,7 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	}
 	m := new(Connect)
 	parseUpstream := func(d *caddyfile.Dispenser) (err error) {
-		m.UpstreamRaw, err = parseProxy(h, d.NextSegment())
+		m.UpstreamRaw, err = dataservice.Parse(h, d.NextSegment())
 		return err
 	}
 	err := parseBlock(h.Dispenser, h.Val(),

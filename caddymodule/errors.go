@@ -13,22 +13,20 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // The handlers' sentinel errors. problemOf maps them, and those of other packages, to responses.
 var (
-	errNotFound          = errors.New("no such path")
-	errMethodNotAllowed  = errors.New("method not allowed")
-	errForbidden         = errors.New("the key may not call this resource")
-	errLimitUnavailable  = errors.New("checking the rate limit failed")
-	errResponseTooLarge  = errors.New("the data service's response exceeds max_response_size")
-	errResponseTruncated = errors.New("the data service's response ended early")
-	errClientGone        = errors.New("the client closed the connection before the response")
-	errEarlyData         = errors.New("the request arrived as early data, before its client IP was validated")
+	errNotFound         = errors.New("no such path")
+	errMethodNotAllowed = errors.New("method not allowed")
+	errForbidden        = errors.New("the key may not call this resource")
+	errLimitUnavailable = errors.New("checking the rate limit failed")
+	errClientGone       = errors.New("the client closed the connection before the response")
+	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )
 
 // rateLimitedError means that a request exceeds a rate limit.
@@ -85,16 +83,12 @@ const unavailableRetryAfter = 5
 // problemOf maps an error to its response. It is the only function that does.
 func problemOf(err error, now time.Time) problem {
 	var (
-		param   *upstream.ParameterError
-		limited *rateLimitedError
-		later   *retryLaterError
-		dial    reverseproxy.DialError
-		handler caddyhttp.HandlerError
-		maxBody *http.MaxBytesError
-		network net.Error
-
-		failed *exchangeError
-
+		param     *upstream.ParameterError
+		limited   *rateLimitedError
+		later     *retryLaterError
+		handler   caddyhttp.HandlerError
+		maxBody   *http.MaxBytesError
+		network   net.Error
 		malformed *malformedHeaderError
 	)
 	switch {
@@ -141,12 +135,17 @@ func problemOf(err error, now time.Time) problem {
 			Error:   "Rate limit exceeded.",
 			Message: "Rate limit exceeded. Try again in " + strconv.Itoa(s) + " seconds.",
 		}
+	case errors.Is(err, upstream.ErrTooManyCalls):
+		return problem{
+			Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: 1,
+			Error:   "Too many requests in progress.",
+			Message: "Too many requests of this key are in progress. Wait for some of them to end.",
+		}
 	case errors.Is(err, errMisdirected):
 		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}
 	case errors.Is(err, errEarlyData):
 		return problemOfStatus(http.StatusTooEarly)
-	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, errNoBackend),
-		errors.As(err, &dial):
+	case errors.Is(err, authsigner.ErrUnavailable), errors.Is(err, errLimitUnavailable), errors.Is(err, dataservice.ErrUnreachable):
 		return unavailable()
 	case errors.Is(err, upstream.ErrUpstreamUnavailable):
 		p := unavailable()
@@ -157,8 +156,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, upstream.ErrResponseHeaderTimeout), errors.Is(err, context.DeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
 		return problem{Status: http.StatusGatewayTimeout, Code: "UPSTREAM_TIMEOUT", Error: "The data service did not respond in time."}
-	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, errResponseTooLarge), errors.Is(err, errResponseTruncated),
-		errors.As(err, &failed):
+	case errors.Is(err, upstream.ErrContractViolation), errors.Is(err, dataservice.ErrExchange):
 		return problem{Status: http.StatusBadGateway, Code: "UPSTREAM_FAILED", Error: "The data service did not return a valid response."}
 	case errors.As(err, &handler):
 		return problemOfStatus(handler.StatusCode)

@@ -186,7 +186,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	if len(a.services) > 0 {
 		var idle, inUse int
 		for _, s := range a.services {
-			i, u := s.connections()
+			i, u := s.Connections()
 			idle, inUse = idle+i, inUse+u
 		}
 		gauge(g.upstreamConnections, float64(idle), "idle")
@@ -283,6 +283,11 @@ func (c *connectMetrics) count(ctx context.Context, f *requestlog.Fields) {
 	}
 }
 
+// observeCall records the duration of a call to a data service.
+func (m *metrics) observeCall(ctx context.Context, resource string, took time.Duration) {
+	observe(ctx, m.upstreamDuration.WithLabelValues(resource), took)
+}
+
 // limited counts a rate limit decision.
 func (m *metrics) limited(res ratelimit.Result) {
 	outcome := "allowed"
@@ -292,12 +297,8 @@ func (m *metrics) limited(res ratelimit.Result) {
 	m.decisions.WithLabelValues(res.Tightest().Limit.Name, string(res.By), outcome).Inc()
 }
 
-// connectResource is the label resource of the connection server's calls to its data service.
-const connectResource = "connect"
-
 // resourceMetrics are the metrics of a data service's responses for one resource, looked up once.
 type resourceMetrics struct {
-	duration           prometheus.Observer
 	responses, records *prometheus.CounterVec // by outcome; by reason
 	passed             prometheus.Counter
 }
@@ -305,9 +306,9 @@ type resourceMetrics struct {
 func (m *metrics) resource(name string) *resourceMetrics {
 	of := prometheus.Labels{"resource": name}
 	r := &resourceMetrics{
-		duration:  m.upstreamDuration.With(of),
 		responses: m.responses.MustCurryWith(of), records: m.records.MustCurryWith(of),
 	}
+	m.upstreamDuration.With(of)
 	r.passed = r.responses.WithLabelValues("passed")
 	for _, outcome := range []string{"cross_tenant", "missing_tenant", "invalid_response", "unavailable"} {
 		r.responses.WithLabelValues(outcome)

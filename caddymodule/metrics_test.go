@@ -42,7 +42,7 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 		resource.checked(err)
 	}
 	resource.removed(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true})
-	observe(t.Context(), resource.duration, time.Second)
+	observe(t.Context(), m.upstreamDuration.WithLabelValues("events"), time.Second)
 	for _, outcome := range requestlog.Outcomes() {
 		connect.count(t.Context(), &requestlog.Fields{Tool: "contacts_get", Outcome: outcome})
 	}

@@ -4,6 +4,7 @@ package connect
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,6 +26,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Prefix begins the name of every key in Redis.
@@ -42,9 +44,9 @@ type Options struct {
 	// Redis holds grants, sessions and the audit log. It must be durable; see package oauth. Required.
 	Redis redis.UniversalClient
 
-	// Transport sends requests to the data service, whose address only it knows, and adds the hop assertion. The requests'
-	// Host is the issuer's. Required.
-	Transport http.RoundTripper
+	// Do makes a call to the data service, whose address only it knows, and adds the hop assertion. Its errors must be safe to
+	// log. Required.
+	Do func(context.Context, upstream.Call) (*upstream.Response, error)
 
 	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
 	Timeout time.Duration
@@ -104,8 +106,8 @@ type Endpoint struct {
 
 // New returns a server. It contacts neither Redis nor the data service.
 func New(o Options) (_ *Server, err error) {
-	if o.Log == nil || o.Redis == nil || o.Transport == nil {
-		return nil, errors.New("connection server: Redis, Transport and Log are required")
+	if o.Log == nil || o.Redis == nil || o.Do == nil {
+		return nil, errors.New("connection server: Redis, Do and Log are required")
 	}
 	issuer, err := url.Parse(o.Issuer)
 	if err != nil || issuer.Host == "" {
@@ -122,14 +124,20 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
+	do := func(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
+		start := time.Now()
+		res, err := o.Do(ctx, call)
+		logCall(ctx, time.Since(start), res, err)
+		return res, err
+	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		Host: issuer.Host, Transport: o.Transport, Timeout: o.Timeout, RequestID: requestlog.ID,
+		Host: issuer.Host, Do: do, Timeout: o.Timeout, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		return nil, err
 	}
 	calls, err := data.New(data.Options{
-		Host: issuer.Host, Transport: o.Transport, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
+		Host: issuer.Host, Do: do, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
 	})
 	if err != nil {
 		return nil, err
@@ -175,6 +183,18 @@ func New(o Options) (_ *Server, err error) {
 		tools:     tools,
 		accounts:  cached,
 	}, nil
+}
+
+// logCall adds a call to the data service to the request's log line.
+func logCall(ctx context.Context, took time.Duration, res *upstream.Response, err error) {
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) {
+		f.Upstream += took
+		if failed, ok := errors.AsType[*upstream.CallError](err); ok {
+			f.UpstreamAddress = failed.Address
+		} else if err == nil {
+			f.UpstreamAddress = res.Address
+		}
+	})
 }
 
 // endpoints returns the endpoints by path.

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -19,21 +20,21 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// roundTripper is a function that carries calls.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func unused(context.Context, upstream.Call) (*upstream.Response, error) {
+	return nil, errors.New("not expected")
+}
 
 // A script of another origin must not learn from a challenge where to get a token.
 func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	t.Parallel()
 	const issuer = "http://localhost"
 	s, err := connect.New(connect.Options{
-		Issuer: issuer, Redis: redistest.Start(t).Client(t), Transport: http.DefaultTransport, Log: zap.NewNop(),
+		Issuer: issuer, Redis: redistest.Start(t).Client(t), Do: unused, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -64,13 +65,12 @@ func TestInvalidIssuerIsRejected(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	for _, issuer := range []string{"", "api.example.com", "https://", "ftp://api.example.com", "https://api.example.com/x", "https://a b"} {
 		_, err := connect.New(connect.Options{
-			Issuer: issuer, Redis: client, Transport: http.DefaultTransport, Log: zap.NewNop(),
+			Issuer: issuer, Redis: client, Do: unused, Log: zap.NewNop(),
 		})
 		require.ErrorContains(t, err, "invalid issuer", issuer)
 	}
 }
 
-// The transport retries until the deadline, so that a timeout holds for a call with its retries only if it is a deadline.
 func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
@@ -81,13 +81,10 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 			const issuer = "http://localhost"
 			s, err := connect.New(connect.Options{
 				Issuer: issuer, Redis: client, Timeout: timeout, Log: zap.NewNop(),
-				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-					deadline, ok := r.Context().Deadline()
-					if ok {
-						deadlines <- deadline
-					}
+				Do: func(_ context.Context, call upstream.Call) (*upstream.Response, error) {
+					deadlines <- call.Deadline
 					return nil, errors.New("made up")
-				}),
+				},
 			})
 			require.NoError(t, err)
 			t.Cleanup(s.Close)

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Defaults of a [Client].
@@ -35,28 +39,52 @@ var (
 	ErrResponseHeaderTooLarge = errors.New("the data service's response header is too large")
 
 	// ErrUnexpectedInformational means that the data service sent 101 or more than five other 1xx responses.
-	ErrUnexpectedInformational = errors.New("the data service sent an unexpected 1xx response")
+	ErrUnexpectedInformational = fmt.Errorf("%w: unexpected 1xx response", ErrContractViolation)
+
+	// ErrHandshake means that the TLS handshake failed, so that no request was sent.
+	ErrHandshake = errors.New("the TLS handshake with the data service failed")
+
+	// ErrOtherResponse means that the response's X-Request-Id is not that of the request: it is the response to another one.
+	ErrOtherResponse = fmt.Errorf("%w: X-Request-Id of another request", ErrContractViolation)
 )
 
-// Client sends requests to one cleartext HTTP/1.1 address of a data service.
+// Client sends requests to one address of a data service over HTTP/1.1, in cleartext or over TLS.
 //
 // Each exchange runs on the goroutine that calls Exchange: it writes the request with [http.Request.Write] and reads the
 // response with [http.ReadResponse]. This is faster than net/http's Transport, which uses two goroutines for each connection
 // (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies.
 //
-// Connections are reused, unless the service has closed the connection or sent data after the end of a response. The service
-// may close a connection while the next request is on its way, so a GET or HEAD that fails on a reused connection before the
-// first byte of the response is retried once on a new connection. All other requests use a new connection and are sent once.
+// A connection is reused only if it has carried nothing but GET requests, and if nothing has arrived since the end of the last
+// response: neither on the socket nor within TLS. The service may close a connection while the next request is on its way, so a
+// GET that fails on a reused connection before the first byte of the response is sent once more, on a new connection. All other
+// requests use a connection of their own and are sent once.
+//
+// HTTP/1.1 has nothing that says to which request a response belongs. Bytes that a service sends after the check of a reused
+// connection are taken as the next response, unless they have an X-Request-Id: it must be the request's ([ErrOtherResponse]).
 //
 // A Client is safe for concurrent use and must not be copied after first use. Exchange ignores req.URL's scheme and
 // host; the request's Host header is req.Host.
 type Client struct {
-	// Dial opens a connection to the service. Required.
+	// Dial opens a connection to the service, without TLS. Required.
 	Dial func(ctx context.Context) (net.Conn, error)
+
+	// TLS returns the configuration of a new connection, for the context of the request that needs it. Default: none, and
+	// connections are cleartext.
+	TLS func(ctx context.Context) *tls.Config
+
+	// TLSHandshakeTimeout limits a TLS handshake. Default: 0, which means no limit but the request's deadline.
+	TLSHandshakeTimeout time.Duration
+
+	// MaxConns is the maximum number of connections, idle ones included. Requests wait for one. Default: 0, which means no
+	// limit.
+	MaxConns int
 
 	// MaxIdleConns is the maximum number of idle connections. Default: 256. Zero means the default, and a negative value
 	// disables reuse.
 	MaxIdleConns int
+
+	// AllowIdle reports whether one more connection may become idle, for a limit that clients share. Default: always.
+	AllowIdle func() bool
 
 	// IdleTimeout is how long a connection may be idle before it is closed. Default: 2m. Zero means the default.
 	IdleTimeout time.Duration
@@ -69,26 +97,41 @@ type Client struct {
 	// means no limit.
 	ResponseHeaderTimeout time.Duration
 
+	// ReadTimeout and WriteTimeout limit each read from and each write to a connection. Defaults: 0, which means no limit.
+	ReadTimeout, WriteTimeout time.Duration
+
+	// ReadBuffer is the size of a connection's read buffer in bytes. Default: 16 KiB. Zero means the default.
+	ReadBuffer int
+
 	mu     sync.Mutex
-	idle   []*clientConn // the most recently used last
-	prune  *time.Timer   // closes idle connections; nil if there are none
+	idle   []*clientConn       // the most recently used last
+	prune  *time.Timer         // closes idle connections; nil if there are none
+	conns  *semaphore.Weighted // of exchanges, if MaxConns is set; nil before the first
 	closed bool
 }
 
 // clientConn is a connection to a data service. It is owned by one exchange or by Client.idle.
 type clientConn struct {
-	net.Conn
-	client *Client
-	reader *bufio.Reader // reads from the clientConn itself
-	quiet  func() bool   // reports whether the socket has neither data nor EOF to read
-	abort  func()        // aborts the exchange
-	since  time.Time     // idle since
-	limit  int64         // bytes that may still be read
-	began  bool          // a byte of the current response has arrived
-	hit    bool          // limit was exceeded
+	net.Conn // the socket, or the TLS connection on it
+	client   *Client
+	socket   net.Conn
+	records  *recordConn   // between socket and TLS; nil for cleartext
+	reader   *bufio.Reader // reads from the clientConn itself
+	silent   func() bool   // reports whether the socket has neither data nor EOF to read
+	abort    func()        // aborts the exchange
+	since    time.Time     // idle since
+
+	// Of the current exchange:
+	ctx      context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio
+	deadline time.Time
+	limit    int64         // bytes that may still be read
+	began    bool          // a byte of the response has arrived
+	hit      bool          // limit was exceeded
+	wait     time.Duration // limits each read; zero means no limit
+	patient  func() bool   // reports whether to go on after wait; nil: no
 }
 
-// Read implements io.Reader for reader. It enforces limit.
+// Read implements io.Reader for reader. It enforces limit and wait.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.limit <= 0 {
 		c.hit = true
@@ -97,37 +140,105 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	if int64(len(p)) > c.limit {
 		p = p[:c.limit]
 	}
-	n, err := c.Conn.Read(p)
-	c.limit -= int64(n)
-	c.began = c.began || n > 0
-	return n, err
+	var start time.Time
+	if c.wait > 0 {
+		start = time.Now()
+	}
+	for {
+		if c.wait > 0 {
+			if err := c.extend(earlier(c.deadline, time.Now().Add(c.wait))); err != nil {
+				return 0, err
+			}
+		}
+		n, err := c.Conn.Read(p)
+		c.limit -= int64(n)
+		c.began = c.began || n > 0
+		if n == 0 && c.patient != nil && timedOut(err) && !expired(c.deadline) && !c.silentFor(start) && c.patient() {
+			continue
+		}
+		return n, err
+	}
 }
 
+// silentFor reports whether the service has sent nothing for Client.ReadTimeout.
+func (c *clientConn) silentFor(start time.Time) bool {
+	return c.client.ReadTimeout > 0 && time.Since(start) >= c.client.ReadTimeout
+}
+
+// Write implements io.Writer. It enforces Client.WriteTimeout.
+func (c *clientConn) Write(p []byte) (int, error) {
+	if timeout := c.client.WriteTimeout; timeout > 0 {
+		_ = c.SetWriteDeadline(earlier(c.deadline, time.Now().Add(timeout)))
+		if err := c.ctx.Err(); err != nil {
+			return 0, err // as in extend
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// close closes the connection without a word. TLS would try to send an alert, which can block.
+func (c *clientConn) close() { _ = c.socket.Close() }
+
+// quiet reports whether nothing has arrived since the last response: not on the socket, and not within TLS.
+func (c *clientConn) quiet() bool {
+	if c.reader.Buffered() > 0 || !c.silent() {
+		return false
+	}
+	return c.records == nil || c.records.quiet(c.Conn)
+}
+
+// earlier returns the earlier of two times, of which the first may be zero.
+func earlier(deadline, at time.Time) time.Time {
+	if deadline.IsZero() || at.Before(deadline) {
+		return at
+	}
+	return deadline
+}
+
+func expired(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
+
 // Exchange sends a request and reads the response's header. The caller must close the response's body; the connection is reused
-// if the body was read to its end. Exchange and reading the body fail at the deadline, unless it is zero, and when the request's
-// context is done. Errors may quote the response.
+// if the request is a GET and the body was read to its end. Exchange and reading the body fail at the deadline, unless it is
+// zero, and when the request's context is done. Errors may quote the response. The body has the method of [PatientBody].
 //
 // A deadline is cheaper than a context with a deadline.
 func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
-	replayable := req.Method == http.MethodGet || req.Method == http.MethodHead
-	if replayable && (req.Body == nil || req.Body == http.NoBody) {
+	if err := c.begin(req.Context(), deadline); err != nil {
+		return nil, err
+	}
+	res, err := c.exchange(req, deadline)
+	if err != nil {
+		c.done()
+	}
+	return res, err
+}
+
+func (c *Client) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
+	if req.Method == http.MethodGet && (req.Body == nil || req.Body == http.NoBody) {
 		for conn := c.take(); conn != nil; conn = c.take() {
 			if conn.SetDeadline(deadline) != nil || !conn.quiet() {
-				_ = conn.Close()
+				conn.close()
 				continue
 			}
 			res, err := conn.exchange(req, deadline)
 			if err == nil {
 				return res, nil
 			}
-			_ = conn.Close()
+			conn.close()
 			if conn.began || req.Context().Err() != nil || timedOut(err) {
 				return nil, err
 			}
 			break // the service has closed the connection
 		}
-	} else if req.Body != nil {
-		defer func() { _ = req.Body.Close() }()
+	} else {
+		if req.Body != nil {
+			defer func() { _ = req.Body.Close() }()
+		}
+		if c.MaxConns > 0 {
+			if conn := c.take(); conn != nil { // makes room for the connection of this request
+				_ = conn.Conn.Close()
+			}
+		}
 	}
 	conn, err := c.dial(req.Context(), deadline)
 	if err != nil {
@@ -139,8 +250,36 @@ func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response
 			return res, nil
 		}
 	}
-	_ = conn.Close()
+	conn.close()
 	return nil, err
+}
+
+// begin waits until MaxConns allows another exchange.
+func (c *Client) begin(ctx context.Context, deadline time.Time) error {
+	if c.MaxConns <= 0 {
+		return nil
+	}
+	c.mu.Lock()
+	if c.conns == nil {
+		c.conns = semaphore.NewWeighted(int64(c.MaxConns))
+	}
+	c.mu.Unlock()
+	if !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	if err := c.conns.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("waiting for a connection: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// done ends what begin began.
+func (c *Client) done() {
+	if c.MaxConns > 0 {
+		c.conns.Release(1)
+	}
 }
 
 // Idle returns the number of idle connections.
@@ -156,18 +295,43 @@ func timedOut(err error) bool {
 }
 
 func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, error) {
+	dialCtx := ctx
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
+		dialCtx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	inner, err := c.Dial(ctx)
+	socket, err := c.Dial(dialCtx)
 	if err != nil {
 		return nil, err // not wrapped, so that callers recognise errors before anything was sent
 	}
-	conn := &clientConn{Conn: inner, client: c, quiet: quietSocket(inner)}
-	conn.abort = func() { _ = inner.SetDeadline(past) }
-	conn.reader = bufio.NewReaderSize(conn, readBufferSize)
+	conn := &clientConn{Conn: socket, client: c, socket: socket, silent: silentSocket(socket)}
+	if c.TLS != nil {
+		conn.records = &recordConn{Conn: socket}
+		if conn.Conn, err = c.handshake(dialCtx, conn.records); err != nil {
+			_ = socket.Close()
+			return nil, fmt.Errorf("%w: %w", ErrHandshake, err)
+		}
+	}
+	conn.abort = func() { _ = socket.SetDeadline(past) }
+	conn.reader = bufio.NewReaderSize(conn, cmp.Or(c.ReadBuffer, readBufferSize))
+	return conn, nil
+}
+
+// handshake returns the TLS connection on a socket.
+func (c *Client) handshake(ctx context.Context, socket net.Conn) (*tls.Conn, error) {
+	if c.TLSHandshakeTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.TLSHandshakeTimeout)
+		defer cancel()
+	}
+	conn := tls.Client(socket, c.TLS(ctx))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	if protocol := conn.ConnectionState().NegotiatedProtocol; protocol != "" && protocol != "http/1.1" {
+		return nil, fmt.Errorf("the service chose the protocol %q", protocol)
+	}
 	return conn, nil
 }
 
@@ -181,18 +345,22 @@ var past = time.Unix(1, 0) //nolint:gochecknoglobals // a constant
 // after an error.
 func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
 	ctx := req.Context()
+	c.ctx, c.deadline = ctx, deadline
 	stop := func() bool { return true } // for a context that is never done
 	if ctx.Done() != nil {
 		stop = context.AfterFunc(ctx, c.abort)
 	}
 	res, err := c.send(req, deadline)
+	if err == nil && !respondsTo(res, req) {
+		err = ErrOtherResponse
+	}
 	if err != nil {
 		if !stop() || ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		return nil, err
 	}
-	body := &clientBody{inner: res.Body, conn: c, stop: stop, reuse: !res.Close && !req.Close}
+	body := &clientBody{inner: res.Body, conn: c, stop: stop, reuse: req.Method == http.MethodGet && !res.Close && !req.Close}
 	if res.Body == http.NoBody {
 		body.end(true)
 		return res, nil
@@ -201,14 +369,26 @@ func (c *clientConn) exchange(req *http.Request, deadline time.Time) (*http.Resp
 	return res, nil
 }
 
+// respondsTo reports whether each X-Request-Id of the response, if it has one, is the request's.
+func respondsTo(res *http.Response, req *http.Request) bool {
+	sent := req.Header[HeaderRequestID]
+	for _, id := range res.Header[HeaderRequestID] {
+		if len(sent) != 1 || id != sent[0] {
+			return false
+		}
+	}
+	return true
+}
+
 // send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
 	c.began, c.hit, c.limit = false, false, c.client.MaxResponseHeader
+	c.wait, c.patient = c.client.ReadTimeout, nil
 	if c.limit == 0 {
 		c.limit = DefaultMaxResponseHeader
 	}
 	w, _ := writers.Get().(*bufio.Writer)
-	w.Reset(c.Conn)
+	w.Reset(c)
 	err := req.Write(w)
 	if err == nil {
 		err = w.Flush()
@@ -225,18 +405,19 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 		}
 	}
 	if !until.Equal(deadline) {
-		if err := c.extend(req.Context(), until); err != nil {
+		if err := c.extend(until); err != nil {
 			return nil, err
 		}
+		c.deadline = until
 	}
 	res, err := c.readHeader(req)
-	c.limit = math.MaxInt64 // the caller limits the body
+	c.limit, c.deadline = math.MaxInt64, deadline // the caller limits the body
 	switch {
 	case until.Equal(deadline):
 		return res, err
 	case err == nil:
-		return res, c.extend(req.Context(), deadline)
-	case timedOut(err):
+		return res, c.extend(deadline)
+	case timedOut(err) && expired(until):
 		return nil, fmt.Errorf("%w: %w", ErrResponseHeaderTimeout, err)
 	default:
 		return nil, err
@@ -244,9 +425,9 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 }
 
 // extend sets the read deadline. If the context is done, it returns an error, because it may have overwritten abort's deadline.
-func (c *clientConn) extend(ctx context.Context, deadline time.Time) error {
+func (c *clientConn) extend(deadline time.Time) error {
 	_ = c.SetReadDeadline(deadline)
-	return ctx.Err() // exchange returns the cause
+	return c.ctx.Err() // exchange returns the cause
 }
 
 func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
@@ -268,6 +449,21 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return nil, ErrUnexpectedInformational
+}
+
+// PatientBody is implemented by the bodies of a [Client]'s responses.
+type PatientBody interface {
+	// Patient calls more whenever the service has sent nothing for a while, and ends the response with a timeout if the
+	// result is false.
+	Patient(while time.Duration, more func() bool)
+}
+
+// Patient implements [PatientBody].
+func (b *clientBody) Patient(while time.Duration, more func() bool) {
+	if own := b.conn.client.ReadTimeout; own > 0 && own <= while {
+		return
+	}
+	b.conn.wait, b.conn.patient = while, more
 }
 
 // clientBody is a response's body. At its end, the connection becomes idle.
@@ -306,10 +502,11 @@ func (b *clientBody) Close() error {
 func (b *clientBody) end(complete bool) {
 	b.ended = true
 	watched := b.stop()
-	if complete && watched && b.reuse && b.conn.reader.Buffered() == 0 && b.conn.client.put(b.conn) {
-		return
+	b.conn.ctx, b.conn.patient = nil, nil
+	if !complete || !watched || !b.reuse || b.conn.reader.Buffered() > 0 || !b.conn.client.put(b.conn) {
+		b.conn.close()
 	}
-	_ = b.conn.Close()
+	b.conn.client.done()
 }
 
 // take returns the most recently used idle connection, or nil if there is none.
@@ -331,6 +528,9 @@ func (c *Client) put(conn *clientConn) bool {
 	limit := c.MaxIdleConns
 	if limit == 0 {
 		limit = DefaultMaxIdleConns
+	}
+	if c.AllowIdle != nil && !c.AllowIdle() {
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,8 +5,9 @@
 //
 //	res, raw, ok := upstream.Match(target)             // exact match, or 404
 //	q, err := res.CleanQuery(raw)                      // *ParameterError: 400
-//	r2, err := upstream.PrepareRequest(r, res, q, id)  // the request for the data service
-//	response, err := client.Exchange(r2, deadline)     // one address, cleartext HTTP/1.1
+//	call := upstream.NewCall(r, res, q, business, id)  // what to ask the data service
+//	r2, err := call.NewRequest(ctx, assertion)
+//	response, err := client.Exchange(r2, deadline)     // one address, HTTP/1.1
 //	err = upstream.CheckHeader(res, status, header)    // status and headers
 //	report, err := contract.Check(&buf, res, q, businessID, body)
 //	upstream.ForwardHeaders(w.Header(), header)        // documented response headers only

@@ -155,9 +155,8 @@ func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 		r.Header.Set(name, shown.Get(name))
 	}
 	res, _, q := match(t, r.RequestURI)
-	out, err := upstream.PrepareRequest(r, res, q, upstream.Identity{
-		BusinessID: documented, RequestID: shown.Get("X-Request-Id"), Assertion: shown.Get("X-Gateway-Assertion"),
-	})
+	call := upstream.NewCall(r, res, q, documented, shown.Get("X-Request-Id"))
+	out, err := call.NewRequest(t.Context(), shown.Get("X-Gateway-Assertion"))
 	require.NoError(t, err)
 	require.Equal(t, lines[0], out.Method+" "+out.URL.RequestURI()+" HTTP/1.1")
 	for _, name := range []string{"Host", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"} {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Errors returned by Check, CheckHeader, CleanQuery, PrepareRequest and VerifyAssertion wrap one of these.
+// Errors returned by Check, CheckHeader, CleanQuery, NewRequest and VerifyAssertion wrap one of these.
 var (
 	// ErrInvalidParameter is wrapped by every ParameterError. The API responds with 400 INVALID_PARAMETER.
 	ErrInvalidParameter = errors.New("invalid query parameter")
@@ -22,9 +22,16 @@ var (
 	// ErrMissingTenant means that a record has no tenant field. It wraps ErrContractViolation.
 	ErrMissingTenant = fmt.Errorf("%w: record without business_id", ErrContractViolation)
 
+	// ErrResponseTooLarge means that the response's body is larger than the call allows. It wraps ErrContractViolation.
+	ErrResponseTooLarge = fmt.Errorf("%w: larger than the maximum size", ErrContractViolation)
+
 	// ErrUpstreamUnavailable means that a data service responded with 503 and Retry-After. The API responds with 503
 	// SERVICE_UNAVAILABLE.
 	ErrUpstreamUnavailable = errors.New("upstream is unavailable")
+
+	// ErrTooManyCalls means that a key or business has its maximum of calls in progress, for which one more has waited. The API
+	// responds with 429 RATE_LIMITED.
+	ErrTooManyCalls = errors.New("too many calls to data services in progress")
 
 	// ErrIdentity means that the business ID or the request ID is empty or not valid in a header. It is a fault of the
 	// gateway, which responds with 500 INTERNAL.

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// quietSocket returns a function that reports whether a read from conn's socket would block: it has no data, EOF or error. For a
+// silentSocket returns a function that reports whether a read from conn's socket would block: it has no data, EOF or error. For a
 // connection without a socket, it returns false.
-func quietSocket(conn net.Conn) func() bool {
+func silentSocket(conn net.Conn) func() bool {
 	never := func() bool { return false }
 	socket, ok := conn.(syscall.Conn)
 	if !ok {

@@ -1,11 +1,9 @@
 package account
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,9 +12,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 const (
+	noBusiness = "-" // none is known yet
+
 	maxResponseSize = 64 << 10
 	maxID           = 255
 	maxText         = 1024
@@ -24,15 +26,13 @@ const (
 
 // ClientOptions configure a [Client].
 type ClientOptions struct {
-	// Host is the Host header of the requests, which have URLs such as "http://api.example.com/connect/v1/sign-in". Required.
+	// Host is the Host header of the calls. Required.
 	Host string
 
-	// Transport sends the requests to the data service, at whatever address, and adds the hop assertion, for the request ID in
-	// X-Request-Id and the business "-" in X-Business-Id. Required.
-	Transport http.RoundTripper
+	// Do makes a call to the data service. The business is "-". Required.
+	Do func(context.Context, upstream.Call) (*upstream.Response, error)
 
-	// Timeout is the timeout of one call, including the transport's retries. Password checks are slow by design.
-	// Required.
+	// Timeout is the timeout of one call, including retries. Password checks are slow by design. Required.
 	Timeout time.Duration
 
 	// RequestID returns the value of X-Request-Id. Required.
@@ -50,28 +50,17 @@ type ClientOptions struct {
 // Errors are {"error","code"}; docs/data-services.md describes the calls. All other responses, redirects included, are
 // ErrUnavailable.
 type Client struct {
-	base      string
-	http      *http.Client
-	timeout   time.Duration
-	requestID func(context.Context) string
+	o ClientOptions
 }
 
 var _ Service = (*Client)(nil)
 
 // NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
-	if o.Host == "" || o.Transport == nil || o.Timeout <= 0 || o.RequestID == nil {
-		return nil, errors.New("accounts service client: Host, Transport, Timeout and RequestID are required")
+	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.RequestID == nil {
+		return nil, errors.New("accounts service client: Host, Do, Timeout and RequestID are required")
 	}
-	return &Client{
-		base: "http://" + o.Host + "/connect/v1",
-		http: &http.Client{
-			Transport:     o.Transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		timeout:   o.Timeout,
-		requestID: o.RequestID,
-	}, nil
+	return &Client{o}, nil
 }
 
 // SignIn implements [Service].
@@ -124,34 +113,19 @@ func (r *errorResponse) String() string { return fmt.Sprintf("status %d %q", r.s
 
 // do makes a call. It returns an account if there is neither an error response nor an error.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *errorResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	res, err := c.o.Do(ctx, upstream.Call{
+		BusinessID: noBusiness, RequestID: c.o.RequestID(ctx), Resource: upstream.ConnectAudience,
+		Method: method, Path: "/connect/v1" + path, Host: c.o.Host, Body: body,
+		Deadline: time.Now().Add(c.o.Timeout), MaxResponse: maxResponseSize,
+	})
 	if err != nil {
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	defer res.Release()
+	if res.Status != http.StatusOK {
+		return Account{}, &errorResponse{status: res.Status, code: codeOf(res.Body)}, nil
 	}
-	req.Header.Set("X-Business-Id", "-") // none is known yet
-	req.Header.Set("X-Request-Id", c.requestID(ctx))
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseSize+1))
-	if err != nil {
-		return Account{}, nil, fmt.Errorf("%w: reading the response: %w", ErrUnavailable, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return Account{}, &errorResponse{status: resp.StatusCode, code: codeOf(data)}, nil
-	}
-	if len(data) > maxResponseSize {
-		return Account{}, nil, fmt.Errorf("%w: the response exceeds %d bytes", ErrUnavailable, maxResponseSize)
-	}
-	a, err := decode(data)
+	a, err := decode(res.Body)
 	if err != nil { // err names a field, never a value
 		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 )
 
@@ -38,7 +39,7 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	o := account.ClientOptions{
-		Host: server.Listener.Addr().String(), Transport: transport, Timeout: time.Minute,
+		Host: server.Listener.Addr().String(), Do: calltest.Over(transport), Timeout: time.Minute,
 		RequestID: func(context.Context) string { return "req-7" },
 	}
 	for _, change := range changes {
@@ -217,12 +218,12 @@ func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, remove := range []func(*account.ClientOptions){
 		func(o *account.ClientOptions) { o.Host = "" },
-		func(o *account.ClientOptions) { o.Transport = nil },
+		func(o *account.ClientOptions) { o.Do = nil },
 		func(o *account.ClientOptions) { o.Timeout = 0 },
 		func(o *account.ClientOptions) { o.RequestID = nil },
 	} {
 		o := account.ClientOptions{
-			Host: "api.example.com", Transport: http.DefaultTransport, Timeout: time.Second, RequestID: requestlog.ID,
+			Host: "api.example.com", Do: calltest.Over(http.DefaultTransport), Timeout: time.Second, RequestID: requestlog.ID,
 		}
 		remove(&o)
 		_, err := account.NewClient(o)

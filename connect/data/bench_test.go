@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 )
 
 // canned responds with the same body to everything.
@@ -38,7 +39,7 @@ func BenchmarkContacts(b *testing.B) {
 				`"contact_status":"active","notes":"` + names.notes + `","date_created":"2026-03-05T14:30:00Z",` +
 				`"date_modified":"2026-03-05T14:30:00Z","version":1}`
 			page := `{"contacts":[` + strings.Repeat(contact+",", 24) + contact + `],"next_cursor":null}`
-			c, err := data.New(data.Options{Host: "data.internal", Transport: canned{[]byte(page)}, Log: zap.NewNop()})
+			c, err := data.New(data.Options{Host: "data.internal", Do: calltest.Over(canned{[]byte(page)}), Log: zap.NewNop()})
 			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -294,7 +295,7 @@ func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	t.Parallel()
 	transport := &attempts{steps: []step{{}, {200, record("contact", `"id":7`)}}}
-	c, _ := serve(t, nil, func(o *data.Options) { o.Transport, o.Timeout = transport, time.Hour })
+	c, _ := serve(t, nil, func(o *data.Options) { o.Do, o.Timeout = calltest.Over(transport), time.Hour })
 	began := time.Now()
 	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 	require.NoError(t, err)
@@ -346,7 +347,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 				if !lost {
 					transport.steps = transport.steps[1:]
 				}
-				c, _ := serve(t, nil, func(o *data.Options) { o.Transport = transport })
+				c, _ := serve(t, nil, func(o *data.Options) { o.Do = calltest.Over(transport) })
 				_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
 				e := requireError(t, err, test.kind)
 				assert.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -42,14 +41,13 @@ const (
 
 // Options of a [Client].
 type Options struct {
-	// Host is the Host header of the requests, which have URLs such as "http://api.example.com/connect/v1/contacts". Required.
+	// Host is the Host header of the calls. Required.
 	Host string
 
-	// Transport sends the requests to the service, at whatever address, and adds the hop assertion, for the business and
-	// request ID in X-Business-Id and X-Request-Id. Required.
-	Transport http.RoundTripper
+	// Do makes a call to the data service. Required.
+	Do func(context.Context, upstream.Call) (*upstream.Response, error)
 
-	// Timeout is the timeout of one call, including the retry. Default: DefaultTimeout.
+	// Timeout is the timeout of one call, including retries. Default: DefaultTimeout.
 	Timeout time.Duration
 
 	// OnResponse is called with the result of checking each response: nil if it is valid, which the documented errors of a
@@ -62,20 +60,15 @@ type Options struct {
 
 // Client makes the calls of /connect/v1. It is safe for concurrent use.
 //
-// If the service is unavailable, it retries a write with an idempotency key once. The transport retries reads. It follows no
-// redirects.
+// If the service is unavailable, it retries a write with an idempotency key once. Do retries reads.
 type Client struct {
-	base       string
-	http       *http.Client
-	timeout    time.Duration
-	onResponse func(error)
-	log        *zap.Logger
+	o Options
 }
 
 // New returns a client.
 func New(o Options) (*Client, error) {
-	if o.Host == "" || o.Transport == nil || o.Log == nil {
-		return nil, errors.New("data service client: Host, Transport and Log are required")
+	if o.Host == "" || o.Do == nil || o.Log == nil {
+		return nil, errors.New("data service client: Host, Do and Log are required")
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -83,16 +76,7 @@ func New(o Options) (*Client, error) {
 	if o.OnResponse == nil {
 		o.OnResponse = func(error) {}
 	}
-	return &Client{
-		base: "http://" + o.Host + "/connect/v1",
-		http: &http.Client{
-			Transport:     o.Transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		timeout:    o.Timeout,
-		onResponse: o.OnResponse,
-		log:        o.Log,
-	}, nil
+	return &Client{o}, nil
 }
 
 // Caller identifies on whose behalf a call is made.
@@ -136,18 +120,18 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 			return none, fmt.Errorf("encoding a call to the data service: %w", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	status, response, err := c.deliver(ctx, by, r, body)
+	res, err := c.deliver(ctx, by, r, body)
 	if err != nil {
 		return none, err
 	}
+	defer res.Release()
+	response := res.Body
 	value, err := read(response)
 	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
 		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
 		value, err = read(cleaned)
 	}
-	c.onResponse(err)
+	c.o.OnResponse(err)
 	if err == nil {
 		return value, nil
 	}
@@ -157,92 +141,80 @@ func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(r
 		if crossTenant {
 			event = "cross_tenant"
 		}
-		c.log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
+		c.o.Log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
 			zap.String("method", r.method), zap.Strings("path", r.path))
 	}
-	return none, &Error{Kind: err, Status: status, Uncertain: r.method != http.MethodGet}
+	return none, &Error{Kind: err, Status: res.Status, Uncertain: r.method != http.MethodGet}
 }
 
-// deliver makes the call. It retries a write with an idempotency key once; reads are retried by the transport.
-func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
-	status, response, err := c.send(ctx, by, r, body)
+// deliver makes the call and returns a response with a status of success and JSON. It retries a write with an idempotency key
+// once; reads are retried by Do.
+func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (*upstream.Response, error) {
+	deadline := time.Now().Add(c.o.Timeout)
+	res, err := c.send(ctx, by, r, body, deadline)
 	first, ok := errors.AsType[*Error](err)
-	if !ok || r.write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil ||
+	if !ok || r.write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil || !time.Now().Before(deadline) ||
 		!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) {
-		return status, response, err
+		return res, err
 	}
-	status, response, err = c.send(ctx, by, r, body)
+	res, err = c.send(ctx, by, r, body, deadline)
 	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
 	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
 	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
 		second.Uncertain = true
 	}
-	return status, response, err
+	return res, err
 }
 
-func (c *Client) send(ctx context.Context, by Caller, r request, body []byte) (int, []byte, error) {
-	escaped := make([]string, 0, len(r.path))
+func (c *Client) send(ctx context.Context, by Caller, r request, body []byte, deadline time.Time) (*upstream.Response, error) {
+	path := "/connect/v1"
 	for _, p := range r.path {
 		// Proxies would remove dot segments, which would result in another path.
 		if p == "" || p == "." || p == ".." {
-			return 0, nil, &Error{Kind: ErrNotFound}
+			return nil, &Error{Kind: ErrNotFound}
 		}
-		escaped = append(escaped, url.PathEscape(p))
+		path += "/" + url.PathEscape(p)
 	}
-	target := c.base + "/" + strings.Join(escaped, "/")
-	if len(r.query) > 0 {
-		target += "?" + r.query.Encode()
-	}
-	var content io.Reader
-	if body != nil {
-		content = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, content)
-	if err != nil {
-		return 0, nil, fmt.Errorf("creating a request to the data service: %w", err)
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Accept-Encoding", "identity")
-	req.Header.Set(upstream.HeaderBusinessID, by.BusinessID)
-	req.Header.Set(HeaderAccountID, by.AccountID)
-	req.Header.Set(upstream.HeaderRequestID, by.RequestID)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
+	header := http.Header{HeaderAccountID: {by.AccountID}}
 	if r.write.Key != "" {
-		req.Header.Set(HeaderIdempotencyKey, string(r.write.Key))
+		header.Set(HeaderIdempotencyKey, string(r.write.Key))
 	}
 	if r.write.Version > 0 {
-		req.Header.Set(HeaderIfMatch, strconv.Quote(strconv.FormatInt(r.write.Version, 10)))
+		header.Set(HeaderIfMatch, strconv.Quote(strconv.FormatInt(r.write.Version, 10)))
 	}
 	write := r.method != http.MethodGet
-	res, err := c.http.Do(req)
+	res, err := c.o.Do(ctx, upstream.Call{
+		BusinessID: by.BusinessID, RequestID: by.RequestID, Share: by.BusinessID, Resource: upstream.ConnectAudience,
+		Method: r.method, Path: path, Query: r.query.Encode(), Host: c.o.Host, Header: header, Body: body,
+		Deadline: deadline, MaxResponse: MaxResponseSize,
+	})
 	if err != nil {
-		return 0, nil, unreachable(err, write)
+		return nil, c.failed(err, write)
 	}
-	defer res.Body.Close()
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return 0, nil, c.failure(res, r)
+	if res.Status < 200 || res.Status > 299 {
+		defer res.Release()
+		return nil, c.failure(res, r)
 	}
 	if r.write.Replayed != nil {
 		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
-	response, err := io.ReadAll(io.LimitReader(res.Body, MaxResponseSize+1))
-	if err != nil {
-		return 0, nil, unreachable(err, write)
+	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		defer res.Release()
+		c.o.OnResponse(upstream.ErrContractViolation)
+		return nil, &Error{Kind: upstream.ErrContractViolation, Status: res.Status, Uncertain: write}
 	}
-	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" ||
-		int64(len(response)) > MaxResponseSize {
-		c.onResponse(upstream.ErrContractViolation)
-		return 0, nil, &Error{Kind: upstream.ErrContractViolation, Status: res.StatusCode, Uncertain: write}
-	}
-	return res.StatusCode, response, nil
+	return res, nil
 }
 
-func unreachable(err error, write bool) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // without the URL, whose query has arguments of the tool
+// failed converts the error of a call without a response.
+func (c *Client) failed(err error, write bool) error {
+	if errors.Is(err, upstream.ErrTooManyCalls) { // nothing was sent
+		return &Error{Kind: ErrBusy, RetryAfter: time.Second, cause: err}
+	}
+	if errors.Is(err, upstream.ErrContractViolation) {
+		c.o.OnResponse(upstream.ErrContractViolation)
+		return &Error{Kind: upstream.ErrContractViolation, Uncertain: write, cause: err}
 	}
 	kind := ErrUnavailable
 	if t, ok := errors.AsType[interface {
@@ -255,10 +227,10 @@ func unreachable(err error, write bool) error {
 }
 
 // failure converts an error response.
-func (c *Client) failure(res *http.Response, r request) error {
+func (c *Client) failure(res *upstream.Response, r request) error {
 	var body []byte
-	if res.StatusCode >= 200 { // the body of a 101 response may never end
-		body, _ = io.ReadAll(io.LimitReader(res.Body, maxError))
+	if len(res.Body) <= maxError {
+		body = res.Body
 	}
 	var said struct {
 		Error   string   `json:"error"`
@@ -268,13 +240,13 @@ func (c *Client) failure(res *http.Response, r request) error {
 	if json.Unmarshal(body, &said) != nil {
 		said.Error, said.Code, said.Details = "", "", nil
 	}
-	e := &Error{Status: res.StatusCode, Code: cleanCode(said.Code)}
+	e := &Error{Status: res.Status, Code: cleanCode(said.Code)}
 	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
 	if e.Code != "" {
 		e.Message = cleanText(said.Error)
 	}
 	write := r.method != http.MethodGet
-	switch status := res.StatusCode; {
+	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
 	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
@@ -306,9 +278,9 @@ func (c *Client) failure(res *http.Response, r request) error {
 	}
 	e.Details = clean(said.Details)
 	if slices.Contains([]error{ErrGatewayRejected, upstream.ErrContractViolation, ErrUnavailable, ErrTimeout}, e.Kind) {
-		c.onResponse(e.Kind)
+		c.o.OnResponse(e.Kind)
 	} else {
-		c.onResponse(nil)
+		c.o.OnResponse(nil)
 	}
 	return e
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -39,7 +40,7 @@ func serve(t *testing.T, h http.HandlerFunc, change ...func(*data.Options)) (*da
 	core, logs := observer.New(zap.DebugLevel)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := data.Options{Host: server.Listener.Addr().String(), Transport: transport, Log: zap.New(core)}
+	o := data.Options{Host: server.Listener.Addr().String(), Do: calltest.Over(transport), Log: zap.New(core)}
 	for _, f := range change {
 		f(&o)
 	}
@@ -270,9 +271,9 @@ func TestTimeoutIsNotRetried(t *testing.T) {
 func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, o := range []data.Options{
-		{Transport: http.DefaultTransport, Log: zap.NewNop()},
+		{Do: calltest.Over(http.DefaultTransport), Log: zap.NewNop()},
 		{Host: "api.example.com", Log: zap.NewNop()},
-		{Host: "api.example.com", Transport: http.DefaultTransport},
+		{Host: "api.example.com", Do: calltest.Over(http.DefaultTransport)},
 	} {
 		_, err := data.New(o)
 		require.ErrorContains(t, err, "required")

@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 )
 
 // BenchmarkToolCall calls contacts_search with 25 contacts over a persistent connection on loopback, with an embedded Redis. It reports
@@ -32,7 +33,7 @@ func BenchmarkToolCall(b *testing.B) {
 	}))
 	defer backend.Close()
 	measured := &stopwatch{}
-	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: measured, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(measured), Log: zap.NewNop()})
 	require.NoError(b, err)
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data = client })
 	s.server.SetRate(100_000_000)

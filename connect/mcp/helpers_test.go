@@ -32,6 +32,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/netfault"
 )
@@ -164,7 +165,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	s.lost = netfault.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)
 	t.Cleanup(backend.Close)
-	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Transport: s.upstream, Log: zap.NewNop()})
+	client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(s.upstream), Log: zap.NewNop()})
 	require.NoError(t, err)
 	rdb := patient(t, &redis.Options{Addr: s.redis.Addr()})
 

@@ -1,6 +1,8 @@
 package oauth_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +16,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
+
+// callDataService stands for the function that makes calls to data services.
+func callDataService(context.Context, upstream.Call) (*upstream.Response, error) {
+	return nil, errors.New("there is no data service")
+}
 
 // The endpoints beside what they protect.
 func Example() {
@@ -33,7 +41,7 @@ func Example() {
 		return
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		Host: "data.internal:8080", Transport: http.DefaultTransport, Timeout: 15 * time.Second, RequestID: requestlog.ID,
+		Host: "data.internal:8080", Do: callDataService, Timeout: 15 * time.Second, RequestID: requestlog.ID,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -1,7 +1,8 @@
 package check
 
 import (
-	"net/http"
+	"context"
+	"errors"
 	"os"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/docs"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // GH046 must not name members that the gateway reads.
@@ -49,13 +51,17 @@ func TestRulesAreComplete(t *testing.T) {
 	}
 }
 
+func unused(context.Context, upstream.Call) (*upstream.Response, error) {
+	return nil, errors.New("not expected")
+}
+
 // The requests that gatehouse_connect must serve are those that it serves.
 func TestSamplesAreServed(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	server, err := connect.New(connect.Options{
-		Issuer: "https://api.example.com", Transport: http.DefaultTransport, Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
+		Issuer: "https://api.example.com", Do: unused, Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)

@@ -1,7 +1,6 @@
 package upstream_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,16 +17,24 @@ import (
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-func identity() upstream.Identity {
-	return upstream.Identity{BusinessID: mine, RequestID: "req-1", Assertion: "a.b.c"}
+// requestFor returns the request for a data service that a caller's request leads to.
+func requestFor(t testing.TB, r *http.Request, res *upstream.Resource, q upstream.Query, assertion string) *http.Request {
+	t.Helper()
+	call := upstream.NewCall(r, res, q, mine, "req-1")
+	out, err := call.NewRequest(r.Context(), assertion)
+	require.NoError(t, err)
+	return out
 }
 
 // forwarded returns which of a caller's headers a data service gets.
 func forwarded(t *testing.T, h http.Header) http.Header {
 	t.Helper()
 	r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: h}
-	out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, identity())
-	require.NoError(t, err)
+	out := requestFor(t, r, upstream.ByName("business"), upstream.Query{}, "a.b.c")
+	if _, ok := h["User-Agent"]; !ok || out.Header.Get("User-Agent") == "" {
+		require.Equal(t, []string{""}, out.Header["User-Agent"], "net/http must not send its own")
+		delete(out.Header, "User-Agent")
+	}
 	for name, value := range map[string]string{
 		"Accept": "application/json", "Accept-Encoding": "identity",
 		"X-Request-Id": "req-1", "X-Business-Id": mine, "X-Gateway-Assertion": "a.b.c",
@@ -105,7 +112,6 @@ func TestDataServiceGetsTheGatewaysRequest(t *testing.T) {
 	r.TransferEncoding = []string{"chunked"}
 	r.Trailer = http.Header{"X-Business-Id": {theirs}}
 	r.Form = url.Values{"business_id": {theirs}}
-	r.TLS = &tls.ConnectionState{}
 	for name, value := range map[string]string{
 		"X-Business-Id": theirs, "X-Gateway-Assertion": "forged", "X-Request-Id": "forged", "Connection": "X-Business-Id, close",
 		"Cookie": "a=b", "User-Agent": "Acme/1.0", "Accept": "text/html", "Accept-Encoding": "gzip", "Traceparent": traceparent,
@@ -116,15 +122,12 @@ func TestDataServiceGetsTheGatewaysRequest(t *testing.T) {
 	res := upstream.ByName("events")
 	q, err := res.CleanQuery(r.URL.RawQuery)
 	require.NoError(t, err)
-	out, err := upstream.PrepareRequest(r, res, q, identity())
-	require.NoError(t, err)
+	out := requestFor(t, r, res, q, "a.b.c")
 
 	require.Equal(t, http.MethodGet, out.Method)
-	require.Equal(t, "http://api.example.com/api/v1/events?count=100", out.URL.String())
+	require.Equal(t, "/api/v1/events?count=100", out.URL.String())
 	require.Equal(t, "/api/v1/events?count=100", out.RequestURI)
 	require.Equal(t, "api.example.com", out.Host)
-	require.Equal(t, r.TLS, out.TLS)
-	require.Equal(t, r.RemoteAddr, out.RemoteAddr)
 	require.Equal(t, http.Header{
 		"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "X-Request-Id": {"req-1"}, "X-Business-Id": {mine},
 		"X-Gateway-Assertion": {"a.b.c"}, "User-Agent": {"Acme/1.0"}, "Traceparent": {traceparent},
@@ -151,10 +154,7 @@ func TestForgedAssertionIsRemovedWithoutAnAsserter(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/business", http.NoBody)
 	r.Header.Set("X-Gateway-Assertion", "forged")
-	id := identity()
-	id.Assertion = ""
-	out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, id)
-	require.NoError(t, err)
+	out := requestFor(t, r, upstream.ByName("business"), upstream.Query{}, "")
 	assert.NotContains(t, out.Header, "X-Gateway-Assertion")
 	assert.Equal(t, "/api/v1/business", out.RequestURI)
 	assert.Empty(t, out.URL.RawQuery)
@@ -163,9 +163,8 @@ func TestForgedAssertionIsRemovedWithoutAnAsserter(t *testing.T) {
 func TestIdentityMustFitIntoAHeader(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", " ", "a b", "a\r\nX: y", "a\x00", "bé", "\x7f", strings.Repeat("a", 257)} {
-		for _, id := range []upstream.Identity{{BusinessID: bad, RequestID: "r"}, {BusinessID: "b", RequestID: bad}} {
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/business", http.NoBody)
-			out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, id)
+		for _, call := range []upstream.Call{{BusinessID: bad, RequestID: "r", Path: "/"}, {BusinessID: "b", RequestID: bad, Path: "/"}} {
+			out, err := call.NewRequest(t.Context(), "")
 			require.ErrorIs(t, err, upstream.ErrIdentity, "%q", bad)
 			assert.Nil(t, out)
 		}
@@ -190,8 +189,7 @@ func TestConnectionCannotRemoveTheGatewaysHeaders(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://api.example.com/api/v1/business", http.NoBody)
 		r.Header["Connection"] = connection
-		out, err := upstream.PrepareRequest(r, upstream.ByName("business"), upstream.Query{}, identity())
-		require.NoError(t, err)
+		out := requestFor(t, r, upstream.ByName("business"), upstream.Query{}, "a.b.c")
 		w := httptest.NewRecorder()
 		proxy.ServeHTTP(w, out)
 		require.Equal(t, http.StatusOK, w.Code)
@@ -204,7 +202,7 @@ func TestConnectionCannotRemoveTheGatewaysHeaders(t *testing.T) {
 	}
 }
 
-func BenchmarkPrepareRequest(b *testing.B) {
+func BenchmarkNewRequest(b *testing.B) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/events?count=5", http.NoBody)
 	for i := range 12 {
 		r.Header.Set(fmt.Sprintf("X-Other-%d", i), "value")
@@ -217,7 +215,8 @@ func BenchmarkPrepareRequest(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := upstream.PrepareRequest(r, res, q, identity()); err != nil {
+		call := upstream.NewCall(r, res, q, mine, "req-1")
+		if _, err := call.NewRequest(b.Context(), "a.b.c"); err != nil {
 			b.Fatal(err)
 		}
 	}

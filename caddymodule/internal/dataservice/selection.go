@@ -1,6 +1,7 @@
-package caddymodule
+package dataservice
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -40,25 +41,43 @@ func (b *backend) acquire() bool {
 	}
 }
 
-// choose returns nil if no backend is available.
+// choose returns nil if no backend is available. If passive checks rule out every backend that is otherwise available, they say
+// more about the requests than about the addresses: then the backends with the fewest failures are.
 func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
+	if b := p.chooseBelow(p.maxFails(), req, all); b != nil {
+		return b
+	}
+	fewest := int64(math.MaxInt64)
+	for _, b := range all {
+		if b.available(math.MaxInt64) {
+			fewest = min(fewest, b.fails.Load())
+		}
+	}
+	if fewest == math.MaxInt64 {
+		return nil
+	}
+	return p.chooseBelow(fewest+1, req, all)
+}
+
+// chooseBelow chooses between the available backends with fewer failures than a number.
+func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*backend) *backend {
 	if len(all) == 1 {
-		if !p.available(all[0]) {
+		if !all[0].available(fails) {
 			return nil
 		}
 		return all[0]
 	}
 	switch policy := p.proxy.LoadBalancing.SelectionPolicy.(type) {
 	case *reverseproxy.LeastConnSelection:
-		return leastBusy(p.onlyAvailable(all))
+		return leastBusy(onlyAvailable(all, fails))
 	case *reverseproxy.RandomChoiceSelection:
-		some := p.onlyAvailable(all)
+		some := onlyAvailable(all, fails)
 		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: not security-relevant
 		return leastBusy(some[:min(len(some), policy.Choose)])
 	case *reverseproxy.WeightedRoundRobinSelection:
-		return p.weighted(all, policy.Weights)
+		return p.weighted(onlyAvailable(all, fails), all, policy.Weights)
 	default:
-		backends := p.onlyAvailable(all)
+		backends := onlyAvailable(all, fails)
 		pool := make(reverseproxy.UpstreamPool, len(backends))
 		for i, b := range backends {
 			pool[i] = b.upstream
@@ -71,19 +90,23 @@ func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	}
 }
 
-// available reports whether a backend is healthy, by active and passive checks, and below its maximum of requests.
-func (p *selectionPolicy) available(b *backend) bool {
-	if limit := b.upstream.MaxRequests; limit > 0 && b.inFlight.Load() >= int64(limit) {
-		return false
+// maxFails returns the number of failures at which passive checks rule out a backend.
+func (p *selectionPolicy) maxFails() int64 {
+	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil {
+		return int64(checks.Passive.MaxFails)
 	}
-	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil && b.fails.Load() >= int64(checks.Passive.MaxFails) {
-		return false
-	}
-	return b.upstream.Healthy()
+	return math.MaxInt64
 }
 
-func (p *selectionPolicy) onlyAvailable(all []*backend) []*backend {
-	return slices.DeleteFunc(slices.Clone(all), func(b *backend) bool { return !p.available(b) })
+// available reports whether a backend is healthy by active checks, has had fewer failures than a number, and is below its
+// maximum of requests.
+func (b *backend) available(fails int64) bool {
+	limit := int64(b.upstream.MaxRequests)
+	return (limit <= 0 || b.inFlight.Load() < limit) && b.fails.Load() < fails && b.upstream.Healthy()
+}
+
+func onlyAvailable(all []*backend, fails int64) []*backend {
+	return slices.DeleteFunc(slices.Clone(all), func(b *backend) bool { return !b.available(fails) })
 }
 
 // leastBusy returns a backend with the fewest requests in flight, at random if there are several.
@@ -108,7 +131,7 @@ func leastBusy(backends []*backend) *backend {
 }
 
 // weighted returns the backends in turn, each as often as its weight. A backend without a weight is never chosen.
-func (p *selectionPolicy) weighted(all []*backend, weights []int) *backend {
+func (p *selectionPolicy) weighted(available, all []*backend, weights []int) *backend {
 	if len(weights) < 2 { // like Caddy
 		weights = []int{1}
 	}
@@ -118,7 +141,7 @@ func (p *selectionPolicy) weighted(all []*backend, weights []int) *backend {
 	)
 	for i, b := range all {
 		weight := 0
-		if i < len(weights) && p.available(b) {
+		if i < len(weights) && slices.Contains(available, b) {
 			weight = weights[i]
 		}
 		effective = append(effective, weight)

@@ -1,4 +1,4 @@
-package caddymodule
+package dataservice
 
 import (
 	"net/http"

@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -20,13 +18,6 @@ const (
 	maxTracestate = 512 // the minimum that W3C Trace Context requires intermediaries to forward
 	maxIdentity   = 256
 )
-
-// Identity identifies the business and the request to a data service.
-type Identity struct {
-	BusinessID string // the authenticated business; 1 to 256 bytes of visible ASCII
-	RequestID  string // the request ID; 1 to 256 bytes of visible ASCII
-	Assertion  string // the result of Asserter.Assert; optional
-}
 
 // forwardable reports whether h has the header and it may be forwarded. The name must be canonical. These may be:
 //
@@ -51,51 +42,6 @@ func forwardable(h http.Header, name string) bool {
 	default:
 		return false
 	}
-}
-
-// PrepareRequest returns the request for a data service: the method GET, for HEAD too, so that the same response is checked; the
-// resource's path; the clean query; no body; the headers of r that may be forwarded; and the gateway's own headers Accept,
-// Accept-Encoding (identity, because a compressed response could expand without limit), X-Request-Id, X-Business-Id and
-// X-Gateway-Assertion.
-//
-// The result shares r's context, Host, peer address and TLS state. r is not modified. The error wraps ErrIdentity.
-func PrepareRequest(r *http.Request, res *Resource, q Query, id Identity) (*http.Request, error) {
-	if !visible(id.BusinessID) || !visible(id.RequestID) {
-		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
-	}
-	out := r.WithContext(r.Context()) // a shallow copy
-	out.Method = http.MethodGet
-	parts := &struct { // one allocation
-		url    url.URL
-		values [5]string
-	}{
-		url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: res.Path, RawQuery: q.Raw},
-		[...]string{"application/json", "identity", id.RequestID, id.BusinessID, id.Assertion},
-	}
-	out.URL = &parts.url
-	out.RequestURI = res.Path
-	if q.Raw != "" {
-		out.RequestURI += "?" + q.Raw
-	}
-	out.Body, out.GetBody, out.ContentLength = nil, nil, 0
-	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
-	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
-
-	out.Header = make(http.Header, 16) // with room for the headers that a proxy adds
-	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
-		if forwardable(r.Header, name) {
-			out.Header[name] = r.Header[name]
-		}
-	}
-	values := parts.values[:]
-	out.Header["Accept"] = values[0:1:1]
-	out.Header["Accept-Encoding"] = values[1:2:2]
-	out.Header[HeaderRequestID] = values[2:3:3]
-	out.Header[HeaderBusinessID] = values[3:4:4]
-	if id.Assertion != "" {
-		out.Header[HeaderAssertion] = values[4:5:5]
-	}
-	return out, nil
 }
 
 // printable reports whether s is at most limit bytes of visible ASCII, spaces and, if allowed, tabs.

@@ -1,21 +1,21 @@
-package caddymodule
+package dataservice
 
 import (
 	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // An upstream has the same defaults whether it is configured in JSON or in a Caddyfile. Caddy can provision one configuration at a
@@ -39,7 +39,7 @@ func TestUpstreamInJSONHasDefaults(t *testing.T) {
 		"names in other cases": {`"Upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}],"Load_Balancing":{"Retries":7},"Transport":{"protocol":"http","Keep_Alive":{"Max_Idle_Conns_Per_Host":3}}`, 7, 3, 0, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := provisionedUpstream(t, `{"handler":"reverse_proxy",`+c.handler+`}`)
+			s := loaded(t, `{"handler":"reverse_proxy",`+c.handler+`}`)
 			assert.Equal(t, c.retries, s.proxy.LoadBalancing.Retries)
 			assert.Equal(t, caddy.Duration(c.tryDuration), s.proxy.LoadBalancing.TryDuration)
 			assert.Equal(t, c.idle, s.transport.KeepAlive.MaxIdleConnsPerHost)
@@ -65,7 +65,7 @@ func TestConcurrentRequestsHaveTheirOwnPlaceholders(t *testing.T) {
 		address = srv.Listener.Addr().String()
 		upstreams = append(upstreams, `{"dial":"`+address+`"}`)
 	}
-	s := provisionedUpstream(t, `{"handler":"reverse_proxy","upstreams":[`+strings.Join(upstreams, ",")+`],
+	s := loaded(t, `{"handler":"reverse_proxy","upstreams":[`+strings.Join(upstreams, ",")+`],
 		"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0},
 		"transport":{"protocol":"http","tls":{"insecure_skip_verify":true}},
 		"headers":{"request":{"set":{"Host":["{wait}{http.reverse_proxy.upstream.hostport}"],"X-Tenant":["{tenant}"]}}}}`)
@@ -84,57 +84,58 @@ func TestConcurrentRequestsHaveTheirOwnPlaceholders(t *testing.T) {
 	ctx := context.WithValue(t.Context(), caddy.ReplacerCtxKey, repl)
 	for range upstreams {
 		done.Go(func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/events", http.NoBody)
+			res, err := s.Do(ctx, call())
 			if assert.NoError(t, err) {
-				assert.NoError(t, s.do(req, time.Now().Add(time.Minute), &upstreamResponse{maxSize: 1}))
+				res.Release()
 			}
 		})
 	}
 	done.Wait()
 }
 
-// provisionedUpstream returns the data service of a reverse_proxy handler in a JSON configuration.
-func provisionedUpstream(t *testing.T, handler string) *dataService {
+// holder is a module with an upstream.
+type holder struct {
+	HandlerRaw json.RawMessage `caddy:"namespace=http.handlers inline_key=handler"`
+}
+
+// load returns the data service of a reverse_proxy handler.
+func loaded(t *testing.T, handler string, change ...func(*Options)) *Service {
 	t.Helper()
-	keys := filepath.Join(t.TempDir(), "keys.json")
-	require.NoError(t, os.WriteFile(keys, []byte(`{"keys":{}}`), 0o600))
+	s, err := tryLoad(t, handler, change...)
+	require.NoError(t, err)
+	return s
+}
+
+func tryLoad(t *testing.T, handler string, change ...func(*Options)) (*Service, error) {
+	t.Helper()
 	var config caddy.Config
 	require.NoError(t, json.Unmarshal([]byte(`{
 		"admin": {"disabled": true, "config": {"persist": false}},
-		"logging": {"logs": {"default": {"writer": {"output": "discard"}}}},
-		"apps": {
-			"gatehouse": {"redis": {"urls": ["redis://127.0.0.1:1"]}, "credentials": {"source": "file", "path": "`+keys+`"}},
-			"http": {"servers": {"api": {"listen": ["127.0.0.1:0"], "automatic_https": {"disable": true}, "routes": [
-				{"handle": [{"handler": "gatehouse_api", "upstreams": [{"handler": `+handler+`}]}]}
-			]}}}
-		}
+		"logging": {"logs": {"default": {"writer": {"output": "discard"}}}}
 	}`), &config))
 	ctx, err := caddy.ProvisionContext(&config)
 	require.NoError(t, err)
-	app, err := ctx.App("http")
-	require.NoError(t, err)
-	servers, ok := app.(*caddyhttp.App)
-	require.True(t, ok)
-	api, ok := servers.Servers["api"].Routes[0].Handlers[0].(*API)
-	require.True(t, ok)
-	t.Cleanup(func() {
-		assert.NoError(t, api.Cleanup())
-		assert.NoError(t, api.app.Cleanup())
-	})
-	return api.Upstreams[0].service
+	o := Options{Shares: NewShares(0), Observe: func(context.Context, string, time.Duration) {}}
+	for _, f := range change {
+		f(&o)
+	}
+	h := &holder{json.RawMessage(handler)}
+	s, err := Load(ctx, h, "HandlerRaw", &h.HandlerRaw, o)
+	t.Cleanup(s.Close)
+	return s, err
 }
 
-func TestLimitOfAllIdleConnectionsNeedsCaddysTransport(t *testing.T) {
-	for keepAlive, plain := range map[string]bool{`{}`: true, `{"max_idle_conns_per_host":3}`: true, `{"max_idle_conns":3}`: false} {
-		s := provisionedUpstream(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],
-			"transport":{"protocol":"http","keep_alive":`+keepAlive+`}}`)
-		assert.Equal(t, plain, s.static[0].client != nil, keepAlive)
+// call returns a call for a list.
+func call() upstream.Call {
+	return upstream.Call{
+		BusinessID: "biz_1", RequestID: "req_1", Share: "pk_1", Resource: "events", Method: http.MethodGet, Path: "/events",
+		Host: "api.example.com", Deadline: time.Now().Add(time.Minute), MaxResponse: 8 << 20,
 	}
 }
 
 func TestResponseHeadersAreBoundedBeforeHealthChecksBegin(t *testing.T) {
 	t.Parallel()
-	const others = `"keep_alive":{"max_idle_conns_per_host":256},"protocol":"http"`
+	const others = `"keep_alive":{"max_idle_conns_per_host":256},"protocol":"http","versions":["1.1"],"network_proxy":{"from":"none"}`
 	for name, c := range map[string]struct{ handler, want string }{
 		"no transport":      {`{}`, `{"transport":{"max_response_header_size":65536,` + others + `}}`},
 		"null":              {`{"transport":null}`, `{"transport":{"max_response_header_size":65536,` + others + `}}`},

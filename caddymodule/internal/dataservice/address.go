@@ -1,0 +1,198 @@
+package dataservice
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// backend is an address of a data service.
+type backend struct {
+	upstream *reverseproxy.Upstream
+	dial     reverseproxy.DialInfo
+	client   *upstream.Client
+
+	inFlight  atomic.Int64
+	fails     atomic.Int64 // recent failures, for passive health checks
+	succeeded atomic.Int64 // when an exchange last succeeded, in Unix nanoseconds
+}
+
+// maxDynamicBackends is the number of dynamic addresses above which idle ones are removed.
+const maxDynamicBackends = 256
+
+// prepareAddresses creates the backends, unless the addresses are known only when a request is made.
+func (s *Service) prepareAddresses() error {
+	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
+	if s.proxy.DynamicUpstreams != nil || slices.ContainsFunc(s.proxy.Upstreams, hasPlaceholder) {
+		return nil
+	}
+	for _, u := range s.proxy.Upstreams {
+		b, err := s.newBackend(u, u.Dial)
+		if err != nil {
+			return err
+		}
+		s.static = append(s.static, b)
+	}
+	return nil
+}
+
+func (s *Service) newBackend(u *reverseproxy.Upstream, address string) (*backend, error) {
+	addr, err := caddy.ParseNetworkAddress(address)
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: invalid address %q: %w", u.Dial, address, err)
+	}
+	if addr.PortRangeSize() != 1 {
+		return nil, fmt.Errorf("upstream %s: address %q must have exactly one port", u.Dial, address)
+	}
+	b := &backend{upstream: u, dial: reverseproxy.DialInfo{
+		Upstream: u, Network: addr.Network, Address: addr.JoinHostPort(0), Host: addr.Host, Port: fmt.Sprint(addr.StartPort),
+	}}
+	transport, keepAlive := s.transport.Transport, s.transport.KeepAlive
+	b.client = &upstream.Client{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return transport.DialContext(ctx, b.dial.Network, b.dial.Address)
+		},
+		MaxConns:              s.transport.MaxConnsPerHost,
+		MaxIdleConns:          keepAlive.MaxIdleConnsPerHost,
+		IdleTimeout:           time.Duration(keepAlive.IdleConnTimeout),
+		MaxResponseHeader:     transport.MaxResponseHeaderBytes,
+		ResponseHeaderTimeout: time.Duration(s.transport.ResponseHeaderTimeout),
+		ReadTimeout:           s.readTimeout,
+		WriteTimeout:          s.writeTimeout,
+		ReadBuffer:            s.transport.ReadBufferSize,
+	}
+	if transport.DisableKeepAlives {
+		b.client.MaxIdleConns = -1
+	}
+	if most := keepAlive.MaxIdleConns; most > 0 {
+		b.client.AllowIdle = func() bool {
+			idle, _ := s.Connections()
+			return idle < most
+		}
+	}
+	if t := s.transport.TLS; t != nil && !slices.Contains(t.ExceptPorts, b.dial.Port) {
+		b.client.TLS = func(ctx context.Context) *tls.Config { return s.tlsConfig(ctx, b.dial.Host) }
+		b.client.TLSHandshakeTimeout = transport.TLSHandshakeTimeout
+	}
+	return b, nil
+}
+
+// each calls f with each backend.
+func (s *Service) each(f func(*backend)) {
+	for _, b := range s.static {
+		f(b)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.dynamic {
+		f(b)
+	}
+}
+
+// backends returns the addresses that a request may be sent to.
+func (s *Service) backends(req *http.Request, retries int) ([]*backend, error) {
+	if s.static != nil {
+		return s.static, nil
+	}
+	upstreams := []*reverseproxy.Upstream(s.proxy.Upstreams)
+	if dynamic := s.proxy.DynamicUpstreams; dynamic != nil {
+		if cache, ok := dynamic.(reverseproxy.CachingUpstreamSource); ok && retries > 0 {
+			if err := cache.ResetCache(req); err != nil {
+				s.logger.Error("clearing the cache of dynamic upstreams failed", zap.Error(err))
+			}
+		}
+		found, err := dynamic.GetUpstreams(req)
+		if err != nil {
+			s.logger.Error("getting dynamic upstreams failed, using static ones", zap.Error(err))
+		} else {
+			upstreams = found
+		}
+	}
+	repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		repl = caddy.NewReplacer()
+	}
+	backends := make([]*backend, 0, len(upstreams))
+	for _, u := range upstreams {
+		b, err := s.dynamicBackend(u, repl.ReplaceAll(u.Dial, ""))
+		if err != nil {
+			return nil, err
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+// dynamicBackend returns the backend of a dynamic address. Backends are kept, so that counts and connections outlive a request.
+func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.dynamic[address]; b != nil {
+		return b, nil
+	}
+	if len(s.dynamic) >= maxDynamicBackends {
+		for name, b := range s.dynamic {
+			if b.inFlight.Load() == 0 && b.fails.Load() == 0 {
+				_ = b.client.Close()
+				delete(s.dynamic, name)
+			}
+		}
+	}
+	if u.Host == nil { // dynamic sources do not set it, but Caddy's policies read it
+		u.Host = new(reverseproxy.Host)
+	}
+	b, err := s.newBackend(u, address)
+	if err != nil {
+		return nil, err
+	}
+	s.dynamic[address] = b
+	return b, nil
+}
+
+// judge counts a failed exchange for the passive health checks, if it says something about the address. A client that left, a
+// response that is too large and the wait for memory do not. Nor does a timeout if another exchange with the address has
+// succeeded in the meantime: then what is slow is what was asked for, and one business could make an address fail for all.
+func (s *Service) judge(b *backend, start time.Time, took time.Duration, status int, err error) {
+	failed := false
+	switch {
+	case err == nil:
+		b.succeeded.Store(start.Add(took).UnixNano())
+		if checks := s.proxy.HealthChecks; checks != nil && checks.Passive != nil {
+			limit := time.Duration(checks.Passive.UnhealthyLatency)
+			failed = limit > 0 && took >= limit || slices.ContainsFunc(checks.Passive.UnhealthyStatus, func(bad int) bool {
+				return caddyhttp.StatusCodeMatches(status, bad)
+			})
+		}
+	case errors.Is(err, context.Canceled), errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory):
+	case isTimeout(err) && !errors.Is(err, ErrUnreachable):
+		failed = b.succeeded.Load() < start.UnixNano()
+	default:
+		failed = true
+	}
+	if !failed || s.proxy.HealthChecks == nil || s.proxy.HealthChecks.Passive == nil {
+		return
+	}
+	if d := time.Duration(s.proxy.HealthChecks.Passive.FailDuration); d > 0 {
+		b.fails.Add(1)
+		time.AfterFunc(d, func() { b.fails.Add(-1) })
+	}
+}
+
+func isTimeout(err error) bool {
+	network, ok := errors.AsType[net.Error](err)
+	return ok && network.Timeout()
+}

@@ -1,0 +1,217 @@
+package dataservice
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// Defaults of reverse_proxy's options that are not Caddy's.
+const (
+	// With several addresses, a failed GET is retried at another one, and a failed address is avoided for a while.
+	defaultRetries      = 2
+	defaultTryDuration  = 5 * time.Second
+	defaultFailDuration = 10 * time.Second
+)
+
+// Parse parses the tokens of an upstream as a reverse_proxy handler and returns its JSON.
+func Parse(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, error) {
+	d := caddyfile.NewDispenser(tokens)
+	proxy := new(reverseproxy.Handler)
+	if err := proxy.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	if err := proxy.FinalizeUnmarshalCaddyfile(h.WithDispenser(d)); err != nil {
+		return nil, err
+	}
+	if len(proxy.Upstreams) == 0 && proxy.DynamicUpstreamsRaw == nil {
+		return nil, h.Err("upstream needs at least one address, such as http://data.internal:8080")
+	}
+	if err := check(proxy); err != nil {
+		return nil, h.Errf("upstream: %v", err)
+	}
+	return caddyconfig.JSONModuleObject(proxy, "handler", "reverse_proxy", nil), nil
+}
+
+// check returns an error if an option of reverse_proxy, which has not been provisioned, is not supported: because responses are
+// buffered and checked before they are sent, because data services are called directly and over HTTP/1.1, because the gateway
+// sets the header itself, or because a request that may have reached a data service is retried only if it is a GET.
+func check(proxy *reverseproxy.Handler) error {
+	var (
+		lb        reverseproxy.LoadBalancing
+		protocol  struct{ Protocol string }
+		transport reverseproxy.HTTPTransport
+		policy    struct {
+			Fallback struct {
+				Policy string `json:"policy"`
+			} `json:"fallback"`
+		}
+	)
+	if proxy.LoadBalancing != nil {
+		lb = *proxy.LoadBalancing
+	}
+	if proxy.TransportRaw != nil {
+		if err := json.Unmarshal(proxy.TransportRaw, &protocol); err != nil {
+			return fmt.Errorf("reading the transport: %w", err)
+		}
+		if protocol.Protocol == "" || protocol.Protocol == "http" {
+			if err := json.Unmarshal(proxy.TransportRaw, &transport); err != nil {
+				return fmt.Errorf("reading the transport: %w", err)
+			}
+		}
+	}
+	if lb.SelectionPolicyRaw != nil {
+		if err := json.Unmarshal(lb.SelectionPolicyRaw, &policy); err != nil {
+			return fmt.Errorf("reading lb_policy: %w", err)
+		}
+	}
+	fallback := policy.Fallback.Policy
+	for _, o := range []struct {
+		name  string
+		given bool
+	}{
+		{"circuit_breaker", proxy.CBRaw != nil},
+		{"flush_interval", proxy.FlushInterval != 0},
+		{"request_buffers", proxy.RequestBuffers != 0},
+		{"response_buffers", proxy.ResponseBuffers != 0},
+		{"stream_timeout", proxy.StreamTimeout != 0},
+		{"stream_close_delay", proxy.StreamCloseDelay != 0},
+		{"stream_buffer_size", proxy.StreamBufferSize != 0},
+		{"trusted_proxies", len(proxy.TrustedProxies) > 0},
+		{"proxy_status_name", proxy.ProxyStatusName != ""},
+		{"verbose_logs", proxy.VerboseLogs},
+		{"method or rewrite", proxy.Rewrite != nil},
+		{"handle_response or replace_status", len(proxy.HandleResponse) > 0},
+		{"header_down", proxy.Headers != nil && proxy.Headers.Response != nil},
+		{"lb_retry_match", len(lb.RetryMatchRaw) > 0},
+		{"the fallback " + fallback + " of lb_policy", fallback == "least_conn" || fallback == "random_choose" || fallback == "weighted_round_robin"},
+		{"transport " + protocol.Protocol, protocol.Protocol != "" && protocol.Protocol != "http"},
+		{"proxy_protocol", transport.ProxyProtocol != ""},
+	} {
+		if o.given {
+			return fmt.Errorf("%s is not supported: %w", o.name, errUpstreamOption)
+		}
+	}
+	for _, version := range transport.Versions {
+		if version != "1.1" {
+			return fmt.Errorf("versions %s is not supported: data services are called over HTTP/1.1 only", version)
+		}
+	}
+	if transport.NetworkProxyRaw != nil || transport.ForwardProxyURL != "" {
+		return errors.New("a forward proxy is not supported: data services are called directly")
+	}
+	if name := protectedHeaderOp(proxy); name != "" {
+		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
+	}
+	return checkAddresses(proxy)
+}
+
+// checkAddresses rejects addresses that are taken from the request: its caller could choose who gets the request and its assertion.
+func checkAddresses(proxy *reverseproxy.Handler) error {
+	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
+	for _, u := range proxy.Upstreams {
+		addresses = append(addresses, u.Dial)
+	}
+	for _, a := range addresses {
+		if strings.Contains(a, "{http.request.") {
+			return fmt.Errorf("invalid address %s: must not contain placeholders of the request", a)
+		}
+	}
+	return nil
+}
+
+var errUpstreamOption = errors.New("must be one of reverse_proxy's options for addresses, lb_policy, retries, " +
+	"health checks, header_up or transport http")
+
+// protectedHeaderOp returns the name of a header that header_up changes and only the gateway may set, or "".
+func protectedHeaderOp(proxy *reverseproxy.Handler) string {
+	if proxy.Headers == nil || proxy.Headers.Request == nil {
+		return ""
+	}
+	gatewayOnly := []string{
+		upstream.HeaderBusinessID, upstream.HeaderRequestID, upstream.HeaderAssertion,
+		authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature,
+		data.HeaderAccountID, data.HeaderIdempotencyKey, data.HeaderIfMatch,
+	}
+	ops := proxy.Headers.Request
+	touched := slices.Concat(ops.Delete, slices.Collect(maps.Keys(ops.Set)), slices.Collect(maps.Keys(ops.Add)),
+		slices.Collect(maps.Keys(ops.Replace)))
+	for _, name := range touched {
+		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.Contains(name, "*") {
+			return name
+		}
+	}
+	return ""
+}
+
+// withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set. When the handler is
+// loaded, it is too late, because health checks use the transport already.
+func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
+	var handler map[string]any
+	if err := json.Unmarshal(raw, &handler); err != nil {
+		return nil, fmt.Errorf("decoding the handler: %w", err)
+	}
+	transport := objectIn(handler, "transport")
+	setDefault(transport, "protocol", "http") // Caddy's default
+	if transport["protocol"] == "http" {      // others are rejected
+		// Active health checks use the transport, and must reach the addresses as calls do.
+		setDefault(transport, "versions", []string{"1.1"})
+		setDefault(transport, "network_proxy", map[string]any{"from": "none"}) // not even from the environment
+		setDefault(transport, "max_response_header_size", upstream.DefaultMaxResponseHeader)
+		setDefault(objectIn(transport, "keep_alive"), "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
+	}
+	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
+		lb := objectIn(handler, "load_balancing")
+		if lb[spelling(lb, "retries")] == nil && lb[spelling(lb, "try_duration")] == nil {
+			setDefault(lb, "retries", defaultRetries)
+			setDefault(lb, "try_duration", defaultTryDuration)
+		}
+		setDefault(objectIn(handler, "health_checks"), "passive", map[string]any{"fail_duration": defaultFailDuration})
+	}
+	encoded, err := json.Marshal(handler)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the handler: %w", err)
+	}
+	return encoded, nil
+}
+
+// spelling returns the name by which an object has a member. Like encoding/json, it ignores case.
+func spelling(object map[string]any, name string) string {
+	for given := range object {
+		if strings.EqualFold(given, name) {
+			return given
+		}
+	}
+	return name
+}
+
+// setDefault sets a member that an object does not have, or that is null.
+func setDefault(object map[string]any, name string, value any) {
+	if name = spelling(object, name); object[name] == nil {
+		object[name] = value
+	}
+}
+
+// objectIn returns a member that is an object, and adds it if necessary. If it is something else, loading the handler fails.
+func objectIn(object map[string]any, name string) map[string]any {
+	setDefault(object, name, map[string]any{})
+	member, ok := object[spelling(object, name)].(map[string]any)
+	if !ok {
+		return map[string]any{}
+	}
+	return member
+}

@@ -1,0 +1,114 @@
+package dataservice
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// maxPooledBody is the largest capacity, in bytes, of a body's buffer that is reused.
+const maxPooledBody = 32 << 10
+
+// response is a response with the buffer of its body. It is pooled.
+type response struct {
+	upstream.Response
+	body    bytes.Buffer
+	limited io.LimitedReader // scratch
+
+	service  *Service
+	business string
+	large    int64 // bytes of memory that it holds of the service's Shares
+	maxSize  int64 // of the body
+}
+
+func (s *Service) newResponse() *response {
+	r := &response{service: s}
+	r.Free = func() {
+		r.drop()
+		r.Header, r.Body, r.Address, r.business = nil, nil, "", ""
+		s.responses.Put(r)
+	}
+	return r
+}
+
+// drop empties the body, and gives back its memory if it is large.
+func (r *response) drop() {
+	r.body.Reset()
+	if r.body.Cap() > maxPooledBody {
+		r.body = bytes.Buffer{}
+	}
+	if r.large > 0 {
+		r.service.shares.releaseMemory(r.business, r.large)
+		r.large = 0
+	}
+}
+
+// read reads a response into r. After an error, r has no body.
+func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
+	r.Status, r.Header = res.StatusCode, res.Header
+	r.drop() // of an attempt before
+	if n := res.ContentLength; n > r.maxSize {
+		return upstream.ErrResponseTooLarge
+	} else if n > 0 && n <= largeResponse {
+		r.body.Grow(int(n) + bytes.MinRead) // to read it without growing
+	}
+	// Grow to the next limit in one step: doubling the buffer would take four times as much memory.
+	n, err := r.readUpTo(res.Body, min(r.maxSize, maxPooledBody)+1)
+	if limit := min(r.maxSize, largeResponse); err == nil && n > maxPooledBody && n <= limit {
+		r.body.Grow(int(limit+1-n) + bytes.MinRead)
+		n, err = r.readUpTo(res.Body, limit+1-n)
+	}
+	if err == nil && n > largeResponse && n <= r.maxSize {
+		size := r.maxSize
+		if res.ContentLength > n {
+			size = res.ContentLength
+		}
+		if err := r.acquireMemory(ctx, deadline, size); err != nil {
+			r.drop()
+			return err
+		}
+		if body, ok := res.Body.(upstream.PatientBody); ok {
+			body.Patient(stallTimeout, func() bool { return !r.service.shares.contended() })
+		}
+		r.body.Grow(int(size+1-n) + bytes.MinRead)
+		n, err = r.readUpTo(res.Body, size+1-n)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrResponseTruncated, &exchangeError{err})
+	case n > r.maxSize:
+		err = upstream.ErrResponseTooLarge
+	default:
+		r.Body = r.body.Bytes()
+		return nil
+	}
+	r.drop()
+	return err
+}
+
+// readUpTo reads up to n more bytes and returns the length of the body.
+func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
+	r.limited = io.LimitedReader{R: body, N: n}
+	_, err := r.body.ReadFrom(&r.limited)
+	r.limited.R = nil
+	return int64(r.body.Len()), err
+}
+
+// acquireMemory waits until a large response may be read.
+func (r *response) acquireMemory(ctx context.Context, deadline time.Time, size int64) error {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	size = min(size, largeResponsesBytes)
+	if err := r.service.shares.acquireMemory(ctx, r.business, size); err != nil {
+		return fmt.Errorf("%w: %w", errNoMemory, err)
+	}
+	r.large = size
+	return nil
+}

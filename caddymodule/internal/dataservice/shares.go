@@ -1,0 +1,170 @@
+package dataservice
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+const (
+	// DefaultInFlight is how many exchanges one key may have in progress on one gateway.
+	DefaultInFlight = 32
+
+	// inFlightWait is how long an exchange above that number waits for another to end.
+	inFlightWait = 2 * time.Second
+
+	// Responses above largeResponse bytes share largeResponsesBytes of memory; a page of records is much smaller. One business
+	// may hold a quarter of it, or one response if that is more.
+	largeResponse       = 256 << 10
+	largeResponsesBytes = 64 << 20
+	largeShares         = 4
+
+	// stallTimeout is how long a data service may send nothing of a large response while other large responses wait.
+	stallTimeout = time.Second
+)
+
+// Shares divides what exchanges use among those who cause them, so that one business cannot take it from the others. All
+// data services of a gateway have the same Shares, and it outlives none of their exchanges.
+type Shares struct {
+	inFlight int
+
+	mu      sync.Mutex
+	keys    map[string]*keyShare
+	free    int64            // bytes of memory for large responses
+	held    map[string]int64 // of them, by business
+	waiting []*waiter        // for memory, the first come first
+}
+
+// keyShare is the semaphore of one key's exchanges.
+type keyShare struct {
+	*semaphore.Weighted
+	users int // that hold the semaphore or wait for it
+}
+
+type waiter struct {
+	business string
+	bytes    int64
+	ready    chan struct{} // closed when the memory is the waiter's
+}
+
+// NewShares returns Shares with a maximum of exchanges in progress for each key. Zero means DefaultInFlight.
+func NewShares(inFlight int) *Shares {
+	if inFlight == 0 {
+		inFlight = DefaultInFlight
+	}
+	return &Shares{inFlight: inFlight, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
+}
+
+// begin waits until the key may have another exchange in progress. The error wraps upstream.ErrTooManyCalls if that takes too
+// long. After success, the caller must call end.
+func (s *Shares) begin(ctx context.Context, key string) error {
+	if key == "" {
+		return nil
+	}
+	s.mu.Lock()
+	share := s.keys[key]
+	if share == nil {
+		share = &keyShare{Weighted: semaphore.NewWeighted(int64(s.inFlight))}
+		s.keys[key] = share
+	}
+	share.users++
+	s.mu.Unlock()
+	if share.TryAcquire(1) {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, inFlightWait)
+	defer cancel()
+	if share.Acquire(wait, 1) == nil {
+		return nil
+	}
+	s.leave(key, share)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return upstream.ErrTooManyCalls
+}
+
+// end ends an exchange of a key.
+func (s *Shares) end(key string) {
+	if key == "" {
+		return
+	}
+	s.mu.Lock()
+	share := s.keys[key]
+	s.mu.Unlock()
+	share.Release(1)
+	s.leave(key, share)
+}
+
+// leave forgets a key that nobody uses.
+func (s *Shares) leave(key string, share *keyShare) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if share.users--; share.users == 0 {
+		delete(s.keys, key)
+	}
+}
+
+// acquireMemory waits for the memory of a large response. After success, the caller must call releaseMemory.
+func (s *Shares) acquireMemory(ctx context.Context, business string, bytes int64) error {
+	w := &waiter{business: business, bytes: bytes, ready: make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, w)
+	s.grant()
+	s.mu.Unlock()
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, w); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.grant() // it may have been in the way of others
+		return context.Cause(ctx)
+	}
+	return nil // granted at the last moment
+}
+
+// releaseMemory gives memory back.
+func (s *Shares) releaseMemory(business string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free += bytes
+	if s.held[business] -= bytes; s.held[business] == 0 {
+		delete(s.held, business)
+	}
+	s.grant()
+}
+
+// grant gives memory to those who wait for it, in their order, but passes over businesses that hold their share. The caller
+// holds mu.
+func (s *Shares) grant() {
+	full := false // nobody overtakes the first one that does not fit
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
+		held := s.held[w.business]
+		if full || held > 0 && held+w.bytes > largeResponsesBytes/largeShares {
+			return false
+		}
+		if full = w.bytes > s.free; full {
+			return false
+		}
+		s.free -= w.bytes
+		s.held[w.business] += w.bytes
+		close(w.ready)
+		return true
+	})
+}
+
+// contended reports whether a large response waits for memory.
+func (s *Shares) contended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0
+}

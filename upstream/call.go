@@ -1,0 +1,138 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Call is one exchange with a data service, whoever the caller is: a program with a signed request, a tool, or a page that
+// signs a user in.
+type Call struct {
+	// BusinessID is the only business whose data may be returned, or "-" if it is not known yet. RequestID is the request ID, as
+	// in the response to the caller and in the log. Each is 1 to 256 bytes of visible ASCII. Required.
+	BusinessID, RequestID string
+
+	// Share is who uses the gateway's share of exchanges in progress: one value for each key or business. Default: nobody, and
+	// the exchange is not limited.
+	Share string
+
+	// Resource is a resource of the API or ConnectAudience: the audience of the hop assertion and the label of metrics. Required.
+	Resource string
+
+	// Method, Path and Query are those of the request. The path is escaped and absolute; the query is encoded and has no '?'.
+	// Method and Path are required.
+	Method, Path, Query string
+
+	// Host is the Host header. Required.
+	Host string
+
+	// Header holds the headers besides those that NewRequest sets. It belongs to the call: NewRequest adds to it.
+	Header http.Header
+
+	// Body is the request's body. Default: none.
+	Body []byte
+
+	// Deadline ends the call, retries included. Required.
+	Deadline time.Time
+
+	// MaxResponse is the maximum size of the response's body in bytes. Required.
+	MaxResponse int64
+}
+
+// Response is the response to a [Call], whose body has been read whole.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte // valid until Release
+
+	// Address is the address that sent the response.
+	Address string
+
+	// Free frees what the response holds. Default: nothing.
+	Free func()
+}
+
+// Release frees the response, which must not be used afterwards. It must be called once.
+func (r *Response) Release() {
+	if r.Free != nil {
+		r.Free()
+	}
+}
+
+// NewCall returns the call for a request to the API: the method GET, for HEAD too, so that the same response is checked; the
+// resource's path; the clean query; no body; and those headers of r that may be forwarded. Share, Deadline and MaxResponse are
+// left to the caller. r is not modified.
+func NewCall(r *http.Request, res *Resource, q Query, businessID, requestID string) Call {
+	c := Call{
+		BusinessID: businessID, RequestID: requestID, Resource: res.Name,
+		Method: http.MethodGet, Path: res.Path, Query: q.Raw, Host: r.Host,
+		Header: make(http.Header, 16), // with room for the headers that are added
+	}
+	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
+		if forwardable(r.Header, name) {
+			c.Header[name] = r.Header[name]
+		}
+	}
+	return c
+}
+
+// NewRequest returns the HTTP request of a call, with the gateway's own headers: Accept, Accept-Encoding (identity, because a
+// compressed response could expand without limit), X-Request-Id, X-Business-Id, X-Gateway-Assertion if there is an assertion, and
+// Content-Type if there is a body. Without a User-Agent, none is sent. The error wraps ErrIdentity if an ID is invalid.
+func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request, error) {
+	if !visible(c.BusinessID) || !visible(c.RequestID) {
+		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
+	}
+	path, err := url.PathUnescape(c.Path)
+	if err != nil {
+		return nil, fmt.Errorf("invalid path of a call: %w", err)
+	}
+	parts := &struct { // one allocation
+		url    url.URL
+		values [7]string
+	}{
+		url.URL{Path: path, RawPath: c.Path, RawQuery: c.Query},
+		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, "application/json", ""},
+	}
+	if c.Header == nil {
+		c.Header = make(http.Header, 16)
+	}
+	h, values := c.Header, parts.values[:]
+	h["Accept"], h["Accept-Encoding"] = values[0:1:1], values[1:2:2]
+	h[HeaderRequestID], h[HeaderBusinessID] = values[2:3:3], values[3:4:4]
+	delete(h, HeaderAssertion)
+	if assertion != "" {
+		h[HeaderAssertion] = values[4:5:5]
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = values[6:7:7] // keeps net/http from sending its own
+	}
+	req := new(http.Request).WithContext(ctx)
+	req.Method, req.URL, req.Host, req.Header, req.RequestURI = c.Method, &parts.url, c.Host, h, c.Path
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
+	if c.Query != "" {
+		req.RequestURI += "?" + c.Query
+	}
+	if c.Body != nil {
+		h["Content-Type"] = values[5:6:6]
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(c.Body)), int64(len(c.Body))
+	}
+	return req, nil
+}
+
+// CallError is the error of a call that reached out for an address.
+type CallError struct {
+	Address string // that was asked last
+	Err     error
+}
+
+// Error returns the text of Err.
+func (e *CallError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *CallError) Unwrap() error { return e.Err }

@@ -1,0 +1,51 @@
+package upstream
+
+import (
+	"net"
+	"os"
+)
+
+// recordConn is the socket of a TLS connection. crypto/tls may have read more from it than the end of a response; recordConn
+// finds out whether it has, without waiting for data.
+type recordConn struct {
+	net.Conn
+	header  [5]byte // of the current record (RFC 8446, section 5.1)
+	got     int     // bytes of header
+	rest    int     // bytes that are missing at the end of the current record
+	waiting bool    // reads fail instead of waiting for data
+}
+
+// Read implements io.Reader. It follows the boundaries of records.
+func (c *recordConn) Read(p []byte) (int, error) {
+	if c.waiting {
+		return 0, os.ErrDeadlineExceeded // which crypto/tls does not take for the end of the connection
+	}
+	n, err := c.Conn.Read(p)
+	for p = p[:n]; len(p) > 0; {
+		if c.rest > 0 {
+			skip := min(c.rest, len(p))
+			c.rest -= skip
+			p = p[skip:]
+			continue
+		}
+		k := copy(c.header[c.got:], p)
+		p = p[k:]
+		if c.got += k; c.got == len(c.header) {
+			c.got, c.rest = 0, int(c.header[3])<<8|int(c.header[4])
+		}
+	}
+	return n, err
+}
+
+// quiet reports whether conn, the TLS connection on c, holds nothing that the service has sent. Of what it has read and not
+// yet processed, tickets and key updates are processed, and are no data.
+func (c *recordConn) quiet(conn net.Conn) bool {
+	if c.got > 0 || c.rest > 0 {
+		return false // a part of a record
+	}
+	c.waiting = true
+	defer func() { c.waiting = false }()
+	var one [1]byte
+	n, err := conn.Read(one[:])
+	return n == 0 && timedOut(err)
+}
