@@ -329,9 +329,6 @@ func (c *Client) handshake(ctx context.Context, socket net.Conn) (*tls.Conn, err
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	if protocol := conn.ConnectionState().NegotiatedProtocol; protocol != "" && protocol != "http/1.1" {
-		return nil, fmt.Errorf("the service chose the protocol %q", protocol)
-	}
 	return conn, nil
 }
 

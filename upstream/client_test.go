@@ -3,12 +3,18 @@ package upstream_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +29,24 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+// serveFunc starts a data service.
+type serveFunc = func(testing.TB, script) *rawService
+
+// onEveryWire runs a test with data services over cleartext and over TLS.
+func onEveryWire(t *testing.T, test func(*testing.T, serveFunc)) {
+	t.Helper()
+	t.Parallel()
+	for name, serve := range map[string]serveFunc{"plain": servePlain, "TLS": serveTLS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, serve)
+		})
+	}
+}
+
 // rawService is a data service on raw sockets.
 type rawService struct {
+	secure   bool // over TLS
 	ln       net.Listener
 	conns    chan net.Conn // the first connections
 	accepted atomic.Int64
@@ -50,8 +72,80 @@ func first(response string) script {
 	}
 }
 
-// serveRaw starts a data service on a Unix socket, because thousands of services would exhaust the ports of the machine.
-func serveRaw(tb testing.TB, run script) *rawService {
+func servePlain(tb testing.TB, run script) *rawService {
+	tb.Helper()
+	return serveRaw(tb, run, false)
+}
+
+func serveTLS(tb testing.TB, run script) *rawService {
+	tb.Helper()
+	return serveRaw(tb, run, true)
+}
+
+// identity is the certificate of data services over TLS.
+//
+//nolint:gochecknoglobals // a constant that takes a moment to make
+var identity = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), nil)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"data.internal"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+})
+
+// serverTLS and clientTLS resume sessions, which saves most of the time of thousands of handshakes.
+//
+//nolint:gochecknoglobals // as identity
+var (
+	serverTLS = sync.OnceValue(func() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{identity()}} })
+	sharedTLS = sync.OnceValue(func() *tls.Config {
+		roots := x509.NewCertPool()
+		roots.AddCert(identity().Leaf)
+		return &tls.Config{
+			RootCAs: roots, ServerName: "data.internal", NextProtos: []string{"http/1.1"},
+			ClientSessionCache: tls.NewLRUClientSessionCache(0),
+		}
+	})
+)
+
+func clientTLS(context.Context) *tls.Config { return sharedTLS() }
+
+// serveRaw starts a data service.
+func serveRaw(tb testing.TB, run script, secure bool) *rawService {
+	tb.Helper()
+	var s *rawService
+	ready := make(chan struct{})
+	s = serveSockets(tb, func(number int, conn net.Conn) {
+		<-ready
+		if secure {
+			conn = tls.Server(conn, serverTLS())
+		}
+		select {
+		case s.conns <- conn:
+		default:
+		}
+		s.serve(conn, number, run)
+	})
+	s.secure = secure
+	close(ready)
+	return s
+}
+
+// serveSockets calls serve with each connection. It listens on a Unix socket, because thousands of services would exhaust the
+// ports of the machine.
+func serveSockets(tb testing.TB, serve func(number int, socket net.Conn)) *rawService {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "raw") //nolint:usetesting // a test's own folder may have too long a name for a socket
 	require.NoError(tb, err)
@@ -61,16 +155,15 @@ func serveRaw(tb testing.TB, run script) *rawService {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
-			conn, err := ln.Accept()
+			socket, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			select {
-			case s.conns <- conn:
-			default:
-			}
 			number := int(s.accepted.Add(1)) - 1
-			wg.Go(func() { s.serve(conn, number, run) })
+			wg.Go(func() {
+				defer func() { _ = socket.Close() }()
+				serve(number, socket)
+			})
 		}
 	})
 	tb.Cleanup(func() {
@@ -82,7 +175,6 @@ func serveRaw(tb testing.TB, run script) *rawService {
 }
 
 func (s *rawService) serve(conn net.Conn, number int, run script) {
-	defer func() { _ = conn.Close() }()
 	r := bufio.NewReader(conn)
 	for n := 0; ; n++ {
 		req, err := http.ReadRequest(r)
@@ -116,6 +208,9 @@ func (c client) RoundTrip(req *http.Request) (*http.Response, error) {
 func (s *rawService) client(tb testing.TB) client {
 	tb.Helper()
 	c := client{&upstream.Client{Dial: s.dial}}
+	if s.secure {
+		c.TLS = clientTLS
+	}
 	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
 	return c
 }
@@ -160,7 +255,10 @@ func sized(body string) string {
 }
 
 func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
-	t.Parallel()
+	onEveryWire(t, testConnectionIsReusedAfterACompleteResponse)
+}
+
+func testConnectionIsReusedAfterACompleteResponse(t *testing.T, serve serveFunc) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 	for name, response := range map[string]string{
 		"length":        sized("hello"),
@@ -172,7 +270,7 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, respond(response, true))
+			s := serve(t, respond(response, true))
 			c := s.client(t)
 			for range 5 {
 				status, body, err := get(t, c)
@@ -187,7 +285,10 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 
 // Data beyond the end of a response, or after "Connection: close", must not be read as the next response.
 func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
-	t.Parallel()
+	onEveryWire(t, testAmbiguousResponseEndsTheConnection)
+}
+
+func testAmbiguousResponseEndsTheConnection(t *testing.T, serve serveFunc) {
 	const (
 		ok      = "HTTP/1.1 200 OK\r\n"
 		chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
@@ -217,7 +318,7 @@ func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, first(response))
+			s := serve(t, first(response))
 			c := s.client(t)
 			if _, body, err := get(t, c); err == nil {
 				require.NotContains(t, body, "stolen")
@@ -231,8 +332,11 @@ func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
 }
 
 func TestIdleConnectionWithSurplusDataIsNotReused(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, first(sized("honest")))
+	onEveryWire(t, testIdleConnectionWithSurplusDataIsNotReused)
+}
+
+func testIdleConnectionWithSurplusDataIsNotReused(t *testing.T, serve serveFunc) {
+	s := serve(t, first(sized("honest")))
 	c := s.client(t)
 	requireGet(t, c, "honest")
 	_, err := io.WriteString(<-s.conns, sized("stolen")) // a Unix socket delivers it at once
@@ -241,8 +345,221 @@ func TestIdleConnectionWithSurplusDataIsNotReused(t *testing.T) {
 	require.EqualValues(t, 2, s.accepted.Load())
 }
 
-func TestTruncatedResponseIsAnError(t *testing.T) {
+// heldConn is the socket of a service that sends nothing until it is told to.
+type heldConn struct {
+	net.Conn
+	held []byte
+	hold bool
+}
+
+func (c *heldConn) Write(p []byte) (int, error) {
+	if c.hold {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// A service may send its surplus in a TLS record of its own: with the response in one write, in a part, or at any time before the
+// next request. crypto/tls may have read it from the socket, which is then silent.
+func TestSurplusRecordsEndTheConnection(t *testing.T) {
 	t.Parallel()
+	for name, cut := range map[string]int{"whole": 0, "all but a byte": 1, "the first bytes": -3, "the header": -5, "the header and a byte": -6} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			t.Run(fmt.Sprintf("%s, %s", name, tls.VersionName(version)), func(t *testing.T) {
+				t.Parallel()
+				surplusSent := make(chan struct{})
+				s := serveSockets(t, func(number int, socket net.Conn) {
+					held := &heldConn{Conn: socket}
+					conn := tls.Server(held, &tls.Config{Certificates: []tls.Certificate{identity()}, MinVersion: version, MaxVersion: version})
+					r := bufio.NewReader(conn)
+					for {
+						if _, err := http.ReadRequest(r); err != nil {
+							return
+						}
+						held.hold = number == 0
+						_, _ = io.WriteString(conn, sized("honest"))
+						if number > 0 {
+							continue
+						}
+						end := len(held.held)
+						_, _ = io.WriteString(conn, sized("stolen"))
+						if cut < 0 {
+							held.held = held.held[:end-cut]
+						} else {
+							held.held = held.held[:len(held.held)-cut]
+						}
+						_, _ = socket.Write(held.held)
+						close(surplusSent)
+					}
+				})
+				s.secure = true
+				c := s.client(t)
+				requireGet(t, c, "honest")
+				<-surplusSent
+				for range 3 {
+					requireGet(t, c, "honest")
+				}
+				assert.EqualValues(t, 2, s.accepted.Load())
+			})
+		}
+	}
+}
+
+// A response that a service sends twice must not become the response to another request, whenever the second one arrives.
+func TestConnectionThatCarriedAWriteIsNotReused(t *testing.T) {
+	onEveryWire(t, testConnectionThatCarriedAWriteIsNotReused)
+}
+
+func testConnectionThatCarriedAWriteIsNotReused(t *testing.T, serve serveFunc) {
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, respond(sized(""), true))
+			c := s.client(t)
+			for i := range 3 {
+				_, _, err := send(t, c, method, "/sign-in", "")
+				require.NoError(t, err)
+				assert.EqualValues(t, i+1, s.accepted.Load())
+				assert.Zero(t, c.Idle())
+			}
+		})
+	}
+}
+
+// HTTP/1.1 cannot tell what arrives after the check of an idle connection from the response to the next request. A service that
+// echoes the request ID can.
+func TestResponseWithAnotherRequestIDIsRejected(t *testing.T) {
+	onEveryWire(t, testResponseWithAnotherRequestIDIsRejected)
+}
+
+func testResponseWithAnotherRequestIDIsRejected(t *testing.T, serve serveFunc) {
+	for name, test := range map[string]struct {
+		header   string
+		rejected bool
+	}{
+		"none":            {"", false},
+		"its own":         {"X-Request-Id: req-1\r\n", false},
+		"in another case": {"x-request-id: req-1\r\n", false},
+		"another":         {"X-Request-Id: req-2\r\n", true},
+		"both":            {"X-Request-Id: req-1\r\nX-Request-Id: req-2\r\n", true},
+		"joined":          {"X-Request-Id: req-1, req-2\r\n", true},
+		"empty":           {"X-Request-Id:\r\n", true},
+	} {
+		for _, body := range []string{"hello", ""} {
+			t.Run(fmt.Sprintf("%s, body %q", name, body), func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, respond(fmt.Sprintf("HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", test.header, len(body), body), true))
+				c := s.client(t)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", http.NoBody)
+				require.NoError(t, err)
+				req.Header.Set("X-Request-Id", "req-1")
+				res, err := c.Exchange(req, time.Now().Add(patience))
+				if test.rejected {
+					require.ErrorIs(t, err, upstream.ErrOtherResponse)
+					require.ErrorIs(t, err, upstream.ErrContractViolation)
+					require.Zero(t, c.Idle(), "the connection is closed")
+					require.EqualValues(t, 1, s.received.Load(), "the request is not repeated")
+					return
+				}
+				require.NoError(t, err)
+				got, err := io.ReadAll(res.Body)
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				require.Equal(t, body, string(got))
+			})
+		}
+	}
+}
+
+func TestUntrustedServiceGetsNoRequest(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	s := serveSockets(t, func(_ int, socket net.Conn) {
+		conn := tls.Server(socket, other.TLS)
+		n, err := io.Copy(io.Discard, conn)
+		assert.Error(t, err)
+		assert.Zero(t, n)
+	})
+	s.secure = true
+	_, _, err := get(t, s.client(t))
+	require.ErrorIs(t, err, upstream.ErrHandshake)
+}
+
+func TestConnectionsAreLimited(t *testing.T) { onEveryWire(t, testConnectionsAreLimited) }
+
+func testConnectionsAreLimited(t *testing.T, serve serveFunc) {
+	var now, most atomic.Int64
+	s := serve(t, func(int, int, string) (string, bool) {
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		defer now.Add(-1)
+		time.Sleep(time.Millisecond)
+		return sized("hello"), true
+	})
+	c := s.client(t)
+	c.MaxConns = 3
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for range 5 {
+				if i%2 == 0 {
+					_, _, err := get(t, c)
+					assert.NoError(t, err)
+				} else {
+					_, _, err := send(t, c, http.MethodPost, "/", "{}")
+					assert.NoError(t, err)
+				}
+				assert.LessOrEqual(t, c.Idle(), 3)
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, most.Load(), int64(3))
+}
+
+// A service that sends a little now and then is not stuck; one that sends nothing is, unless nobody waits.
+func TestSilentServiceEndsTheResponseIfAsked(t *testing.T) {
+	onEveryWire(t, testSilentServiceEndsTheResponseIfAsked)
+}
+
+func testSilentServiceEndsTheResponseIfAsked(t *testing.T, serve serveFunc) {
+	s := serve(t, func(int, int, string) (string, bool) {
+		return "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", true
+	})
+	c := s.client(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", http.NoBody)
+	require.NoError(t, err)
+	res, err := c.Exchange(req, time.Now().Add(patience))
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, ok := res.Body.(upstream.PatientBody)
+	require.True(t, ok)
+	conn := <-s.conns
+	asked := 0
+	body.Patient(10*time.Millisecond, func() bool {
+		asked++
+		switch asked {
+		case 3:
+			_, _ = io.WriteString(conn, "wor")
+		case 6:
+			return false
+		}
+		return true
+	})
+	got, err := io.ReadAll(res.Body)
+	var network net.Error
+	require.ErrorAs(t, err, &network)
+	require.True(t, network.Timeout())
+	require.Equal(t, "hellowor", string(got))
+	require.Equal(t, 6, asked)
+}
+
+func TestTruncatedResponseIsAnError(t *testing.T) { onEveryWire(t, testTruncatedResponseIsAnError) }
+
+func testTruncatedResponseIsAnError(t *testing.T, serve serveFunc) {
 	for name, response := range map[string]string{
 		"nothing":         "",
 		"status line":     "HTTP/1.1 200",
@@ -255,7 +572,7 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, respond(response, false))
+			s := serve(t, respond(response, false))
 			_, _, err := get(t, s.client(t))
 			require.Error(t, err)
 			assert.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
@@ -266,8 +583,11 @@ func TestTruncatedResponseIsAnError(t *testing.T) {
 
 // The service closes each connection without notice after a few requests, while the next request is written.
 func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, func(_, n int, _ string) (string, bool) { return sized("hello"), n < 2 })
+	onEveryWire(t, testClosedIdleConnectionFailsNoGet)
+}
+
+func testClosedIdleConnectionFailsNoGet(t *testing.T, serve serveFunc) {
+	s := serve(t, func(_, n int, _ string) (string, bool) { return sized("hello"), n < 2 })
 	c := s.client(t)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -284,8 +604,9 @@ func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
 }
 
 // The service may have executed a request before it closed the connection.
-func TestOnlyGetIsRetried(t *testing.T) {
-	t.Parallel()
+func TestOnlyGetIsRetried(t *testing.T) { onEveryWire(t, testOnlyGetIsRetried) }
+
+func testOnlyGetIsRetried(t *testing.T, serve serveFunc) {
 	for name, test := range map[string]struct {
 		method, body, response string
 		received               int64 // with the request that opens the connection
@@ -299,7 +620,7 @@ func TestOnlyGetIsRetried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serveRaw(t, func(_, _ int, request string) (string, bool) {
+			s := serve(t, func(_, _ int, request string) (string, bool) {
 				if strings.Contains(request, "/breaks-off") {
 					return test.response, false
 				}
@@ -314,9 +635,10 @@ func TestOnlyGetIsRetried(t *testing.T) {
 	}
 }
 
-func TestOnlyGetReusesConnections(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, func(_, _ int, request string) (string, bool) { return sized(request), true })
+func TestOnlyGetReusesConnections(t *testing.T) { onEveryWire(t, testOnlyGetReusesConnections) }
+
+func testOnlyGetReusesConnections(t *testing.T, serve serveFunc) {
+	s := serve(t, func(_, _ int, request string) (string, bool) { return sized(request), true })
 	c := s.client(t)
 	for i := range 3 {
 		requireGet(t, c, "GET / ")
@@ -328,7 +650,10 @@ func TestOnlyGetReusesConnections(t *testing.T) {
 }
 
 func TestDeadlineAndContextEndAnExchange(t *testing.T) {
-	t.Parallel()
+	onEveryWire(t, testDeadlineAndContextEndAnExchange)
+}
+
+func testDeadlineAndContextEndAnExchange(t *testing.T, serve serveFunc) {
 	const header = "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"
 	for _, test := range []struct{ stalls, response, end string }{
 		{"before the header", "", "deadline"},
@@ -341,7 +666,7 @@ func TestDeadlineAndContextEndAnExchange(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, reused %t, %s", test.stalls, reused, test.end), func(t *testing.T) {
 				t.Parallel()
 				stop, arrived := make(chan struct{}), make(chan struct{}, 1)
-				s := serveRaw(t, func(_, n int, _ string) (string, bool) {
+				s := serve(t, func(_, n int, _ string) (string, bool) {
 					if reused && n == 0 {
 						return sized("hello"), true
 					}
@@ -398,7 +723,7 @@ func TestDeadlineAndContextEndAnExchange(t *testing.T) {
 func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	t.Parallel()
 	open := atomic.Int64{}
-	s := serveRaw(t, respond(sized("hello"), true))
+	s := servePlain(t, respond(sized("hello"), true))
 	c := s.client(t)
 	c.MaxIdleConns, c.IdleTimeout = 2, 50*time.Millisecond
 	dial := c.Dial
@@ -486,7 +811,7 @@ func outcomeOf(tb testing.TB, rt http.RoundTripper) outcome {
 
 // requireSameAsTransport requires that the client and net/http's Transport interpret the output of a service, which then
 // closes the connection, in the same way, and that the next request gets its own response.
-func requireSameAsTransport(tb testing.TB, response string) {
+func requireSameAsTransport(tb testing.TB, response string, serve serveFunc) {
 	tb.Helper()
 	run := func(conn, n int, _ string) (string, bool) {
 		if conn == 0 && n == 0 {
@@ -494,7 +819,7 @@ func requireSameAsTransport(tb testing.TB, response string) {
 		}
 		return sized("honest"), true
 	}
-	c, reference := serveRaw(tb, run).client(tb), serveRaw(tb, run)
+	c, reference := serve(tb, run).client(tb), servePlain(tb, run)
 	transport := &http.Transport{
 		DisableCompression: true, MaxResponseHeaderBytes: upstream.DefaultMaxResponseHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return reference.dial(ctx) },
@@ -504,14 +829,15 @@ func requireSameAsTransport(tb testing.TB, response string) {
 	require.Equal(tb, outcome{status: 200, body: "honest"}, outcomeOf(tb, c), "after %q", response)
 }
 
-func TestClientAgreesWithNetHTTP(t *testing.T) {
-	t.Parallel()
+func TestClientAgreesWithNetHTTP(t *testing.T) { onEveryWire(t, testClientAgreesWithNetHTTP) }
+
+func testClientAgreesWithNetHTTP(t *testing.T, serve serveFunc) {
 	const batches, size = 30, 100
 	for batch := range uint64(batches) {
 		t.Run(fmt.Sprintf("seeds from %d", batch*size), func(t *testing.T) {
 			t.Parallel()
 			for seed := batch * size; seed < (batch+1)*size; seed++ {
-				requireSameAsTransport(t, hostile(seed))
+				requireSameAsTransport(t, hostile(seed), serve)
 			}
 		})
 	}
@@ -525,6 +851,7 @@ func FuzzClient(f *testing.F) {
 		if len(response) > 32<<10 {
 			return // the two limit headers differently
 		}
-		requireSameAsTransport(t, response)
+		requireSameAsTransport(t, response, servePlain)
+		requireSameAsTransport(t, response, serveTLS)
 	})
 }
