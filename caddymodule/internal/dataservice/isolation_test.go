@@ -1,0 +1,322 @@
+package dataservice
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// patience limits waiting for a condition on a slow machine.
+const patience = time.Minute
+
+// services starts data services with one handler, over TLS if it is secure, and returns the upstream of them.
+func services(t *testing.T, n int, secure bool, handler http.HandlerFunc, options string) string {
+	t.Helper()
+	var upstreams []string
+	for range n {
+		srv := httptest.NewUnstartedServer(handler)
+		if secure {
+			srv.StartTLS()
+		} else {
+			srv.Start()
+		}
+		t.Cleanup(srv.Close)
+		upstreams = append(upstreams, `{"dial":"`+srv.Listener.Addr().String()+`"}`)
+	}
+	transport := `"transport":{"protocol":"http"}`
+	if secure {
+		transport = `"transport":{"protocol":"http","tls":{"insecure_skip_verify":true}}`
+	}
+	return `{"handler":"reverse_proxy","upstreams":[` + strings.Join(upstreams, ",") + `],` + transport + options + `}`
+}
+
+// wires runs a test over cleartext and over TLS. Caddy can provision one configuration at a time, so they are not parallel.
+func wires(t *testing.T, test func(t *testing.T, secure bool)) {
+	t.Helper()
+	t.Run("plain", func(t *testing.T) { test(t, false) })
+	t.Run("TLS", func(t *testing.T) { test(t, true) })
+}
+
+// callOf returns a call of a business.
+func callOf(business, path string, timeout time.Duration) upstream.Call {
+	c := call()
+	c.BusinessID, c.Share, c.Path, c.Deadline = business, business, path, time.Now().Add(timeout)
+	return c
+}
+
+func do(t *testing.T, s *Service, c upstream.Call) error {
+	t.Helper()
+	res, err := s.Do(t.Context(), c)
+	if err == nil {
+		res.Release()
+	}
+	return err
+}
+
+// A business whose requests are slow must not make the addresses fail for all others.
+func TestSlowRequestsOfOneBusinessFailNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		ch := make(chan struct{})
+		t.Cleanup(func() { close(ch) })
+		s := loaded(t, services(t, 2, secure, func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				select {
+				case <-ch:
+				case <-r.Context().Done():
+				}
+			}
+		}, `,"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0}`))
+		t.Run("while others succeed", func(t *testing.T) {
+			var slow sync.WaitGroup
+			for range 4 {
+				slow.Go(func() { assert.Error(t, do(t, s, callOf("slow", "/slow", time.Second))) })
+			}
+			require.Eventually(t, func() bool { _, inUse := s.Connections(); return inUse == 4 }, patience, time.Millisecond)
+			for range 4 {
+				require.NoError(t, do(t, s, callOf("other", "/fast", patience)))
+			}
+			slow.Wait()
+			for _, b := range s.static {
+				assert.Zero(t, b.fails.Load())
+			}
+		})
+		t.Run("alone", func(t *testing.T) {
+			for range 2 {
+				require.Error(t, do(t, s, callOf("slow", "/slow", 50*time.Millisecond)))
+			}
+			for _, b := range s.static {
+				require.Positive(t, b.fails.Load(), "a dead address would look the same")
+			}
+			for range 4 {
+				require.NoError(t, do(t, s, callOf("other", "/fast", patience)), "the least bad address is used")
+			}
+		})
+	})
+}
+
+func TestDeadAddressIsAvoided(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = dead.Close() })
+	handler := services(t, 1, false, func(http.ResponseWriter, *http.Request) {}, `,"load_balancing":{"selection_policy":{"policy":"first"},"retries":0},
+		"health_checks":{"passive":{"fail_duration":"1h"}}`)
+	s := loaded(t, strings.Replace(handler, `[{`, `[{"dial":"`+dead.Addr().String()+`"},{`, 1))
+	require.Error(t, do(t, s, callOf("b", "/", 50*time.Millisecond)))
+	for range 3 {
+		require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	}
+}
+
+func TestClientThatLeavesFailsNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		arrived := make(chan struct{}, 1)
+		s := loaded(t, services(t, 2, secure, func(_ http.ResponseWriter, r *http.Request) {
+			arrived <- struct{}{}
+			<-r.Context().Done()
+		}, ""))
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := s.Do(ctx, callOf("b", "/", patience))
+			failed <- err
+		}()
+		<-arrived
+		cancel()
+		require.ErrorIs(t, <-failed, context.Canceled)
+		for _, b := range s.static {
+			assert.Zero(t, b.fails.Load())
+		}
+	})
+}
+
+func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
+	const most = 3
+	wires(t, func(t *testing.T, secure bool) {
+		stop := make(chan struct{})
+		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				<-stop
+			}
+		}, ""), func(o *Options) { o.Shares = NewShares(most) })
+		var slow sync.WaitGroup
+		for range most {
+			slow.Go(func() { assert.NoError(t, do(t, s, callOf("slow", "/slow", patience))) })
+		}
+		require.Eventually(t, func() bool { _, inUse := s.Connections(); return inUse == most }, patience, time.Millisecond)
+		require.ErrorIs(t, do(t, s, callOf("slow", "/fast", patience)), upstream.ErrTooManyCalls)
+		require.NoError(t, do(t, s, callOf("other", "/fast", patience)), "another key")
+		waiting := make(chan error)
+		go func() { waiting <- do(t, s, callOf("slow", "/fast", patience)) }()
+		close(stop)
+		require.NoError(t, <-waiting, "one more that waits is served when another ends")
+		slow.Wait()
+		require.Empty(t, s.shares.keys)
+	})
+}
+
+// large is a handler with responses of 8 MiB. For the business "stalled…", it sends no more than 1 MiB.
+func large(stop <-chan struct{}, begun *atomic.Int64) http.HandlerFunc {
+	const size = 8 << 20
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		stalled := strings.HasPrefix(r.Header.Get("X-Business-Id"), "stalled")
+		send := size
+		if stalled {
+			send = 1 << 20
+		}
+		_, _ = io.Copy(w, io.LimitReader(zeros{}, int64(send)))
+		if stalled {
+			_ = http.NewResponseController(w).Flush()
+			begun.Add(1)
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			}
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A data service that stalls one business's large responses must not make all others wait.
+func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		stop := make(chan struct{})
+		t.Cleanup(func() { close(stop) })
+		var begun atomic.Int64
+		s := loaded(t, services(t, 1, secure, large(stop, &begun), ""))
+		ctx, cancel := context.WithCancel(t.Context())
+		var stalled sync.WaitGroup
+		t.Cleanup(stalled.Wait)
+		t.Cleanup(cancel)
+		held := func(business string) int64 {
+			s.shares.mu.Lock()
+			defer s.shares.mu.Unlock()
+			return s.shares.held[business]
+		}
+		for range 8 {
+			stalled.Go(func() { _, _ = s.Do(ctx, callOf("stalled", "/", patience)) })
+		}
+		require.Eventually(t, func() bool { return begun.Load() == 8 && held("stalled") > 0 }, patience, time.Millisecond)
+		for range 4 {
+			require.NoError(t, do(t, s, callOf("other", "/", patience)))
+			require.LessOrEqual(t, held("stalled"), int64(largeResponsesBytes/largeShares))
+		}
+	})
+}
+
+func TestStalledResponseGivesItsMemoryBack(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		stop := make(chan struct{})
+		t.Cleanup(func() { close(stop) })
+		var begun atomic.Int64
+		s := loaded(t, services(t, 1, secure, large(stop, &begun), ""))
+		failed := make(chan error, 8)
+		for i := range 8 { // all of the memory
+			go func() {
+				_, err := s.Do(t.Context(), callOf("stalled"+strconv.Itoa(i), "/", patience))
+				failed <- err
+			}()
+		}
+		require.Eventually(t, func() bool {
+			s.shares.mu.Lock()
+			defer s.shares.mu.Unlock()
+			return s.shares.free == 0
+		}, patience, time.Millisecond)
+		require.NoError(t, do(t, s, callOf("other", "/", patience)))
+		err := <-failed
+		var network net.Error
+		require.ErrorAs(t, err, &network)
+		require.True(t, network.Timeout())
+	})
+}
+
+func TestMemoryIsSharedOut(t *testing.T) {
+	t.Parallel()
+	const share = largeResponsesBytes / largeShares
+	s := NewShares(0)
+	ctx := t.Context()
+	require.NoError(t, s.acquireMemory(ctx, "a", share))
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, s.acquireMemory(done, "a", 1), context.Canceled, "a has its share")
+	require.False(t, s.contended())
+	require.NoError(t, s.acquireMemory(ctx, "b", largeResponsesBytes-share), "one response may be larger than a share")
+
+	order := make(chan string, 2)
+	wait := func(business string, bytes int64) {
+		go func() {
+			assert.NoError(t, s.acquireMemory(ctx, business, bytes))
+			order <- business
+		}()
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.waiting) > 0 && s.waiting[len(s.waiting)-1].business == business
+		}, patience, time.Millisecond)
+	}
+	wait("c", share+1)
+	wait("d", 1)
+	s.releaseMemory("a", share)
+	require.Empty(t, order, "d does not overtake c, which needs more than is free")
+	s.releaseMemory("b", largeResponsesBytes-share)
+	require.ElementsMatch(t, []string{"c", "d"}, []string{<-order, <-order})
+	s.releaseMemory("c", share+1)
+	s.releaseMemory("d", 1)
+	require.EqualValues(t, largeResponsesBytes, s.free)
+	require.Empty(t, s.held)
+}
+
+func TestOptionsThatAreNotHTTP11AreRejected(t *testing.T) {
+	for name, c := range map[string]struct{ transport, want string }{
+		"HTTP/2":            {`"versions":["1.1","2"]`, "versions 2 is not supported: data services are called over HTTP/1.1 only"},
+		"h2c":               {`"versions":["h2c"]`, "versions h2c is not supported"},
+		"HTTP/3":            {`"tls":{},"versions":["3"]`, "versions 3 is not supported"},
+		"a forward proxy":   {`"network_proxy":{"from":"url","url":"http://proxy.internal:3128"}`, "a forward proxy is not supported: data services are called directly"},
+		"forward_proxy_url": {`"forward_proxy_url":"http://proxy.internal:3128"`, "a forward proxy is not supported"},
+		"PROXY protocol":    {`"proxy_protocol":"v2"`, "proxy_protocol is not supported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := tryLoad(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],"transport":{"protocol":"http",`+c.transport+`}}`)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],"transport":{"protocol":"http","versions":["1.1"]}}`)
+	})
+}
+
+// What a service sends may hold customers' records.
+func TestErrorsDoNotQuoteTheService(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_, _ = io.WriteString(conn, "ada@saltbush.example 9471.88\r\n\r\n")
+				_ = conn.Close()
+			}
+		}, ""))
+		err := do(t, s, callOf("b", "/", patience))
+		require.ErrorIs(t, err, ErrExchange)
+		require.NotContains(t, err.Error(), "saltbush")
+		failed, ok := errors.AsType[*upstream.CallError](err)
+		require.True(t, ok)
+		require.NotEmpty(t, failed.Address)
+	})
+}
