@@ -254,24 +254,21 @@ func TestTransportOptions(t *testing.T) {
 
 	plain := httptest.NewUnstartedServer(service)
 	plain.Config.ConnState = count
-	plain.Config.Protocols = new(http.Protocols)
-	plain.Config.Protocols.SetHTTP1(true)
-	plain.Config.Protocols.SetUnencryptedHTTP2(true)
 	plain.Start()
 	t.Cleanup(plain.Close)
 
 	trust := "\n\t\t\t\ttls_trust_pool file " + ca + "\n\t\t\t\ttls_server_name example.com"
 	for name, tc := range map[string]struct {
 		url, transport string
-		proto          string
 		client, fresh  bool // a client certificate; a connection for each request
 	}{
-		"TLS":                  {secure.URL, trust, "HTTP/2.0", false, false},
-		"TLS, HTTP/1.1":        {secure.URL, trust + "\n\t\t\t\tversions 1.1", "HTTP/1.1", false, false},
-		"a client certificate": {secure.URL, trust + "\n\t\t\t\ttls_client_auth " + ca + " " + keyFile, "HTTP/2.0", true, false},
-		"h2c":                  {plain.URL, "\n\t\t\t\tversions h2c", "HTTP/2.0", false, false},
-		"HTTP/1.1":             {plain.URL, "\n\t\t\t\tdial_timeout 1m\n\t\t\t\tread_timeout 1m\n\t\t\t\tkeepalive 1m", "HTTP/1.1", false, false},
-		"no keepalive":         {plain.URL, "\n\t\t\t\tkeepalive off", "HTTP/1.1", false, true},
+		"TLS":                  {secure.URL, trust, false, false},
+		"TLS, HTTP/1.1":        {secure.URL, trust + "\n\t\t\t\tversions 1.1", false, false},
+		"a client certificate": {secure.URL, trust + "\n\t\t\t\ttls_client_auth " + ca + " " + keyFile, true, false},
+		"TLS, no keepalive":    {secure.URL, trust + "\n\t\t\t\tkeepalive off", false, true},
+		"plain":                {plain.URL, "\n\t\t\t\tdial_timeout 1m\n\t\t\t\tread_timeout 1m\n\t\t\t\twrite_timeout 1m\n\t\t\t\tkeepalive 1m", false, false},
+		"few connections":      {plain.URL, "\n\t\t\t\tmax_conns_per_host 1\n\t\t\t\tkeepalive_idle_conns 1", false, false},
+		"no keepalive":         {plain.URL, "\n\t\t\t\tkeepalive off", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, g := upstreamTo(t, tc.url, "transport http {"+tc.transport+"\n\t\t\t}")
@@ -285,7 +282,7 @@ func TestTransportOptions(t *testing.T) {
 				require.Less(t, n, int64(3), "kept connections; a slow machine may open a second")
 			}
 			got := service.last(t)
-			require.Equal(t, tc.proto, got.Proto)
+			require.Equal(t, "HTTP/1.1", got.Proto)
 			if tc.client {
 				require.Len(t, got.TLS.PeerCertificates, 1)
 			}
