@@ -20,13 +20,13 @@ const (
 	attemptsPerIP      = 30 // for all accounts
 
 	changesWindow     = time.Hour
-	changesPerAccount = 20 // keys issued and rotated, and denied attempts of members
+	changesPerAccount = 20 // keys issued and rotated
 )
 
 //go:embed attempt.lua
 var attemptScript string
 
-// attempts limits sign-in attempts, changes of keys and denied attempts of members. In Redis:
+// attempts limits sign-in attempts and changes of keys. In Redis:
 //
 //	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
 //
@@ -79,7 +79,7 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// change counts a change of keys by an account, or a denied attempt of a member. It returns how long to wait, or 0 if it is allowed.
+// change counts a change of keys by an account. It returns how long to wait, or 0 if it is allowed.
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
 	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
 	return wait, err
