@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -313,6 +314,9 @@ func (m *metrics) resource(name string) *resourceMetrics {
 	for _, outcome := range []string{"cross_tenant", "missing_tenant", "invalid_response", "unavailable"} {
 		r.responses.WithLabelValues(outcome)
 	}
+	if name == upstream.ConnectAudience {
+		r.responses.WithLabelValues("wrong_account")
+	}
 	for _, reason := range []string{"cross_tenant", "unpublished", "surplus", "unordered"} {
 		r.records.WithLabelValues(reason)
 	}
@@ -326,6 +330,8 @@ func (r *resourceMetrics) checked(err error) {
 		r.passed.Inc()
 	case errors.Is(err, upstream.ErrCrossTenantRecord):
 		r.responses.WithLabelValues("cross_tenant").Inc()
+	case errors.Is(err, account.ErrWrongAccount):
+		r.responses.WithLabelValues("wrong_account").Inc()
 	case errors.Is(err, upstream.ErrMissingTenant):
 		r.responses.WithLabelValues("missing_tenant").Inc()
 	case errors.Is(err, upstream.ErrUpstreamUnavailable):

@@ -87,7 +87,6 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	if timeout := time.Duration(c.Timeout); timeout > time.Second { // the client's timeouts apply to all commands
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
-	redisclient.Tune(o)
 	for i, u := range c.URLs {
 		one, err := redis.ParseURL(u)
 		if err != nil {
@@ -148,7 +147,7 @@ func (a *App) acquireRedis() error {
 		return err
 	}
 	a.redis, err = acquire(a, func() (*pooledRedis, error) {
-		return &pooledRedis{settings: settings, client: redis.NewUniversalClient(o)}, nil
+		return &pooledRedis{settings: settings, client: redisclient.New(o)}, nil
 	}, settings...)
 	return err
 }

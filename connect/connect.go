@@ -51,8 +51,8 @@ type Options struct {
 	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
 	Timeout time.Duration
 
-	// OnResponse is called with the result of checking each response of the data service to a tool; see data.Options.
-	// Default: none.
+	// OnResponse is called with the result of checking each response of the data service to a tool (see data.Options), and with
+	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
 	OnResponse func(error)
 
 	// Keys manages the keys of the public API. Default: none, and no page for them.
@@ -131,7 +131,8 @@ func New(o Options) (_ *Server, err error) {
 		return res, err
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		Host: issuer.Host, Do: do, Timeout: o.Timeout, RequestID: requestlog.ID,
+		Host: issuer.Host, Do: do, Timeout: o.Timeout, RequestID: requestlog.ID, OnWrongAccount: o.OnResponse,
+		Log: o.Log.Named("accounts"),
 	})
 	if err != nil {
 		return nil, err

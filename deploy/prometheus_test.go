@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -334,6 +335,7 @@ func startFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	good := service.Handler()
+	var signIns atomic.Int32
 	data := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/api/v1/contacts":
@@ -346,6 +348,10 @@ func startFleet(t *testing.T) *fleet {
 		case r.URL.Path == "/api/v1/invoices", strings.HasPrefix(r.URL.Path, "/connect/v1/contacts"):
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{}`)
+			return
+		case r.URL.Path == "/connect/v1/sign-in" && signIns.Add(1) == 1: // with the response to somebody else's
+			_, _ = fmt.Fprintf(w, `{"account":{"id":%q,"email":%q,"role":"owner","business":{"id":%q,"name":"x","slug":"x"}}}`,
+				f.owner.ID, f.owner.Email, first.ID)
 			return
 		}
 		good.ServeHTTP(w, r)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
 
 // The latency that the gateway adds to a tool call on a kept connection: the time of the call less that of the data service. It is
@@ -22,21 +24,17 @@ func TestFleetOfOneToolCallLatency(t *testing.T) {
 		connections, calls = 9, 100 // of 120 a minute for each; 54 connections, of 60 a minute from an address
 	}
 	var inService atomic.Int64 // nanoseconds in the data service
-	contact := `{"id":10403,"business_id":"%s","first_name":"Ines","last_name":"Halvorsen","email":"ines@example.com",` +
-		`"phone_number":"6085550123","country_code":"+1","contact_type":"customer","contact_status":"active",` +
-		`"notes":"Gate on the north side sticks.","date_created":"2026-03-05T14:30:00Z",` +
-		`"date_modified":"2026-03-05T14:30:00Z","version":1}`
 	data := demoService(t).Handler()
 	w, g := connectedTo(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		one := strings.Replace(contact, "%s", r.Header.Get("X-Business-Id"), 1)
+		one := contacttest.Contact(r.Header.Get("X-Business-Id"), "Ines", "Gate on the north side sticks.")
 		switch r.URL.Path {
 		case "/connect/v1/contacts":
 			if r.Method == http.MethodPost {
 				respondWith(http.StatusCreated, "application/json", `{"contact":`+one+`}`)(rw, r)
 				break
 			}
-			respondWith(http.StatusOK, "application/json", `{"contacts":[`+strings.Repeat(one+",", 24)+one+`],"next_cursor":null}`)(rw, r)
+			respondWith(http.StatusOK, "application/json", contacttest.Page(one, 25))(rw, r)
 		case "/connect/v1/contacts/10403":
 			respondWith(http.StatusOK, "application/json", `{"contact":`+one+`}`)(rw, r)
 		default:

@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -176,8 +178,7 @@ func testRedisOutage(t *testing.T, c chaos, w *environment, r *redisFault) {
 // limitsIn returns a limiter that reads the gateways' limits in Redis.
 func limitsIn(t *testing.T, o *redis.UniversalOptions) ratelimit.Limiter {
 	t.Helper()
-	redisclient.Tune(o)
-	client := redis.NewUniversalClient(o)
+	client := redisclient.New(o)
 	fleet, err := ratelimit.New(client, ratelimit.Options{Timeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -326,4 +327,46 @@ func TestFaultRedis(t *testing.T) {
 			testRedisOutage(t, c, w, fault(t, c, w))
 		})
 	}
+}
+
+// Requests to the connection server alone, without any to the API, make the gateway find the master that took over.
+func TestConnectionServerFollowsAClusterFailover(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	cl := redistest.StartClusterWithReplicas(t)
+	o := w.options("", "")
+	o.Global = strings.Replace(o.Global, w.redisLine(), chaosScale(t).redis("redis://"+strings.Join(cl.Addrs(), " redis://"), "cluster"), 1)
+	g := w.startConnect(t, o)
+	browser := &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(browser.CloseIdleConnections)
+	// Sessions that do not exist are looked up in the slots of all masters.
+	statuses := func() map[int]int {
+		n := make(map[int]int)
+		for range 30 {
+			var id [32]byte
+			_, _ = rand.Read(id[:]) // never fails
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL+"/settings/connected-apps", http.NoBody)
+			require.NoError(t, err)
+			r.AddCookie(&http.Cookie{Name: "gatehouse_session", Value: base64.RawURLEncoding.EncodeToString(id[:])})
+			res, err := browser.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			n[res.StatusCode]++
+		}
+		return n
+	}
+	available := func() bool { return statuses()[http.StatusSeeOther] == 30 }
+	require.Eventually(t, available, patience, 20*time.Millisecond)
+	require.NoError(t, cl.Nodes[0].Kill())
+	require.Positive(t, statuses()[http.StatusServiceUnavailable])
+	cl.SetNodeTimeout(t, time.Second)
+	replica := cl.Nodes[3].Client(t)
+	require.Eventually(t, func() bool {
+		info, err := replica.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "role:master")
+	}, 2*patience, 20*time.Millisecond)
+	cl.SetNodeTimeout(t, time.Minute)
+	promoted := time.Now()
+	require.Eventually(t, available, 25*time.Second, 20*time.Millisecond, "by itself, the client reloads the slot table once a minute")
+	t.Logf("available %v after the failover", time.Since(promoted).Round(time.Millisecond))
 }

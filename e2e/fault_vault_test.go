@@ -59,7 +59,7 @@ func newVaultLoadEnvironment(t *testing.T, v *vaultFault) *vaultEnvironment {
 	t.Helper()
 	w := vaultIn(t, newEnvironment(t, load.Data()), v.options)
 	if v.role != nil {
-		w.vault.AppRole(t, "gateway", gatewayPolicy, v.role)
+		w.vault.AppRole(t, "gateway", vaulttest.ReadPolicy, v.role)
 	}
 	if v.prepare != nil {
 		v.prepare(w)
@@ -425,7 +425,7 @@ func TestFaultVault(t *testing.T) {
 					require.NoError(t, w.vault.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", rules))
 				}
 			}
-			return &vaultFault{fail: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`), restore: policy(gatewayPolicy)}
+			return &vaultFault{fail: policy(`path "kv/data/elsewhere/*" { capabilities = ["read"] }`), restore: policy(vaulttest.ReadPolicy)}
 		},
 		"too many requests": quotaExceeded,
 	} {

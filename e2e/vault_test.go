@@ -27,19 +27,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// The policies of docs/directives/gatehouse.md, for both versions of the KV engine.
-const (
-	gatewayPolicy = `
-path "kv/data/gateway/keys/*" { capabilities = ["read"] }
-path "kv1/gateway/keys/*"     { capabilities = ["read"] }`
-	operatorPolicy = `
-path "kv/data/gateway/keys/*"     { capabilities = ["create", "read", "update"] }
-path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
-path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
-path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", "delete"] }
-path "kv1/gateway/keys"           { capabilities = ["list"] }`
-)
-
 // vaultEnvironment is an environment whose credentials are in Vault.
 type vaultEnvironment struct {
 	*environment
@@ -64,8 +51,8 @@ func vaultIn(t *testing.T, around *environment, o vaulttest.Options) *vaultEnvir
 	t.Helper()
 	w := &vaultEnvironment{environment: around, vault: vaulttest.Start(t, o), mount: "kv"}
 	w.proxy = newVaultProxy(t, w.vault.Addr)
-	roleID, secretID := w.vault.AppRole(t, "gateway", gatewayPolicy, nil)
-	operatorID, operatorSecret := w.vault.AppRole(t, "operator", operatorPolicy, nil)
+	roleID, secretID := w.vault.AppRole(t, "gateway", vaulttest.ReadPolicy, nil)
+	operatorID, operatorSecret := w.vault.AppRole(t, "operator", vaulttest.ManagePolicy, nil)
 	w.secretID = secretID
 	w.secretIDFile = filepath.Join(t.TempDir(), "secret-id")
 	require.NoError(t, os.WriteFile(w.secretIDFile, []byte(secretID+"\n"), 0o600))

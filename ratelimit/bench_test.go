@@ -20,8 +20,7 @@ func benchClient(b *testing.B, s *redistest.Server, parallel int) redis.Universa
 	o := s.Options()
 	o.PoolSize = parallel
 	o.ReadTimeout, o.WriteTimeout = 10*time.Second, 10*time.Second
-	redisclient.Tune(o)
-	client := redis.NewUniversalClient(o)
+	client := redisclient.New(o)
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	return client
 }

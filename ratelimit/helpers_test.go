@@ -54,8 +54,7 @@ func newLimiter(t testing.TB, options *redis.UniversalOptions, o ratelimit.Optio
 			*d = cmp.Or(*d, o.Timeout)
 		}
 	}
-	redisclient.Tune(options)
-	return newLimiterWith(t, redis.NewUniversalClient(options), o)
+	return newLimiterWith(t, redisclient.New(options), o)
 }
 
 // newLimiterWith returns a limiter that uses a client. Both are closed at the end of the test.

@@ -69,18 +69,7 @@ func (s *shard) recoverFromOutage() {
 	s.emit(Event{Kind: EventUnavailable, Cause: cause})
 	for shared := false; !shared; {
 		// Jitter keeps the fleet's gateways from reconnecting at the same moment.
-		wait := l.o.ProbeInterval * time.Duration(90+s.random(20)) / 100
-		if l.backend.refresh != nil {
-			// Refused connections do not make the client look for a node's replacement. The refresh runs in the background,
-			// so start it some time before the probe.
-			early := wait / 5
-			if !l.sleep(wait - early) {
-				return
-			}
-			l.backend.refresh(l.ctx)
-			wait = early
-		}
-		if !l.sleep(wait) {
+		if !l.sleep(l.o.ProbeInterval * time.Duration(90+s.random(20)) / 100) {
 			return
 		}
 		s.syncing <- struct{}{}

@@ -143,6 +143,9 @@ type Stats struct {
 // New returns a Limiter that uses client. Close the client after the Limiter. New does not connect: an unreachable Redis is
 // an outage like any other; see Limiter.Ping. New returns an error if the client ignores context deadlines
 // (ContextTimeoutEnabled). With GCRA, a client that retries commands can count a request twice.
+//
+// After a failover, a [redis.ClusterClient] finds the new master only when it reloads its slot table: call ReloadState when a node
+// cannot be reached, as the gateway's client does, or the outage lasts for up to a minute longer.
 func New(client redis.UniversalClient, o Options) (Limiter, error) {
 	if client == nil {
 		return nil, errors.New("creating rate limiter: no Redis client given")

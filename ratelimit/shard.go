@@ -156,8 +156,7 @@ func (s *shard) emit(e Event) {
 type backend struct {
 	cluster   bool
 	newRunner func() runner
-	node      func(key string) string   // identifies the node that stores a key
-	refresh   func(ctx context.Context) // makes a Cluster client reload the cluster's topology
+	node      func(key string) string // identifies the node that stores a key
 	random    func(shard int) func(n int64) int64
 }
 
@@ -171,7 +170,6 @@ func backendOf(client redis.UniversalClient) backend {
 		random:    func(int) func(int64) int64 { return rand.Int64N },
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
-		s.refresh = c.ReloadState
 		s.node = func(key string) string {
 			node, err := c.MasterForKey(context.Background(), key)
 			if err != nil {

@@ -37,16 +37,6 @@ const (
 	// patience limits each wait of a test. It is long because the machine may be slow.
 	patience = 20 * time.Second
 	tick     = 20 * time.Millisecond
-
-	readPolicy = `
-path "kv/data/gateway/keys/*" { capabilities = ["read"] }
-path "kv1/gateway/keys/*"     { capabilities = ["read"] }`
-	managePolicy = `
-path "kv/data/gateway/keys/*"     { capabilities = ["create", "read", "update"] }
-path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
-path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
-path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", "delete"] }
-path "kv1/gateway/keys"           { capabilities = ["list"] }`
 )
 
 // bench is a Vault with an AppRole, and a source that has logged in with it.
@@ -61,7 +51,7 @@ type bench struct {
 // setup is what differs from the default in a test.
 type setup struct {
 	server vaulttest.Options
-	policy string         // default: readPolicy
+	policy string         // default: vaulttest.ReadPolicy
 	role   map[string]any // of the AppRole
 	change func(s *vaulttest.Server, o *vault.Options)
 	proxy  func(next http.Handler) http.Handler // in front of Vault
@@ -72,7 +62,7 @@ func newBench(t *testing.T, s setup) *bench {
 	t.Helper()
 	server := vaulttest.Start(t, s.server)
 	if s.policy == "" {
-		s.policy = readPolicy
+		s.policy = vaulttest.ReadPolicy
 	}
 	b := &bench{Server: server, events: new(eventLog)}
 	b.roleID, b.secretID = server.AppRole(t, "gateway", s.policy, s.role)

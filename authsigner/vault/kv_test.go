@@ -25,7 +25,7 @@ func TestKeysAreManagedInBothKVVersions(t *testing.T) {
 	for _, mount := range []string{"kv", "kv1"} {
 		t.Run(mount, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, setup{policy: managePolicy, change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = mount }})
+			b := newBench(t, setup{policy: vaulttest.ManagePolicy, change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = mount }})
 			ctx := t.Context()
 
 			keys, err := b.List(ctx)
@@ -74,7 +74,7 @@ func TestKeysAreManagedInBothKVVersions(t *testing.T) {
 
 func TestDeletedAndDestroyedVersionsAreUnknownKeys(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{policy: managePolicy})
+	b := newBench(t, setup{policy: vaulttest.ManagePolicy})
 	root := b.Client(t).KVv2("kv")
 	path := "gateway/keys/" + testKey
 	b.store(t, testKey, nil)
@@ -110,7 +110,7 @@ func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 
 func TestConcurrentChangesAreNotLost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{policy: managePolicy})
+	b := newBench(t, setup{policy: vaulttest.ManagePolicy})
 	var created atomic.Int32
 	var wg sync.WaitGroup
 	for range 4 {
@@ -144,7 +144,7 @@ func TestConcurrentChangesAreNotLost(t *testing.T) {
 func TestInvalidPublicKeysAreNeverSentToVault(t *testing.T) {
 	t.Parallel()
 	var proxy recorder
-	b := newBench(t, setup{policy: managePolicy, proxy: proxy.record})
+	b := newBench(t, setup{policy: vaulttest.ManagePolicy, proxy: proxy.record})
 	before := len(proxy.all())
 	for _, key := range []string{
 		"", "short", "../../../sys/raw", "pk_live_../../secret", "pk_live_%2e%2e%2fsecret", "pk_live_x?version=1",
@@ -267,7 +267,7 @@ func TestRequestsHaveTheNamespaceAndIgnoreTheEnvironment(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	var proxy recorder
-	b := newBench(t, setup{policy: managePolicy, proxy: proxy.record, change: func(_ *vaulttest.Server, o *vault.Options) {
+	b := newBench(t, setup{policy: vaulttest.ManagePolicy, proxy: proxy.record, change: func(_ *vaulttest.Server, o *vault.Options) {
 		o.Namespace = "team-a/gateway"
 	}})
 	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))
@@ -293,7 +293,7 @@ func TestRequestsHaveTheNamespaceAndIgnoreTheEnvironment(t *testing.T) {
 func TestRedirectOfAStandbyIsFollowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{
-		server: vaulttest.Options{Standby: true}, policy: managePolicy,
+		server: vaulttest.Options{Standby: true}, policy: vaulttest.ManagePolicy,
 		change: func(s *vaulttest.Server, o *vault.Options) { o.Address = s.StandbyAddr },
 	})
 	require.NoError(t, b.Create(t.Context(), credential(t, testKey)))

@@ -23,7 +23,7 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 			t.Parallel()
 			var lossy *netfault.Handler
 			b := newBench(t, setup{
-				policy: managePolicy,
+				policy: vaulttest.ManagePolicy,
 				change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = map[int]string{1: "kv1", 2: "kv"}[version] },
 				proxy: func(next http.Handler) http.Handler {
 					lossy = netfault.NewHandler(next)
@@ -64,7 +64,7 @@ func TestLostResponseNeitherRepeatsNorHidesAChange(t *testing.T) {
 
 func TestChangeWithoutAnyResponseIsNotReportedAsFailed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{policy: managePolicy, proxy: func(next http.Handler) http.Handler {
+	b := newBench(t, setup{policy: vaulttest.ManagePolicy, proxy: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet || r.URL.Path == "/v1/auth/approle/login" {
 				next.ServeHTTP(w, r)

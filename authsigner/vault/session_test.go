@@ -113,7 +113,7 @@ func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 	require.Error(t, b.Ready())
 
 	// A change of the policy takes effect without a new token.
-	require.NoError(t, b.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", readPolicy))
+	require.NoError(t, b.Client(t).Sys().PutPolicyWithContext(t.Context(), "gateway", vaulttest.ReadPolicy))
 	b.eventuallyFound(t)
 }
 
@@ -149,7 +149,7 @@ func TestNewPolicyOfTheRoleTakesEffect(t *testing.T) {
 	b := newBench(t, setup{policy: `path "kv/data/somewhere/else" { capabilities = ["read"] }`})
 	b.store(t, testKey, nil)
 	root := b.Client(t)
-	require.NoError(t, root.Sys().PutPolicyWithContext(t.Context(), "more", readPolicy))
+	require.NoError(t, root.Sys().PutPolicyWithContext(t.Context(), "more", vaulttest.ReadPolicy))
 	_, err := root.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", map[string]any{"token_policies": "gateway,more"})
 	require.NoError(t, err)
 	b.requireFound(t, testKey) // with the token of the login that the denial caused
@@ -235,7 +235,7 @@ func TestCloseDoesNotWaitForAPausedVault(t *testing.T) {
 func TestVaultMayBeUnavailableAtStartup(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{Persistent: true})
-	roleID, secretID := server.AppRole(t, "gateway", readPolicy, nil)
+	roleID, secretID := server.AppRole(t, "gateway", vaulttest.ReadPolicy, nil)
 	server.Stop(t)
 	b := &bench{Server: server, events: new(eventLog), secretID: secretID}
 	b.Source = newSource(t, vault.Options{

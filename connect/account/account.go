@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Role is what an account may do in its business.
@@ -48,13 +49,16 @@ var (
 
 	// ErrUnavailable is returned if the service is unreachable or its response is invalid.
 	ErrUnavailable = errors.New("the accounts service is unavailable")
+
+	// ErrWrongAccount is returned if the response is about another account than the one asked for. It wraps ErrUnavailable.
+	ErrWrongAccount = fmt.Errorf("%w: the response is about another account", ErrUnavailable)
 )
 
 // Service looks up accounts. Every error wraps one of ErrWrongCredentials, ErrUnknown and ErrUnavailable, and the context's
 // error if it ended.
 type Service interface {
 	// SignIn checks a password and returns the account, or ErrWrongCredentials. An unknown address takes as long as a wrong
-	// password.
+	// password. The account's address is the one given, as [FoldAddress] compares them.
 	SignIn(ctx context.Context, email, password string) (Account, error)
 
 	// Account returns the account, or ErrUnknown.

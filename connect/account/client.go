@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -37,6 +38,13 @@ type ClientOptions struct {
 
 	// RequestID returns the value of X-Request-Id. Required.
 	RequestID func(context.Context) string
+
+	// OnWrongAccount is called with ErrWrongAccount for every response about another account than the one asked for. Default:
+	// none.
+	OnWrongAccount func(error)
+
+	// Log gets an error for every such response. Required.
+	Log *zap.Logger
 }
 
 // Client is a [Service] over HTTP:
@@ -48,7 +56,8 @@ type ClientOptions struct {
 //	  200 as above; 404 NOT_FOUND there is no such account
 //
 // Errors are {"error","code"}; docs/data-services.md describes the calls. All other responses, redirects included, are
-// ErrUnavailable.
+// ErrUnavailable. An account other than the one asked for is ErrWrongAccount: a service or proxy that mixes up responses must
+// not sign a user in as somebody else.
 type Client struct {
 	o ClientOptions
 }
@@ -57,8 +66,11 @@ var _ Service = (*Client)(nil)
 
 // NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
-	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.RequestID == nil {
-		return nil, errors.New("accounts service client: Host, Do, Timeout and RequestID are required")
+	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.RequestID == nil || o.Log == nil {
+		return nil, errors.New("accounts service client: Host, Do, Timeout, RequestID and Log are required")
+	}
+	if o.OnWrongAccount == nil {
+		o.OnWrongAccount = func(error) {}
 	}
 	return &Client{o}, nil
 }
@@ -73,6 +85,8 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	switch {
 	case err != nil:
 		return Account{}, fmt.Errorf("signing in: %w", err)
+	case failed == nil && FoldAddress(a.Email) != FoldAddress(email):
+		return Account{}, c.wrongAccount(ctx, "signing in", a)
 	case failed == nil:
 		return a, nil
 	case failed.is(http.StatusUnauthorized, "INVALID_CREDENTIALS"), failed.is(http.StatusUnprocessableEntity, "INVALID"):
@@ -96,9 +110,20 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	case failed != nil:
 		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, failed)
 	case a.ID != id:
-		return Account{}, fmt.Errorf("%w: looking up an account: the response is about another account", ErrUnavailable)
+		return Account{}, c.wrongAccount(ctx, "looking up an account", a)
 	}
 	return a, nil
+}
+
+// wrongAccount reports a response about another account, and returns the call's error. The address that was asked for is not
+// logged, because users also type passwords there.
+func (c *Client) wrongAccount(ctx context.Context, doing string, received Account) error {
+	err := fmt.Errorf("%s: %w", doing, ErrWrongAccount)
+	c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
+		zap.String("received_account", received.ID), zap.String("received_business", received.BusinessID),
+		zap.String("request_id", c.o.RequestID(ctx)))
+	c.o.OnWrongAccount(err)
+	return err
 }
 
 // errorResponse is a response other than 200.

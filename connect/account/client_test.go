@@ -2,6 +2,7 @@ package account_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -40,7 +43,7 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	t.Cleanup(transport.CloseIdleConnections)
 	o := account.ClientOptions{
 		Host: server.Listener.Addr().String(), Do: calltest.Over(transport), Timeout: time.Minute,
-		RequestID: func(context.Context) string { return "req-7" },
+		RequestID: func(context.Context) string { return "req-7" }, Log: zap.NewNop(),
 	}
 	for _, change := range changes {
 		change(&o)
@@ -169,10 +172,55 @@ func TestUnknownRoleIsMember(t *testing.T) {
 	}
 }
 
-func TestOtherAccountThanRequestedIsRejected(t *testing.T) {
+// A surplus response on a connection, or a service or proxy that mixes up responses, must not sign a user in as somebody else.
+func TestResponseAboutAnotherAccountIsRejected(t *testing.T) {
 	t.Parallel()
-	_, err := serve(t, respond(http.StatusOK, response)).Account(t.Context(), "acc_2")
-	require.ErrorIs(t, err, account.ErrUnavailable)
+	for name, call := range map[string]func(context.Context, *account.Client) error{
+		"sign-in": func(ctx context.Context, c *account.Client) error {
+			_, err := c.SignIn(ctx, "eve@saltbush.example", "wrong-password")
+			return err
+		},
+		"sign-in with a similar address": func(ctx context.Context, c *account.Client) error {
+			_, err := c.SignIn(ctx, "ada@saltbush.example.net", "wrong-password")
+			return err
+		},
+		"lookup": func(ctx context.Context, c *account.Client) error {
+			_, err := c.Account(ctx, "acc_2")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			core, logs := observer.New(zap.DebugLevel)
+			var reported []error
+			c := serve(t, respond(http.StatusOK, response), func(o *account.ClientOptions) {
+				o.Log, o.OnWrongAccount = zap.New(core), func(err error) { reported = append(reported, err) }
+			})
+			err := call(t.Context(), c)
+			require.ErrorIs(t, err, account.ErrWrongAccount)
+			require.ErrorIs(t, err, account.ErrUnavailable)
+			require.Equal(t, []error{err}, reported)
+			lines := logs.FilterField(zap.String("event", "wrong_account")).FilterLevelExact(zap.ErrorLevel).All()
+			require.Len(t, lines, 1)
+			fields := lines[0].ContextMap()
+			assert.Equal(t, "req-7", fields["request_id"])
+			assert.Equal(t, "acc_1", fields["received_account"])
+			assert.Equal(t, "biz_1", fields["received_business"])
+			for _, secret := range []string{"wrong-password", "saltbush.example", "Ada"} {
+				assert.NotContains(t, err.Error()+fmt.Sprint(fields), secret)
+			}
+		})
+	}
+}
+
+func TestSpellingsOfTheAddressAreTheSameAccount(t *testing.T) {
+	t.Parallel()
+	c := serve(t, respond(http.StatusOK, response))
+	for _, typed := range []string{"Ada@Saltbush.EXAMPLE", " ada@saltbush.example ", "ａｄａ@saltbush.example", "adá@saltbush.example"} {
+		a, err := c.SignIn(t.Context(), typed, "p")
+		require.NoError(t, err, typed)
+		assert.Equal(t, ada, a)
+	}
 }
 
 func TestIDCannotEscapeThePath(t *testing.T) {
@@ -221,9 +269,11 @@ func TestMissingOptionIsRejected(t *testing.T) {
 		func(o *account.ClientOptions) { o.Do = nil },
 		func(o *account.ClientOptions) { o.Timeout = 0 },
 		func(o *account.ClientOptions) { o.RequestID = nil },
+		func(o *account.ClientOptions) { o.Log = nil },
 	} {
 		o := account.ClientOptions{
 			Host: "api.example.com", Do: calltest.Over(http.DefaultTransport), Timeout: time.Second, RequestID: requestlog.ID,
+			Log: zap.NewNop(),
 		}
 		remove(&o)
 		_, err := account.NewClient(o)

@@ -1,6 +1,6 @@
 // Package audit is the audit log of a business's connections, keys and data: who did what, through which client, when, and with
 // what outcome. Each entry is written to the process log for the operator, and to Redis streams of the business, limited in
-// length and age, for the owners' activity page.
+// length and age, for the owners' activity page. Each kind of entry has a stream of its own.
 //
 // The entry of a change is stored as pending before the change is made and resolved afterwards, so that every change has an entry
 // even if the gateway crashes in between.
@@ -13,6 +13,7 @@ import (
 	_ "embed" // the script
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -96,7 +97,7 @@ type Entry struct {
 type Options struct {
 	Redis      redis.UniversalClient // required
 	Prefix     string                // of the keys in Redis; default: DefaultPrefix
-	MaxEntries int64                 // approximate length of each stream; default: DefaultMaxEntries
+	MaxEntries int64                 // approximate length of a stream; of denied attempts a tenth; default: DefaultMaxEntries
 	MaxAge     time.Duration         // of an entry; default: DefaultMaxAge
 	Timeout    time.Duration         // of a Redis call; default: 2s
 	Log        *zap.Logger           // gets every entry; required
@@ -106,9 +107,12 @@ type Options struct {
 //
 // Redis holds for each business, in one slot:
 //
-//	{prefix}audit:{business}:access   stream: connections, keys and sign-ins
-//	{prefix}audit:{business}:tools    stream: tool calls, apart so that they do not push out the others
-//	{prefix}audit:{business}:pending  hash: pending entries
+//	{prefix}audit:{business}:{action}         stream: the entries of an action
+//	{prefix}audit:{business}:{action}:denied  stream: denied attempts at it
+//	{prefix}audit:{business}:pending          hash: pending entries
+//
+// No kind of entry that an account can repeat can therefore push out another. Earlier versions stored entries in
+// {prefix}audit:{business}:access and :tools, which are still listed.
 type Log struct {
 	o      Options
 	script *redis.Script
@@ -210,13 +214,16 @@ func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()
-	keys := []string{l.key(e.BusinessID, "pending"), l.key(e.BusinessID, streamAccess), l.key(e.BusinessID, streamTools)}
-	stream := 2
-	if streamOf(e.Action) == streamTools {
-		stream = 3
+	keys := []string{l.key(e.BusinessID, "pending")}
+	for _, name := range streams() {
+		keys = append(keys, l.key(e.BusinessID, name))
 	}
-	unresolved, err := l.script.Run(ctx, l.o.Redis, keys, step, stream, id, entry, l.o.MaxEntries, l.o.MaxAge.Milliseconds(),
-		ResolveWithin.Milliseconds()).StringSlice()
+	length := l.o.MaxEntries
+	if e.Outcome == OutcomeDenied {
+		length = max(1, length/10)
+	}
+	unresolved, err := l.script.Run(ctx, l.o.Redis, keys, step, l.key(e.BusinessID, streamOf(e)), id, entry, length,
+		l.o.MaxAge.Milliseconds(), ResolveWithin.Milliseconds(), l.o.MaxEntries).StringSlice()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -226,17 +233,38 @@ func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
 	return nil
 }
 
-// The streams of a business.
+// Streams of earlier versions.
 const (
-	streamAccess = "access"
-	streamTools  = "tools"
+	oldStreamAccess = "access" // connections, keys and sign-ins
+	oldStreamTools  = "tools"  // tool calls
 )
 
-func streamOf(action string) string {
-	if strings.HasPrefix(action, "tool.") {
-		return streamTools
+// deniedSuffix ends the name of a stream of denied attempts.
+const deniedSuffix = ":denied"
+
+// actions returns all actions.
+func actions() []string {
+	return []string{
+		ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
+		SessionDenied, SessionEnded, ToolCalled,
 	}
-	return streamAccess
+}
+
+// streams returns the names of a business's streams.
+func streams() []string {
+	names := []string{oldStreamAccess, oldStreamTools}
+	for _, a := range actions() {
+		names = append(names, a, a+deniedSuffix)
+	}
+	return names
+}
+
+// streamOf returns the name of the stream of an entry.
+func streamOf(e Entry) string {
+	if e.Outcome == OutcomeDenied {
+		return e.Action + deniedSuffix
+	}
+	return e.Action
 }
 
 // key returns a key of a business. It escapes braces in the ID, which would change the hash tag.
@@ -256,10 +284,7 @@ func (l *Log) write(e Entry) {
 }
 
 func (e *Entry) valid() bool {
-	switch e.Action {
-	case ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
-		SessionDenied, SessionEnded, ToolCalled:
-	default:
+	if !slices.Contains(actions(), e.Action) {
 		return false
 	}
 	switch e.Outcome {

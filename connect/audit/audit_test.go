@@ -177,12 +177,13 @@ func TestInvalidCursorIsRejected(t *testing.T) {
 	t.Parallel()
 	log, _ := newLog(t, shared.Client(t))
 	for _, cursor := range []string{
-		"+", "-", "x", "1", "1-", "-1", "1-1 ", "(1-1", "1-1\n", "1-1-1", "1-1.2", "1-1.2-2.", "1.", strings.Repeat("9", 20) + "-1", "1-" + strings.Repeat("9", 20), "$",
+		"+", "-", "x", "1", "1-", "-1", "1-1", "1-1 ", "(1-1", "1-1\n", "1-1-1", "1-1.", "1-1.x", "1-1.-1", "1-1.+1", "1-1.999", "1-1.1 ", "1-1.2-2.", "1-1.2-2",
+		"1.", ".1", strings.Repeat("9", 20) + "-1.1", "1-" + strings.Repeat("9", 20) + ".1", "$",
 	} {
 		_, _, err := log.List(t.Context(), "biz_1", cursor, 10)
 		require.ErrorIs(t, err, audit.ErrBadCursor, cursor)
 	}
-	_, _, err := log.List(t.Context(), "biz_1", "1-1.", 10)
+	_, _, err := log.List(t.Context(), "biz_1", "1-1.1", 10)
 	require.NoError(t, err)
 }
 
@@ -191,7 +192,7 @@ func TestEntryAgeIsLimited(t *testing.T) {
 	client := shared.Client(t)
 	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxAge = time.Hour })
 	ctx := t.Context()
-	key := prefix(t) + "audit:{biz_1}:tools"
+	key := prefix(t) + "audit:{biz_1}:tool.called"
 	for i := range 250 {
 		id := strconv.FormatInt(time.Now().Add(-2*time.Hour).UnixMilli(), 10) + "-" + strconv.Itoa(i)
 		require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: id, Values: []string{"entry", "{}"}}).Err())

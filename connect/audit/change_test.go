@@ -131,19 +131,132 @@ func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 	}
 }
 
-func TestToolCallsDoNotDisplaceOtherEntries(t *testing.T) {
+// kinds are all kinds of entries: each action, denied or not.
+func kinds() (all []audit.Entry) {
+	for _, action := range []string{
+		audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionRevoked, audit.KeyIssued, audit.KeyRotated,
+		audit.KeyRevoked, audit.SessionStarted, audit.SessionDenied, audit.SessionEnded, audit.ToolCalled,
+	} {
+		for _, outcome := range []string{audit.OutcomeOK, audit.OutcomeDenied} {
+			e := entry(action, "")
+			e.Outcome = outcome
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// A member may deny authorization requests, sign in and out, or try what only owners may, as often as he likes.
+func TestNoKindOfEntryDisplacesAnother(t *testing.T) {
+	t.Parallel()
+	for _, flood := range kinds() {
+		t.Run(flood.Action+" "+flood.Outcome, func(t *testing.T) {
+			t.Parallel()
+			client := shared.Client(t)
+			log, _ := newLog(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
+			for _, e := range kinds() {
+				e.Target = "first"
+				require.NoError(t, log.Record(t.Context(), e))
+			}
+			for range 400 {
+				require.NoError(t, log.Record(t.Context(), flood))
+			}
+			remaining := map[string]bool{}
+			for cursor, more := "", true; more; more = cursor != "" {
+				var entries []audit.Entry
+				entries, cursor = list(t, log, cursor, 100)
+				for _, e := range entries {
+					if e.Target == "first" {
+						remaining[e.Action+" "+e.Outcome] = true
+					}
+				}
+			}
+			for _, e := range kinds() {
+				kind := e.Action + " " + e.Outcome
+				if kind == flood.Action+" "+flood.Outcome {
+					assert.NotContains(t, remaining, kind, "the number of entries is limited")
+				} else {
+					assert.Contains(t, remaining, kind)
+				}
+			}
+			total := int64(0)
+			keys, err := client.Keys(t.Context(), prefix(t)+"*").Result()
+			require.NoError(t, err)
+			for _, key := range keys {
+				length, err := client.XLen(t.Context(), key).Result()
+				require.NoError(t, err)
+				total += length
+			}
+			assert.Less(t, total, int64(len(kinds())+300), "Redis trims by nodes of a hundred entries")
+		})
+	}
+}
+
+// Gateways of an earlier version, with two streams for all entries, work beside new ones.
+func TestEntriesOfEarlierVersionsAreListed(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
-	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxEntries = 100 })
-	record(t, log, audit.KeyIssued, "pk_live_1")
-	for range 1000 {
-		record(t, log, audit.ToolCalled, "contacts_update")
+	log, _ := newLog(t, client)
+	now := time.Now()
+	old := func(stream string, ago time.Duration, action, target string) {
+		ms := now.Add(-ago).UnixMilli()
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: prefix(t) + "audit:{biz_1}:" + stream, ID: fmt.Sprintf("%d-0", ms),
+			Values: []any{"id", target, "time", ms, "entry", fmt.Sprintf(`{"action":%q,"target":%q,"outcome":"ok"}`, action, target)},
+		}).Err())
 	}
-	entries, _ := list(t, log, "", 10, audit.KeyIssued)
-	require.Len(t, entries, 1)
-	// Redis trims by nodes of a hundred entries.
-	length, err := client.XLen(t.Context(), prefix(t)+"audit:{biz_1}:tools").Result()
+	old("access", 4*time.Hour, audit.KeyIssued, "a")
+	old("tools", 3*time.Hour, audit.ToolCalled, "b")
+	old("access", 2*time.Hour, audit.SessionEnded, "c")
+	old("tools", time.Hour, audit.ToolCalled, "d")
+	record(t, log, audit.KeyIssued, "e")
+	record(t, log, audit.ToolCalled, "f")
+	for want, actions := range map[string][]string{
+		"fedcba": nil, "ea": {audit.KeyIssued, audit.KeyRevoked}, "fdb": {audit.ToolCalled},
+	} {
+		for limit := 1; limit <= 7; limit++ {
+			got := ""
+			for cursor, more := "", true; more; more = cursor != "" {
+				var entries []audit.Entry
+				entries, cursor = list(t, log, cursor, limit, actions...)
+				for _, e := range entries {
+					got += e.Target
+				}
+			}
+			assert.Equal(t, want, got, "%d a page", limit)
+		}
+	}
+}
+
+func TestPendingEntriesOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	log, _ := newLog(t, client)
+	pending := prefix(t) + "audit:{biz_1}:pending"
+	begun := time.Now().Add(-audit.ResolveWithin - time.Minute).UnixMilli()
+	require.NoError(t, client.HSet(t.Context(), pending,
+		"1", fmt.Sprintf(`%d 2 {"action":"key.revoked","target":"a","outcome":"unknown"}`, begun),
+		"2", fmt.Sprintf(`%d 3 {"action":"tool.called","target":"b","outcome":"unknown"}`, begun),
+		"3", fmt.Sprintf(`%d 2 {"action":"key.lent","target":"of a later version","outcome":"unknown"}`, begun)).Err())
+	require.ElementsMatch(t, []string{"key.revoked a unknown", "tool.called b unknown", "key.lent of a later version unknown"}, listed(t, log))
+
+	_, err := log.Begin(t.Context(), entry(audit.KeyRotated, "c"))
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, length, int64(100))
-	assert.Less(t, length, int64(300))
+	values, err := client.HVals(t.Context(), pending).Result()
+	require.NoError(t, err)
+	require.Len(t, values, 1)
+	require.Regexp(t, `^[0-9]+ 2 \{.*"action":"key.rotated".*\}$`, values[0], "an earlier gateway stores it in KEYS[2], the access stream")
+}
+
+func TestEntriesOfDifferentKindsAreInOrder(t *testing.T) {
+	t.Parallel()
+	log, _ := newLog(t, shared.Client(t))
+	var want []string
+	for i := range 40 {
+		e := kinds()[i%len(kinds())]
+		e.Target = fmt.Sprint(i)
+		require.NoError(t, log.Record(t.Context(), e))
+		want = append([]string{fmt.Sprintf("%s %d %s", e.Action, i, e.Outcome)}, want...)
+	}
+	require.Equal(t, want, listed(t, log))
 }

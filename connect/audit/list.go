@@ -16,7 +16,7 @@ import (
 const (
 	maxPage     = 100
 	defaultPage = 25
-	batch       = 500 // entries per read of a stream
+	batch       = 100 // entries per read of a stream
 )
 
 // List returns a page of a business's entries, newest first, optionally of some actions only. cursor is the previous page's
@@ -40,11 +40,11 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 	}
 	entries = make([]Entry, 0, limit)
 	for {
+		if err := l.fill(ctx, readers); err != nil {
+			return nil, "", fmt.Errorf("%w: listing: %w", ErrUnavailable, err)
+		}
 		var newest *reader
 		for _, r := range readers {
-			if err := r.fill(ctx, l); err != nil {
-				return nil, "", fmt.Errorf("%w: listing: %w", ErrUnavailable, err)
-			}
 			if len(r.batch) > 0 && (newest == nil || newest.batch[0].before(r.batch[0])) {
 				newest = r
 			}
@@ -53,10 +53,11 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 		case newest == nil:
 			return entries, "", nil
 		case len(entries) == limit:
-			return entries, readers[0].at + "." + readers[1].at, nil
+			return entries, next, nil
 		}
 		entries = append(entries, newest.batch[0].Entry)
-		newest.at, newest.batch = newest.batch[0].id, newest.batch[1:]
+		next = fmt.Sprintf("%s.%d", newest.batch[0].id, newest.number)
+		newest.batch = newest.batch[1:]
 	}
 }
 
@@ -64,9 +65,9 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 type reader struct {
 	business string
 	key      string
+	number   int      // of the stream, by which entries with the same ID in different streams are ordered
 	actions  []string // empty: all
-	at       string   // ID of the last returned entry; "" at the beginning
-	read     string   // ID of the last entry read
+	from     string   // where to continue, as an argument of XREVRANGE
 	batch    []stored // read but not returned
 	end      bool
 }
@@ -89,48 +90,70 @@ func parseID(id string) (parts [2]uint64) {
 	return parts
 }
 
-// position is the pattern of a reader's position in a cursor.
-const position = `([0-9]{1,19}-[0-9]{1,19})?`
-
-// readers returns the readers of both streams. A stream without any of the actions is not read.
-func (l *Log) readers(businessID, cursor string, actions []string) ([2]*reader, bool) {
-	var readers [2]*reader
-	at := []string{"", ""}
+// readers returns the readers of the streams that can have the actions. A cursor is the ID of the last returned entry and the
+// number of its stream.
+func (l *Log) readers(businessID, cursor string, actions []string) (readers []*reader, ok bool) {
+	id, last := "", 0
 	if cursor != "" {
-		if ok, err := regexp.MatchString("^"+position+`\.`+position+"$", cursor); !ok || err != nil {
-			return readers, false
+		m := regexp.MustCompile(`^([0-9]{1,19}-[0-9]{1,19})\.([0-9]{1,2})$`).FindStringSubmatch(cursor)
+		if m == nil {
+			return nil, false
 		}
-		at = strings.Split(cursor, ".")
+		id = m[1]
+		last, _ = strconv.Atoi(m[2])
 	}
-	for i, name := range []string{streamAccess, streamTools} {
-		readers[i] = &reader{
-			business: businessID, key: l.key(businessID, name), actions: actions, at: at[i], read: at[i],
-			end: len(actions) > 0 && !slices.ContainsFunc(actions, func(a string) bool { return streamOf(a) == name }),
+	for i, name := range streams() {
+		action := strings.TrimSuffix(name, deniedSuffix)
+		if name == oldStreamTools {
+			action = ToolCalled
 		}
+		if len(actions) > 0 && name != oldStreamAccess && !slices.Contains(actions, action) {
+			continue
+		}
+		r := &reader{business: businessID, key: l.key(businessID, name), number: i, actions: actions, from: "+"}
+		switch {
+		case cursor != "" && i > last: // an entry with the same ID comes after the cursor's
+			r.from = id
+		case cursor != "":
+			r.from = "(" + id
+		}
+		readers = append(readers, r)
 	}
 	return readers, true
 }
 
-// fill reads until the batch has an entry or the stream ends.
-func (r *reader) fill(ctx context.Context, l *Log) error {
-	for len(r.batch) == 0 && !r.end {
-		from := "+"
-		if r.read != "" {
-			from = "(" + r.read
+// fill reads until each reader's batch has an entry or its stream ends.
+func (l *Log) fill(ctx context.Context, readers []*reader) error {
+	for {
+		empty := slices.DeleteFunc(slices.Clone(readers), func(r *reader) bool { return len(r.batch) > 0 || r.end })
+		if len(empty) == 0 {
+			return nil
 		}
-		messages, err := l.o.Redis.XRevRangeN(ctx, r.key, from, "-", batch).Result()
+		replies := make([]*redis.XMessageSliceCmd, len(empty))
+		_, err := l.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, r := range empty {
+				replies[i] = p.XRevRangeN(ctx, r.key, r.from, "-", batch)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for _, m := range messages {
-			r.read = m.ID
-			if e := r.decode(m); len(r.actions) == 0 || slices.Contains(r.actions, e.Action) {
-				r.batch = append(r.batch, stored{e, m.ID})
-			}
+		for i, r := range empty {
+			r.add(replies[i].Val())
 		}
-		r.end = len(messages) < batch
 	}
-	return nil
+}
+
+// add adds entries that were read to the batch.
+func (r *reader) add(messages []redis.XMessage) {
+	for _, m := range messages {
+		r.from = "(" + m.ID
+		if e := r.decode(m); len(r.actions) == 0 || slices.Contains(r.actions, e.Action) {
+			r.batch = append(r.batch, stored{e, m.ID})
+		}
+	}
+	r.end = len(messages) < batch
 }
 
 // decode decodes an entry with its time.

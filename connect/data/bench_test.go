@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
 
 // canned responds with the same body to everything.
@@ -34,11 +34,7 @@ func BenchmarkContacts(b *testing.B) {
 		{"hidden", "In\u200bes", "Gate on the north side\u202e sticks."},
 	} {
 		b.Run(names.script, func(b *testing.B) {
-			contact := `{"id":10403,"business_id":"biz_1","first_name":"` + names.first + `","last_name":"Halvorsen",` +
-				`"email":"ines@example.com","phone_number":"6085550123","country_code":"+1","contact_type":"customer",` +
-				`"contact_status":"active","notes":"` + names.notes + `","date_created":"2026-03-05T14:30:00Z",` +
-				`"date_modified":"2026-03-05T14:30:00Z","version":1}`
-			page := `{"contacts":[` + strings.Repeat(contact+",", 24) + contact + `],"next_cursor":null}`
+			page := contacttest.Page(contacttest.Contact("biz_1", names.first, names.notes), 25)
 			c, err := data.New(data.Options{Host: "data.internal", Do: calltest.Over(canned{[]byte(page)}), Log: zap.NewNop()})
 			require.NoError(b, err)
 			b.ReportAllocs()

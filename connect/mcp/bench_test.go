@@ -17,16 +17,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
 
 // BenchmarkToolCall calls contacts_search with 25 contacts over a persistent connection on loopback, with an embedded Redis. It reports
 // the median and the 99th percentile of the latency that the gateway adds to the data service's own.
 func BenchmarkToolCall(b *testing.B) {
-	contact := `{"id":10403,"business_id":"biz_1","first_name":"Ines","last_name":"Halvorsen","email":"ines@example.com",` +
-		`"phone_number":"6085550123","country_code":"+1","contact_type":"customer","contact_status":"active",` +
-		`"notes":"Gate on the north side sticks.","date_created":"2026-03-05T14:30:00Z",` +
-		`"date_modified":"2026-03-05T14:30:00Z","version":1}`
-	page := `{"contacts":[` + strings.Repeat(contact+",", 24) + contact + `],"next_cursor":null}`
+	page := contacttest.Page(contacttest.Contact("biz_1", "Ines", "Gate on the north side sticks."), 25)
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, page)

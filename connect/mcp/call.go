@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.opentelemetry.io/otel/codes"
@@ -196,19 +195,15 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	return c.tool.success(content)
 }
 
-// checkScope returns an error if the connection lacks the tool's scope. The audit log shows denied changes, limited so that a
-// connection cannot push out all other entries.
+// checkScope returns an error if the connection lacks the tool's scope. The audit log shows denied changes.
 func (c *toolCall) checkScope(ctx context.Context) error {
 	if c.grant.Scopes.Allows(c.tool.Scope) {
 		return nil
 	}
 	if c.tool.writes() {
-		wait, _ := c.server.allow(ctx, "mcp:denied", c.grant.ID, redis_rate.PerHour(deniedEntriesPerHour))
-		if wait == 0 { // also if Redis is unavailable: the process log has the entry then
-			e := c.auditEntry()
-			e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
-			_ = c.server.o.Audit.Record(ctx, e) // logs its own failures
-		}
+		e := c.auditEntry()
+		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
+		_ = c.server.o.Audit.Record(ctx, e) // logs its own failures
 	}
 	return &toolError{code: codeScope, cause: errScope}
 }

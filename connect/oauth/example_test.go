@@ -42,6 +42,7 @@ func Example() {
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
 		Host: "data.internal:8080", Do: callDataService, Timeout: 15 * time.Second, RequestID: requestlog.ID,
+		Log: zap.NewNop(),
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -160,17 +160,6 @@ func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id str
 	if err != nil {
 		return err
 	}
-	if !s.account.IsOwner() {
-		// Approve records a denied attempt. These are rate limited like those to change keys.
-		wait, err := p.attempts.change(r.Context(), s.account.ID)
-		if err != nil {
-			return unavailable(err)
-		}
-		if wait > 0 {
-			p.renderNotOwner(w, r, s, req)
-			return nil
-		}
-	}
 	allowed := make(map[string]bool)
 	for _, name := range r.PostForm[allowField] {
 		allowed[name] = true

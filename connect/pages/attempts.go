@@ -4,16 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"net/netip"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/text/cases"
-	"golang.org/x/text/collate"
-	"golang.org/x/text/language"
-	"golang.org/x/text/unicode/norm"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
@@ -25,13 +20,13 @@ const (
 	attemptsPerIP      = 30 // for all accounts
 
 	changesWindow     = time.Hour
-	changesPerAccount = 20 // keys issued and rotated, and denied attempts of members
+	changesPerAccount = 20 // keys issued and rotated
 )
 
 //go:embed attempt.lua
 var attemptScript string
 
-// attempts limits sign-in attempts, changes of keys and denied attempts of members. In Redis:
+// attempts limits sign-in attempts and changes of keys. In Redis:
 //
 //	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
 //
@@ -84,24 +79,12 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// change counts a change of keys by an account, or a denied attempt of a member. It returns how long to wait, or 0 if it is allowed.
+// change counts a change of keys by an account. It returns how long to wait, or 0 if it is allowed.
 func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
 	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
 	return wait, err
 }
 
-// accountDigest identifies the account of an address as typed, in Redis and in logs. It is a digest because users also type
-// passwords into this field. Spellings that an accounts service may consider equal have the same digest: those that differ only
-// in case, width, accents, compatibility forms, spaces or invisible characters, or are equal in database collations, such as
-// ø and o.
-func accountDigest(email string) string {
-	folded := cases.Fold().String(norm.NFKD.String(strings.ToUpper(email))) // dotless i is I in upper case only
-	folded = strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.M, unicode.Z, unicode.C, unicode.Other_Default_Ignorable_Code_Point) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(folded))
-	var b collate.Buffer
-	return digest(string(collate.New(language.Und, collate.Loose).KeyFromString(&b, folded)))[:32]
-}
+// accountDigest identifies the account of an address as typed, in Redis and in logs: all spellings that an accounts service may
+// consider equal have the same digest. It is a digest because users also type passwords into this field.
+func accountDigest(email string) string { return digest(account.FoldAddress(email))[:32] }

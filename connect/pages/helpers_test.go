@@ -67,7 +67,6 @@ type fakeOAuth struct {
 	requests map[string]oauth.Request
 	approved map[string]scope.Set // by request
 	denied   map[string]bool
-	refused  int // approvals by members, each of which the real server records
 	grants   []oauth.Grant
 	down     bool
 	lost     bool // replies to changes are lost
@@ -104,7 +103,6 @@ func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, 
 	case err != nil:
 		return "", err
 	case by.Role != account.RoleOwner:
-		f.refused++
 		return "", oauth.ErrNotOwner
 	case granted.IsZero() || !r.Scopes.Contains(granted):
 		return "", oauth.ErrScopes

@@ -135,7 +135,8 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		p.renderSignIn(w, r, http.StatusForbidden, v)
 		return nil
 	case err != nil:
-		if ctx.Err() == nil { // the service failed and the browser did not disconnect
+		// If the service failed and the browser did not disconnect. Another account's response counts: it may be about a guess.
+		if ctx.Err() == nil && !errors.Is(err, account.ErrWrongAccount) {
 			p.refund(ctx, counted)
 		}
 		p.signInUnavailable(w, r, v, err)

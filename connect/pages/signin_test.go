@@ -1,6 +1,8 @@
 package pages_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,8 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 )
 
 func TestSignInStartsASession(t *testing.T) {
@@ -196,6 +200,40 @@ func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
 		assert.Equal(t, http.StatusForbidden, w.guess(i, ownerEmail))
 	}
 	require.Equal(t, http.StatusTooManyRequests, w.guess(11, ownerEmail))
+}
+
+// mixedUp is an accounts service whose responses to sign-ins are about another account.
+type mixedUp struct{ *accounttest.Service }
+
+func (s mixedUp) SignIn(ctx context.Context, email, password string) (account.Account, error) {
+	if _, err := s.Service.SignIn(ctx, email, password); errors.Is(err, account.ErrUnavailable) {
+		return account.Account{}, err
+	}
+	return account.Account{}, fmt.Errorf("signing in: %w", account.ErrWrongAccount)
+}
+
+func TestSignInAnsweredWithAnotherAccountLooksLikeAnOutageAndCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *pages.Options) { o.Accounts = mixedUp{o.Accounts.(*accounttest.Service)} })
+	token := regexp.MustCompile(`name="csrf" value="[^"]*"`)
+	try := func(i int) *page {
+		b := w.browser()
+		b.from = fmt.Sprintf("203.0.113.%d", i)
+		p := b.trySignIn(ownerEmail, ownerPassword)
+		require.Empty(t, b.cookie("gatehouse_session"))
+		p.body = token.ReplaceAllString(p.body, "")
+		return p
+	}
+	w.accounts.SetDown(true)
+	outage := try(0)
+	w.accounts.SetDown(false)
+	for i := range 10 {
+		p := try(i+1).requires(http.StatusServiceUnavailable, "Signing in is temporarily unavailable.")
+		require.Equal(t, outage.body, p.body)
+		require.Equal(t, outage.Header.Get("Retry-After"), p.Header.Get("Retry-After"))
+	}
+	require.Equal(t, http.StatusTooManyRequests, try(11).StatusCode, "each has counted")
+	require.Empty(t, w.entries(owner.BusinessID))
 }
 
 func TestConcurrentSignInsAreCounted(t *testing.T) {

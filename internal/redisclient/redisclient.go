@@ -1,4 +1,4 @@
-// Package redisclient configures the gateway's Redis client, for which requests wait.
+// Package redisclient creates the gateway's Redis client, for which requests wait.
 package redisclient
 
 import (
@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tune makes the client respect context deadlines. Unless the options say otherwise, failed commands are not retried, dialing,
-// reading and writing time out after a second, and all commands share one connection pool, so that the first request can use a
-// connection that a ping opened.
-func Tune(o *redis.UniversalOptions) {
+// New returns a client that respects context deadlines, and that follows a Cluster's failovers. It changes the options: unless
+// they say otherwise, failed commands are not retried, dialing, reading and writing time out after a second, and all commands
+// share one connection pool, so that the first request can use a connection that a ping opened.
+func New(o *redis.UniversalOptions) redis.UniversalClient {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = cmp.Or(o.MaxRetries, -1)
 	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
@@ -19,4 +19,9 @@ func Tune(o *redis.UniversalOptions) {
 	for _, timeout := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout} {
 		*timeout = cmp.Or(*timeout, time.Second)
 	}
+	client := redis.NewUniversalClient(o)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		followFailovers(cluster)
+	}
+	return client
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
 
 // ordinary are texts that people write in the living scripts, composed and decomposed, and emoji.
@@ -213,10 +214,7 @@ func BenchmarkJSON(b *testing.B) {
 		{"hidden", "Gate on the north side\u202e sticks."},
 	} {
 		b.Run(text.script, func(b *testing.B) {
-			record := `{"id":10403,"business_id":"biz_1","first_name":"Ines","last_name":"Halvorsen","email":"ines@example.com",` +
-				`"phone_number":"6085550123","country_code":"+1","contact_type":"customer","contact_status":"active",` +
-				`"notes":"` + text.sample + `","date_created":"2026-03-05T14:30:00Z","date_modified":"2026-03-05T14:30:00Z","version":1}`
-			page := []byte(`{"contacts":[` + strings.Repeat(record+",", 24) + record + `],"next_cursor":null}`)
+			page := []byte(contacttest.Page(contacttest.Contact("biz_1", "Ines", text.sample), 25))
 			b.SetBytes(int64(len(page)))
 			b.ReportAllocs()
 			for b.Loop() {

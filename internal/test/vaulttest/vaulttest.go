@@ -37,6 +37,22 @@ import (
 // patience limits each wait for a server.
 const patience = time.Minute
 
+// The policies of docs/directives/gatehouse.md, for both versions of the KV engine.
+const (
+	// ReadPolicy is a gateway's.
+	ReadPolicy = `
+path "kv/data/gateway/keys/*" { capabilities = ["read"] }
+path "kv1/gateway/keys/*"     { capabilities = ["read"] }`
+
+	// ManagePolicy is that of operators, and of gateways with manage_keys.
+	ManagePolicy = `
+path "kv/data/gateway/keys/*"     { capabilities = ["create", "read", "update"] }
+path "kv/metadata/gateway/keys/*" { capabilities = ["delete"] }
+path "kv/metadata/gateway/keys"   { capabilities = ["list"] }
+path "kv1/gateway/keys/*"         { capabilities = ["create", "read", "update", "delete"] }
+path "kv1/gateway/keys"           { capabilities = ["list"] }`
+)
+
 // Options say which Vault to start. The zero value is one in memory, without TLS.
 type Options struct {
 	// Persistent keeps the storage in files, so that Restart finds it again.
