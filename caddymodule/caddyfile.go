@@ -202,6 +202,7 @@ func tlsFiles(name string, dst **TLSConfig) option {
 //	        per_ip    <n>
 //	        algorithm exact|gcra
 //	        on_outage local|deny|allow
+//	        in_flight <n>
 //	        max_local_windows <n>
 //	        shadow
 //	    }
@@ -237,6 +238,7 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 			number("per_ip", &a.Limits.PerIP),
 			choice("algorithm", &a.Limits.Algorithm, "exact", "gcra"),
 			choice("on_outage", &a.Limits.OnOutage, "local", "deny", "allow"),
+			number("in_flight", &a.Limits.InFlight),
 			number("max_local_windows", &a.Limits.MaxLocalWindows),
 			flag("shadow", &a.Limits.Shadow),
 		),

@@ -282,7 +282,7 @@ func (w *writer) app() {
 				w.option("stale_if_error", w.duration), w.option("lookup_timeout", w.duration), w.option("max_entries", w.number), w.option("max_lookups", w.number))
 		},
 		func() {
-			w.block([]string{"limits"}, w.option("per_key", w.number), w.option("per_ip", w.number), w.option("max_local_windows", w.number), w.option("shadow"),
+			w.block([]string{"limits"}, w.option("per_key", w.number), w.option("per_ip", w.number), w.option("in_flight", w.number), w.option("max_local_windows", w.number), w.option("shadow"),
 				w.option("algorithm", func() string { return w.mostly("exact", "gcra", "leaky") }),
 				w.option("on_outage", func() string { return w.mostly("local", "deny", "allow", "panic") }))
 		},
