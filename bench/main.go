@@ -45,7 +45,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.throughputRounds, "rounds", 12, "rounds, each with one run of each variant")
 	flag.IntVar(&o.latencyRounds, "latency-rounds", 8, "further rounds, with one connection")
-	flag.DurationVar(&o.duration, "duration", 2*time.Second, "duration of a run; short runs reduce the effect of changes in the machine's speed")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "duration of a run, in whole seconds except with -clients; short runs reduce the effect of changes in the machine's speed")
 	flag.IntVar(&o.connections, "connections", 64, "connections of wrk, or concurrent exchanges of a client")
 	flag.IntVar(&o.threads, "threads", 1, "wrk's threads")
 	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (constant responses, the worst case)`)

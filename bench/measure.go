@@ -103,7 +103,7 @@ var (
 
 // load runs wrk once.
 func (b *bench) load(ctx context.Context, s *server, connections int, duration time.Duration) (result, error) {
-	args := []string{"-t" + strconv.Itoa(b.threads), "-c" + strconv.Itoa(connections), "-d" + duration.String(), "--latency"}
+	args := []string{"-t" + strconv.Itoa(b.threads), "-c" + strconv.Itoa(connections), fmt.Sprintf("-d%.0fs", duration.Seconds()), "--latency"}
 	for name, value := range b.sign() {
 		args = append(args, "-H", name+": "+value)
 	}
