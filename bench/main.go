@@ -1,6 +1,6 @@
 // Command bench compares gatehouse_api with its defaults and a real Redis to plain Caddy, which is the same binary with a
-// reverse_proxy to the same data service. Both run on loopback and are loaded alternately, so that changes in the machine's
-// speed affect both.
+// reverse_proxy to the same data service, over http and over https. All run on loopback and are loaded in turn, so that changes
+// in the machine's speed affect all of them.
 //
 //	make bench
 //	make bench BENCH_FLAGS="-rounds 10 -upstream canned"
@@ -13,8 +13,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
 // options are the command's flags.
@@ -25,6 +26,8 @@ type options struct {
 	connections      int
 	threads          int
 	upstream         string
+	schemes          string
+	clients          bool
 	target           string
 	assertion        bool
 	profile          string
@@ -33,24 +36,30 @@ type options struct {
 
 func main() {
 	if kind := os.Getenv(upstreamEnv); kind != "" {
-		if err := serveUpstream(kind); err != nil {
+		if err := serveUpstream(kind, os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench upstream:", err)
 			os.Exit(1)
 		}
 		return
 	}
 	var o options
-	flag.IntVar(&o.throughputRounds, "rounds", 20, "rounds, each with one run against plain Caddy and one against Gatehouse")
-	flag.IntVar(&o.latencyRounds, "latency-rounds", 10, "further rounds, with one connection")
-	flag.DurationVar(&o.duration, "duration", 2*time.Second, "duration of a run; short runs reduce the effect of changes in the machine's speed")
-	flag.IntVar(&o.connections, "connections", 64, "wrk's connections")
+	flag.IntVar(&o.throughputRounds, "rounds", 12, "rounds, each with one run of each variant")
+	flag.IntVar(&o.latencyRounds, "latency-rounds", 8, "further rounds, with one connection")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "duration of a run, in whole seconds except with -clients; short runs reduce the effect of changes in the machine's speed")
+	flag.IntVar(&o.connections, "connections", 64, "connections of wrk, or concurrent exchanges of a client")
 	flag.IntVar(&o.threads, "threads", 1, "wrk's threads")
 	flag.StringVar(&o.upstream, "upstream", "demo", `data service: "demo" (internal/demo on SQLite) or "canned" (constant responses, the worst case)`)
+	flag.StringVar(&o.schemes, "schemes", "http,https", `how to call the data service: "http", "https" or both`)
+	flag.BoolVar(&o.clients, "clients", false, "compare upstream.Client to net/http's Transport, both without a gateway and over HTTP/1.1, instead")
 	flag.StringVar(&o.target, "target", "/api/v1/events?count=10", "request target")
 	flag.BoolVar(&o.assertion, "assertion", false, "sign a hop assertion for each request as well")
 	flag.StringVar(&o.tracing, "tracing", "", "compare Gatehouse that traces requests whose {uuid} matches this `regexp` to Gatehouse without tracing, instead of to plain Caddy")
-	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of Gatehouse under load to this `file`, after the rounds")
+	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of the last variant under load to this `file`, after the rounds")
 	flag.Parse()
+	if o.clients && o.profile != "" {
+		fmt.Fprintln(os.Stderr, "bench: -profile is for servers, not for -clients")
+		os.Exit(2)
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -67,61 +76,60 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	fmt.Println("building the binary")
-	binary := filepath.Join(dir, "gatehouse")
-	if err := build(ctx, binary); err != nil {
-		return err
-	}
 	var p processes
 	defer p.stop()
-	b, err := start(ctx, &p, o, dir, binary)
-	if err != nil {
-		return err
-	}
-	if err := b.check(ctx); err != nil {
+	b := &bench{options: o}
+	if err := b.start(ctx, &p, dir); err != nil {
 		return err
 	}
 	printMachine(o)
-	plain, gatehouse, err := b.rounds(ctx, o.throughputRounds)
+	throughput, err := b.rounds(ctx, o.throughputRounds, o.connections)
 	if err != nil {
 		return err
 	}
-	if err := report(plain, gatehouse, &b.plain, &b.gatehouse); err != nil {
+	fmt.Printf("\nwith one connection\n") // no request waits for another
+	latency, err := b.rounds(ctx, o.latencyRounds, 1)
+	if err != nil {
 		return err
 	}
-	b.connections = 1 // so that no request waits for another
-	fmt.Printf("\nwith one connection\n")
-	if plain, gatehouse, err = b.rounds(ctx, o.latencyRounds); err != nil {
-		return err
-	}
-	reportLatency(plain, gatehouse)
+	b.report(throughput, latency)
 	if o.profile != "" {
-		b.connections = o.connections
 		return b.profileUnderLoad(ctx, o.profile)
 	}
 	return nil
 }
 
-// rounds loads both servers alternately.
-func (b *bench) rounds(ctx context.Context, rounds int) (plain, gatehouse []result, err error) {
-	fmt.Printf("%-6s %-10s %12s %10s %10s %14s %12s\n", "round", "", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "errors")
-	for i := range rounds {
-		order := []*server{&b.plain, &b.gatehouse} // reversed in every second round
-		if i%2 == 1 {
-			order[0], order[1] = order[1], order[0]
-		}
-		for _, s := range order {
-			r, err := b.load(ctx, s)
+// bench is a running benchmark.
+type bench struct {
+	options
+	credential *authsigner.Credential
+	variants   []variant
+	pairs      [][2]int // of variants: the ratio of the first to the second is reported
+	last       *server  // the last variant, unless that is a client
+}
+
+// variant is what is measured.
+type variant struct {
+	name string
+	load func(ctx context.Context, connections int, duration time.Duration) (result, error)
+}
+
+// rounds loads all variants in turn and returns the results of each.
+func (b *bench) rounds(ctx context.Context, rounds, connections int) ([][]result, error) {
+	results := make([][]result, len(b.variants))
+	printHeader("round")
+	for round := range rounds {
+		for i := range b.variants {
+			if round%2 == 1 {
+				i = len(b.variants) - 1 - i // reversed in every second round
+			}
+			r, err := b.variants[i].load(ctx, connections, b.duration)
 			if err != nil {
-				return nil, nil, err
+				return nil, fmt.Errorf("loading %s: %w", b.variants[i].name, err)
 			}
-			fmt.Printf("%-6d %-10s %12.0f %10.2f %10.2f %14.0f %12d\n", i+1, s.name, r.rate, r.p50, r.p99, r.cpu, r.errors)
-			if s == &b.plain {
-				plain = append(plain, r)
-			} else {
-				gatehouse = append(gatehouse, r)
-			}
+			results[i] = append(results[i], r)
+			printRow(fmt.Sprintf("%d %s", round+1, b.variants[i].name), r)
 		}
 	}
-	return plain, gatehouse, nil
+	return results, nil
 }

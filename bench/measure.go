@@ -17,50 +17,76 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// result is the result of one run of wrk. Latencies are in milliseconds; cpu is the server's CPU time per request in
-// microseconds.
-type result struct {
-	rate, p50, p99, cpu float64
-	errors              int
-}
+// The figures of a run. CPU time, allocations and memory are those of the server or the client that is measured.
+const (
+	rate   = iota // requests per second
+	p50           // in milliseconds
+	p99           // in milliseconds
+	cpu           // user and system time per request in microseconds
+	allocs        // per request; only of clients
+	peak          // resident memory in MiB, so far; only of servers
+	figures
+)
 
-// check returns an error unless signed requests get 200 and the gateway rejects unsigned ones.
-func (b *bench) check(ctx context.Context) error {
-	for _, t := range []struct {
-		s      *server
-		signed bool
-		want   int
-	}{{&b.plain, true, 200}, {&b.gatehouse, true, 200}, {&b.gatehouse, false, 401}} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.s.base+b.target, nil)
-		if err != nil {
-			return fmt.Errorf("building a request: %w", err)
-		}
-		req.Header.Set("X-Business-Id", b.credential.BusinessID) // plain Caddy passes it on; the gateway sets its own
-		if t.signed {
-			for name, value := range b.sign() {
-				req.Header.Set(name, value)
-			}
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return fmt.Errorf("sending a request to %s: %w", t.s.name, err)
-		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != t.want {
-			return fmt.Errorf("%s (signed: %t) responded with %d %s, want %d: %w", t.s.name, t.signed, res.StatusCode, body, t.want, err)
-		}
-		if t.want == 200 {
-			fmt.Printf("%s responds to %s with %d bytes\n", t.s.name, b.target, len(body))
+// result is the result of one run. A figure that was not measured is 0.
+type result [figures]float64
+
+// names are the figures' names in the output.
+var names = [figures]string{"requests/s", "p50 ms", "p99 ms", "CPU µs/req", "allocs/req", "peak MiB"}
+
+// check waits until a signed request gets 200. It returns an error unless Gatehouse then rejects unsigned ones, and plain Caddy
+// calls the data service over its protocol.
+func (b *bench) check(ctx context.Context, s *server) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	body, err := s.get(ctx, b.target, b.sign(), http.StatusOK)
+	for err != nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not start: %w", s.name, err)
+		case <-time.After(20 * time.Millisecond):
+			body, err = s.get(ctx, b.target, b.sign(), http.StatusOK)
 		}
 	}
-	return nil
+	fmt.Printf("%s responds to %s with %d bytes\n", s.name, b.target, len(body))
+	if s.protocol == "" {
+		_, err := s.get(ctx, b.target, nil, http.StatusUnauthorized)
+		return err
+	}
+	protocol, err := s.get(ctx, protocolPath, nil, http.StatusOK)
+	if err == nil && protocol != s.protocol {
+		return fmt.Errorf("%s called the data service over %s, want %s", s.name, protocol, s.protocol)
+	}
+	return err
 }
 
-// sign returns the headers of a signed request, which are valid for five minutes.
+// get returns the body of a response, which must have the status.
+func (s *server) get(ctx context.Context, target string, header map[string]string, want int) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+target, nil)
+	if err != nil {
+		return "", fmt.Errorf("building a request: %w", err)
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("sending a request to %s: %w", s.name, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != want {
+		return "", fmt.Errorf("%s responded to %s with %d %s, want %d: %w", s.name, target, res.StatusCode, body, want, err)
+	}
+	return string(body), nil
+}
+
+// sign returns the headers of a signed request, which are valid for five minutes. Plain Caddy passes X-Business-Id on; the gateway
+// sets its own.
 func (b *bench) sign() map[string]string {
 	now := time.Now().Unix()
 	return map[string]string{
+		"X-Business-Id":            b.credential.BusinessID,
 		authsigner.HeaderPublicKey: b.credential.PublicKey,
 		authsigner.HeaderTimestamp: strconv.FormatInt(now, 10),
 		authsigner.HeaderSignature: authsigner.Sign(b.credential.PrivateKey, now, http.MethodGet, b.target, nil),
@@ -70,17 +96,14 @@ func (b *bench) sign() map[string]string {
 var (
 	rateLine  = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 	totalLine = regexp.MustCompile(`(\d+) requests in`)
-	quantile  = regexp.MustCompile(`(?m)^\s+(50|99)%\s+([0-9.]+)(us|ms|s)`)
+	quantile  = regexp.MustCompile(`(?m)^\s+(?:50|99)%\s+([0-9.]+)(us|ms|s)`)
 	badStatus = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
 	socketErr = regexp.MustCompile(`Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)`)
 )
 
 // load runs wrk once.
-func (b *bench) load(ctx context.Context, s *server) (result, error) {
-	args := []string{
-		"-t" + strconv.Itoa(b.threads), "-c" + strconv.Itoa(b.connections), "-d" + b.duration.String(), "--latency",
-		"-H", "X-Business-Id: " + b.credential.BusinessID,
-	}
+func (b *bench) load(ctx context.Context, s *server, connections int, duration time.Duration) (result, error) {
+	args := []string{"-t" + strconv.Itoa(b.threads), "-c" + strconv.Itoa(connections), fmt.Sprintf("-d%.0fs", duration.Seconds()), "--latency"}
 	for name, value := range b.sign() {
 		args = append(args, "-H", name+": "+value)
 	}
@@ -97,26 +120,22 @@ func (b *bench) load(ctx context.Context, s *server) (result, error) {
 		return result{}, err
 	}
 	text := string(out)
-	r := result{rate: number(rateLine.FindStringSubmatch(text))}
-	if total := number(totalLine.FindStringSubmatch(text)); total > 0 {
-		r.cpu = (after - before).Seconds() * 1e6 / total
-	}
-	for _, m := range quantile.FindAllStringSubmatch(text, -1) {
-		ms := number(m[1:]) * map[string]float64{"us": 1e-3, "ms": 1, "s": 1e3}[m[3]]
-		if m[1] == "50" {
-			r.p50 = ms
-		} else {
-			r.p99 = ms
-		}
-	}
-	r.errors = int(number(badStatus.FindStringSubmatch(text)))
+	failed := number(badStatus.FindStringSubmatch(text))
 	if m := socketErr.FindStringSubmatch(text); m != nil {
-		for i := 1; i < len(m); i++ {
-			n, _ := strconv.Atoi(m[i])
-			r.errors += n
+		for i := range m {
+			failed += number(m[i:])
 		}
 	}
-	return r, nil
+	total := number(totalLine.FindStringSubmatch(text))
+	if failed > 0 || total == 0 {
+		return result{}, fmt.Errorf("%.0f requests failed, so the figures are not valid: %s", failed, text)
+	}
+	r := result{rate: number(rateLine.FindStringSubmatch(text)), cpu: (after - before).Seconds() * 1e6 / total}
+	for i, m := range quantile.FindAllStringSubmatch(text, -1) {
+		r[p50+i] = number(m) * map[string]float64{"us": 1e-3, "ms": 1, "s": 1e3}[m[2]]
+	}
+	r[peak], err = peakMemory(s.pid)
+	return r, err
 }
 
 // number returns the first group of a match, or 0.
@@ -157,66 +176,82 @@ func peakMemory(pid int) (float64, error) {
 }
 
 func printMachine(o options) {
-	fmt.Printf("\n%d CPUs, %s, wrk with %d connections for %s, %d rounds, data service: %s, target %s, hop assertion: %t\n\n",
+	fmt.Printf("\n%d CPUs, %s, %d connections for %s, %d rounds, data service: %s, target %s, hop assertion: %t\n\n",
 		runtime.NumCPU(), runtime.Version(), o.connections, o.duration, o.throughputRounds, o.upstream, o.target, o.assertion)
 }
 
-// report prints medians, and ratios as medians of the rounds' own ratios.
-func report(plain, gatehouse []result, ps, gs *server) error {
-	pm, err := peakMemory(ps.pid)
-	if err != nil {
-		return err
+func printHeader(title string) {
+	fmt.Printf("%-24s", title)
+	for _, name := range names {
+		fmt.Printf(" %12s", name)
 	}
-	gm, err := peakMemory(gs.pid)
-	if err != nil {
-		return err
-	}
-	of := func(rs []result, f func(result) float64) float64 {
-		v := make([]float64, len(rs))
-		for i, r := range rs {
-			v[i] = f(r)
-		}
-		return median(v)
-	}
-	ratio := func(f func(result) float64) float64 {
-		v := make([]float64, len(plain))
-		for i := range plain {
-			v[i] = f(gatehouse[i]) / f(plain[i])
-		}
-		return median(v)
-	}
-	rate := func(r result) float64 { return r.rate }
-	p50 := func(r result) float64 { return r.p50 }
-	p99 := func(r result) float64 { return r.p99 }
-	cpu := func(r result) float64 { return r.cpu }
-	failed := 0
-	for _, r := range slices.Concat(plain, gatehouse) {
-		failed += r.errors
-	}
-	fmt.Printf("\n%-14s %12s %10s %10s %14s %12s\n", "median", "requests/s", "p50 ms", "p99 ms", "CPU µs/req", "peak MiB")
-	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", ps.name, of(plain, rate), of(plain, p50), of(plain, p99), of(plain, cpu), pm)
-	fmt.Printf("%-14s %12.0f %10.2f %10.2f %14.0f %12.0f\n", gs.name, of(gatehouse, rate), of(gatehouse, p50), of(gatehouse, p99), of(gatehouse, cpu), gm)
-	fmt.Printf("%-14s %12.2f %10.2f %10.2f %14.2f %12.2f\n", "ratio", ratio(rate), ratio(p50), ratio(p99), ratio(cpu), gm/pm)
-	if failed > 0 {
-		return fmt.Errorf("%d requests failed: the figures are not valid", failed)
-	}
-	return nil
+	fmt.Println()
 }
 
-// reportLatency prints the latency with one connection.
-func reportLatency(plain, gatehouse []result) {
-	var p, w, ratios []float64
-	for i := range plain {
-		p, w, ratios = append(p, plain[i].p50), append(w, gatehouse[i].p50), append(ratios, gatehouse[i].p50/plain[i].p50)
+func printRow(title string, r result) {
+	fmt.Printf("%-24s", title)
+	for _, f := range r {
+		switch {
+		case f == 0:
+			fmt.Printf(" %12s", "-")
+		case f < 100:
+			fmt.Printf(" %12.2f", f)
+		default:
+			fmt.Printf(" %12.0f", f)
+		}
+	}
+	fmt.Println()
+}
+
+// report prints the medians of the rounds, and then median, minimum and maximum of the rounds' own ratios.
+func (b *bench) report(throughput, latency [][]result) {
+	fmt.Println()
+	printHeader("median")
+	for i, v := range b.variants {
+		printRow(v.name, medians(throughput[i]))
+	}
+	for i, v := range b.variants {
+		printRow(v.name+", 1 conn.", medians(latency[i]))
+	}
+	fmt.Printf("\n%-64s %8s %8s %8s\n", "ratio", "median", "min", "max")
+	for _, pair := range b.pairs {
+		name := b.variants[pair[0]].name + " to " + b.variants[pair[1]].name + ", "
+		for figure := range figures {
+			printRatio(name+names[figure], figure, throughput[pair[0]], throughput[pair[1]])
+		}
+		printRatio(name+names[p50]+" with one connection", p50, latency[pair[0]], latency[pair[1]])
+	}
+}
+
+// printRatio prints the ratio of a figure, unless it was not measured.
+func printRatio(name string, figure int, ours, others []result) {
+	var ratios []float64
+	for i := range ours {
+		if others[i][figure] > 0 {
+			ratios = append(ratios, ours[i][figure]/others[i][figure])
+		}
 	}
 	if len(ratios) > 0 {
-		fmt.Printf("\n%-14s p50 %.2f ms against %.2f ms, ratio %.2f\n", "median", median(w), median(p), median(ratios))
+		fmt.Printf("%-64s %8.2f %8.2f %8.2f\n", name, median(ratios), slices.Min(ratios), slices.Max(ratios))
 	}
+}
+
+func medians(rounds []result) (m result) {
+	for figure := range m {
+		var values []float64
+		for _, r := range rounds {
+			values = append(values, r[figure])
+		}
+		m[figure] = median(values)
+	}
+	return m
 }
 
 func median(v []float64) float64 {
 	slices.Sort(v)
-	if n := len(v); n%2 == 0 {
+	if n := len(v); n == 0 {
+		return 0
+	} else if n%2 == 0 {
 		return (v[n/2-1] + v[n/2]) / 2
 	}
 	return v[len(v)/2]
@@ -225,16 +260,15 @@ func median(v []float64) float64 {
 // profiled is the duration of the profile.
 const profiled = 12 * time.Second
 
-// profileUnderLoad writes a CPU profile of Gatehouse, taken through Caddy's admin API while wrk runs.
+// profileUnderLoad writes a CPU profile of the last variant, taken through Caddy's admin API while wrk runs.
 func (b *bench) profileUnderLoad(ctx context.Context, name string) error {
 	done := make(chan error, 1)
-	b.duration = profiled + time.Second
 	go func() {
-		_, err := b.load(ctx, &b.gatehouse)
+		_, err := b.load(ctx, b.last, b.connections, profiled+time.Second)
 		done <- err
 	}()
 	seconds := int(profiled.Seconds())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", b.gatehouse.admin, seconds), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", b.last.admin, seconds), nil)
 	if err != nil {
 		return fmt.Errorf("building a request: %w", err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // processes are the processes that the benchmark has started.
@@ -56,121 +57,170 @@ func build(ctx context.Context, binary string) error {
 	return nil
 }
 
-// server is one of the two servers that are compared.
+// server is Gatehouse or plain Caddy.
 type server struct {
-	name  string
-	base  string
-	admin string
-	pid   int
+	name, global, site string   // the last two are parts of its Caddyfile
+	protocol           string   // of plain Caddy's requests to the data service; "" for Gatehouse, which is the only other
+	env                []string // in addition to this process's
+
+	base, admin string
+	pid         int
 }
 
-// bench is a running benchmark.
-type bench struct {
-	options
-	plain, gatehouse server
-	credential       *authsigner.Credential
+// start starts everything that the benchmark needs, up to what is compared.
+func (b *bench) start(ctx context.Context, p *processes, dir string) error {
+	ca := filepath.Join(dir, "ca.pem")
+	data, err := startUpstream(ctx, p, b.upstream, ca)
+	if err != nil {
+		return err
+	}
+	gateway, binary := "", filepath.Join(dir, "gatehouse")
+	if !b.clients {
+		if gateway, err = b.prepare(ctx, p, dir, binary); err != nil {
+			return err
+		}
+	}
+	for scheme := range strings.SplitSeq(b.schemes, ",") {
+		address, ok := data[scheme]
+		if !ok {
+			return fmt.Errorf("invalid scheme %q: must be http or https", scheme)
+		}
+		first := len(b.variants)
+		if b.clients {
+			err = b.addClients(ctx, scheme, address, ca)
+		} else {
+			for _, s := range b.servers(scheme, address, ca, gateway) {
+				err = errors.Join(err, b.startServer(ctx, p, dir, binary, s))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for other := first; other < len(b.variants)-1; other++ {
+			b.pairs = append(b.pairs, [2]int{len(b.variants) - 1, other})
+		}
+	}
+	return nil
 }
 
-func start(ctx context.Context, p *processes, o options, dir, binary string) (*bench, error) {
-	b := &bench{options: o}
+// prepare builds the binary, starts Redis, and returns Gatehouse's global options.
+func (b *bench) prepare(ctx context.Context, p *processes, dir, binary string) (string, error) {
+	fmt.Println("building the binary")
+	if err := build(ctx, binary); err != nil {
+		return "", err
+	}
 	redisPort, err := freePort(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if _, err := p.start(ctx, io.Discard, environment(), "redis-server", "--port", redisPort, "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", dir); err != nil {
-		return nil, err
-	}
-	data, err := startUpstream(ctx, p, o.upstream)
-	if err != nil {
-		return nil, err
+		return "", err
 	}
 	keys := filepath.Join(dir, "keys.json")
 	if b.credential, err = issueKey(ctx, keys); err != nil {
-		return nil, err
+		return "", err
 	}
 	assertion := ""
-	if o.assertion {
+	if b.assertion {
 		name := filepath.Join(dir, "hop.pem")
 		if err := writeKey(name); err != nil {
-			return nil, err
+			return "", err
 		}
 		assertion = "assertion " + name
 	}
-	gateway := fmt.Sprintf("gatehouse {\n\t\tredis redis://127.0.0.1:%s\n\t\tcredentials file %s\n\t\tlimits {\n\t\t\tper_key 16000000\n\t\t}\n\t\t%s\n\t}",
-		redisPort, keys, assertion)
-	api := "gatehouse_api {\n\t\tupstream " + data + "\n\t}"
-	if o.tracing != "" {
-		spans := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
-		env := []string{
-			"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL,
+	return fmt.Sprintf(`gatehouse {
+		redis redis://127.0.0.1:%s
+		credentials file %s
+		limits {
+			per_key 16000000
 		}
-		if b.plain, err = startServer(ctx, p, dir, binary, "untraced", gateway, api); err != nil {
-			return nil, err
-		}
-		b.gatehouse, err = startServer(ctx, p, dir, binary, "traced", gateway, "@sampled vars_regexp {uuid} "+o.tracing+"\n\ttracing @sampled\n\t"+api, env...)
-		return b, err
-	}
-	if b.plain, err = startServer(ctx, p, dir, binary, "plain", "", "reverse_proxy "+data); err != nil {
-		return nil, err
-	}
-	b.gatehouse, err = startServer(ctx, p, dir, binary, "gatehouse", gateway, api)
-	return b, err
+		%s
+	}`, redisPort, keys, assertion), nil
 }
 
-func startServer(ctx context.Context, p *processes, dir, binary, name, global, site string, env ...string) (server, error) {
+// servers returns the servers that are compared over a scheme, the one that is compared to the others last.
+func (b *bench) servers(scheme, address, ca, gateway string) []*server {
+	data := func(options string) string {
+		if scheme == "https" {
+			return address + " {\n transport http {\n tls_trust_pool file " + ca + "\n" + options + "\n}\n}"
+		}
+		return address
+	}
+	api := "gatehouse_api {\n upstream " + data("") + "\n}"
+	if b.tracing != "" {
+		spans := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		return []*server{
+			{name: "untraced-" + scheme, global: gateway, site: api},
+			{
+				name: "traced-" + scheme, global: gateway, site: "@sampled vars_regexp {uuid} " + b.tracing + "\n tracing @sampled\n" + api,
+				env: []string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL},
+			},
+		}
+	}
+	plain := func(name, protocol, options string) *server {
+		return &server{name: name, protocol: protocol, site: "reverse_proxy " + data(options)}
+	}
+	ours := &server{name: "gatehouse-" + scheme, global: gateway, site: api}
+	if scheme == "http" {
+		return []*server{plain("plain-http", "HTTP/1.1", ""), ours}
+	}
+	return []*server{
+		plain("plain-https-h2", "HTTP/2.0", ""),
+		plain("plain-https-h1", "HTTP/1.1", fmt.Sprintf("versions 1.1\n keepalive_idle_conns_per_host %d", upstream.DefaultMaxIdleConns)),
+		ours,
+	}
+}
+
+// startServer starts a server, waits until it does what it should, and adds it to the variants.
+func (b *bench) startServer(ctx context.Context, p *processes, dir, binary string, s *server) error {
 	port, err := freePort(ctx)
 	if err != nil {
-		return server{}, err
+		return err
 	}
 	admin, err := freePort(ctx)
 	if err != nil {
-		return server{}, err
+		return err
 	}
-	config := filepath.Join(dir, name+".caddyfile")
-	text := fmt.Sprintf("{\n\tadmin 127.0.0.1:%s\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\tlevel ERROR\n\t}\n\t%s\n}\n\nhttp://127.0.0.1:%s {\n\t%s\n}\n",
-		admin, global, port, site)
+	s.base, s.admin = "http://127.0.0.1:"+port, "http://127.0.0.1:"+admin
+	config := filepath.Join(dir, s.name+".caddyfile")
+	text := fmt.Sprintf(`{
+		admin 127.0.0.1:%s
+		persist_config off
+		auto_https off
+		log {
+			level ERROR
+		}
+		%s
+	}
+	%s {
+		%s
+	}`, admin, s.global, s.base, s.site)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return server{}, fmt.Errorf("writing a configuration: %w", err)
+		return fmt.Errorf("writing a configuration: %w", err)
 	}
-	env = append(environment("XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir), env...)
+	env := append(environment("XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir), s.env...)
 	cmd, err := p.start(ctx, io.Discard, env, binary, "run", "--config", config, "--adapter", "caddyfile")
 	if err != nil {
-		return server{}, err
+		return err
 	}
-	s := server{name: name, base: "http://127.0.0.1:" + port, admin: "http://127.0.0.1:" + admin, pid: cmd.Process.Pid}
-	return s, s.wait(ctx)
+	s.pid = cmd.Process.Pid
+	b.last = s
+	b.variants = append(b.variants, variant{s.name, func(ctx context.Context, connections int, duration time.Duration) (result, error) {
+		return b.load(ctx, s, connections, duration)
+	}})
+	return b.check(ctx, s)
 }
 
-// wait waits until the server responds.
-func (s *server) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/status", nil)
-		if err != nil {
-			return fmt.Errorf("building a request: %w", err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err == nil {
-			return res.Body.Close()
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s did not start: %w", s.name, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-func startUpstream(ctx context.Context, p *processes, kind string) (string, error) {
+// startUpstream starts the data service and returns its addresses by scheme. It writes the file ca.
+func startUpstream(ctx context.Context, p *processes, kind, ca string) (map[string]string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("finding the executable: %w", err)
+		return nil, fmt.Errorf("finding the executable: %w", err)
 	}
 	r, w := io.Pipe()
-	if _, err := p.start(ctx, w, environment(upstreamEnv+"="+kind), self); err != nil {
-		return "", err
+	if _, err := p.start(ctx, w, environment(upstreamEnv+"="+kind), self, ca); err != nil {
+		return nil, err
 	}
 	lines := make(chan string, 1)
 	go func() {
@@ -180,12 +230,13 @@ func startUpstream(ctx context.Context, p *processes, kind string) (string, erro
 	}()
 	select {
 	case line := <-lines:
-		if line == "" {
-			return "", errors.New("the data service exited at startup")
+		plain, secure, ok := strings.Cut(line, " ")
+		if !ok {
+			return nil, errors.New("the data service exited at startup")
 		}
-		return line, nil
+		return map[string]string{"http": "http://" + plain, "https": "https://" + secure}, nil
 	case <-time.After(20 * time.Second):
-		return "", errors.New("the data service did not start in time")
+		return nil, errors.New("the data service did not start in time")
 	}
 }
 
