@@ -104,7 +104,7 @@ type LimitsConfig struct {
 	OnOutage string `json:"on_outage,omitempty"`
 
 	// InFlight is the maximum number of calls to data services that one public key, or one business through assistants, may
-	// have in progress on each gateway. A call above it waits up to 2s for another to end, and then gets 429. Default: 32.
+	// have in progress on each gateway. A call above it waits up to 5s for another to end, and then gets 429. Default: 32.
 	InFlight int `json:"in_flight,omitempty"`
 
 	// MaxLocalWindows is the maximum number of keys, and separately of client IPs, whose recent requests a gateway remembers

@@ -131,7 +131,7 @@ const (
 	// longRedisTimeout replaces the default timeout of 50 ms, which a busy machine exceeds.
 	longRedisTimeout = "timeout 5s"
 	// highLimits are limits that no test reaches.
-	highLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t}"
+	highLimits = "limits {\n\t\t\tper_key 1000000\n\t\t\tper_ip 1000000\n\t\t\tin_flight 1000\n\t\t}"
 	// trustLoopback trusts X-Forwarded-For of proxies on this machine.
 	trustLoopback = "trusted_proxies static 127.0.0.1/32\n\t\ttrusted_proxies_strict"
 )

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -252,15 +253,33 @@ func TestFaultDataServiceResponses(t *testing.T) {
 
 func TestFaultHugeResponsesTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
+	for name, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testHugeResponses(t, secure)
+		})
+	}
+}
+
+func testHugeResponses(t *testing.T, secure bool) {
+	t.Helper()
 	callers, rounds := 48, 1
 	if chaosScale(t).long {
 		callers, rounds = 256, 4
 	}
 	// valid, just below the maximum response size, and consisting of fields that are dropped
 	var huge strings.Builder
-	data := startDataService(t)
+	data := &recorder{}
+	server := httptest.NewUnstartedServer(data)
 	w := newEnvironment(t, nil)
-	w.dataURL = data.url()
+	if secure {
+		server.StartTLS()
+		w.dataURL = server.URL + " {\n\t\t\ttransport http {\n\t\t\t\ttls_insecure_skip_verify\n\t\t\t}\n\t\t}"
+	} else {
+		server.Start()
+		w.dataURL = server.URL
+	}
+	t.Cleanup(server.Close)
 	g := w.start(t, highLimits, "timeout 1m")
 	huge.WriteString(`{"events":[],"x":[`)
 	for huge.Len() < 8<<20-100 {

@@ -152,6 +152,7 @@ func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
 				<-stop
 			}
 		}, ""), func(o *Options) { o.Shares = NewShares(most) })
+		s.shares.wait = 50 * time.Millisecond
 		var slow sync.WaitGroup
 		for range most {
 			slow.Go(func() { assert.NoError(t, do(t, s, callOf("slow", "/slow", patience))) })
@@ -159,6 +160,7 @@ func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
 		require.Eventually(t, func() bool { _, inUse := s.Connections(); return inUse == most }, patience, time.Millisecond)
 		require.ErrorIs(t, do(t, s, callOf("slow", "/fast", patience)), upstream.ErrTooManyCalls)
 		require.NoError(t, do(t, s, callOf("other", "/fast", patience)), "another key")
+		s.shares.wait = patience
 		waiting := make(chan error)
 		go func() { waiting <- do(t, s, callOf("slow", "/fast", patience)) }()
 		close(stop)

@@ -16,7 +16,7 @@ const (
 	DefaultInFlight = 32
 
 	// inFlightWait is how long an exchange above that number waits for another to end.
-	inFlightWait = 2 * time.Second
+	inFlightWait = 5 * time.Second
 
 	// Responses above largeResponse bytes share largeResponsesBytes of memory; a page of records is much smaller. One business
 	// may hold a quarter of it, or one response if that is more.
@@ -32,6 +32,7 @@ const (
 // data services of a gateway have the same Shares, and it outlives none of their exchanges.
 type Shares struct {
 	inFlight int
+	wait     time.Duration // for one more exchange of a key
 
 	mu      sync.Mutex
 	keys    map[string]*keyShare
@@ -57,7 +58,7 @@ func NewShares(inFlight int) *Shares {
 	if inFlight == 0 {
 		inFlight = DefaultInFlight
 	}
-	return &Shares{inFlight: inFlight, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
+	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
 }
 
 // begin waits until the key may have another exchange in progress. The error wraps upstream.ErrTooManyCalls if that takes too
@@ -77,7 +78,7 @@ func (s *Shares) begin(ctx context.Context, key string) error {
 	if share.TryAcquire(1) {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, inFlightWait)
+	wait, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
 	if share.Acquire(wait, 1) == nil {
 		return nil
