@@ -153,12 +153,12 @@ func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, time
 }
 
 // MalformedHeader returns the name of the first of the three headers that is malformed, or "" if all have a valid form. The result
-// does not depend on any key, so callers may see it.
+// does not depend on any key, so callers may see it. A private key in place of the public key is well-formed: it is an unknown key.
 func MalformedHeader(h http.Header) string {
 	var digest [sha256.Size]byte
 	timestamp := h.Get(HeaderTimestamp)
 	switch {
-	case !ValidPublicKey(h.Get(HeaderPublicKey)):
+	case !wellFormedKey(h.Get(HeaderPublicKey)):
 		return HeaderPublicKey
 	case timestamp == "" || len(timestamp) > maxTimestampDigits || strings.Trim(timestamp, "0123456789") != "":
 		return HeaderTimestamp

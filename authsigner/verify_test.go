@@ -536,6 +536,7 @@ func TestMalformedHeaderIsNamedWhateverTheKey(t *testing.T) {
 	for name, c := range map[string]struct{ header, value, want string }{
 		"well-formed":         {signature, strings.Repeat("aB", 32), ""},
 		"short key":           {key, "pk_live", key},
+		"private key":         {key, "sk_live_0123456789", ""},
 		"quoted key":          {key, `"pk_live_0123456789"`, key},
 		"no timestamp":        {timestamp, "", timestamp},
 		"20 digits":           {timestamp, strings.Repeat("1", 20), ""},

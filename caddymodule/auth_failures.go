@@ -20,9 +20,6 @@ const (
 	maxAuthFailureSize = 4 << 10
 )
 
-// privateKeyPrefix begins every private key that the gateway issues.
-const privateKeyPrefix = "sk_"
-
 // authFailure says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
 type authFailure struct {
 	reason    string // one of a fixed set; "" if it is not about credentials
@@ -35,7 +32,7 @@ type authFailure struct {
 func (h *API) authFailureOf(r *http.Request, err error) authFailure {
 	var f authFailure
 	key := r.Header.Get(authsigner.HeaderPublicKey)
-	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) { // a private key that was sent by mistake
+	if authsigner.ValidPublicKey(key) {
 		f.key = key
 	}
 	switch {
