@@ -28,8 +28,8 @@ type authFailure struct {
 	late      int64  // seconds from the timestamp to the clock, if the request has expired
 }
 
-// authFailureOf describes an authentication error of a request.
-func (h *API) authFailureOf(r *http.Request, err error) authFailure {
+// authFailureOf describes an authentication error of a request. cred is the credential of the claimed key; nil if it has none.
+func authFailureOf(r *http.Request, err error, cred *authsigner.Credential) authFailure {
 	var f authFailure
 	key := r.Header.Get(authsigner.HeaderPublicKey)
 	if authsigner.ValidPublicKey(key) {
@@ -53,11 +53,13 @@ func (h *API) authFailureOf(r *http.Request, err error) authFailure {
 	case authsigner.HeaderSignature:
 		f.reason = "malformed_signature"
 	default:
-		f.reason = "wrong_signature"
-		if cred, _ := h.app.credentials.cache.Peek(key); cred == nil {
+		switch {
+		case cred == nil:
 			f.reason = "unknown_key"
-		} else if cred.Expired(time.Now()) {
+		case cred.Expired(time.Now()):
 			f.reason = "expired_key"
+		default:
+			f.reason = "wrong_signature"
 		}
 	}
 	return f

@@ -221,7 +221,7 @@ func TestAbortedRequestsCount(t *testing.T) {
 	}
 	// Redis is asked directly, as requests to the gateway would count.
 	fleet := limitsIn(t, w.redis.Options())
-	group, counters := ratelimit.UnverifiedIP(netip.MustParseAddr("127.0.0.1"))
+	group, counters := ratelimit.ForUnverified("", netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
 		res, err := fleet.Peek(t.Context(), group, counters...)
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
