@@ -224,37 +224,34 @@ func (o *CacheOptions) setDefaults() error {
 
 // Lookup implements [CredentialSource]. Errors wrap ErrUnknownKey or ErrUnavailable, the latter also if ctx is done first.
 func (c *Cache) Lookup(ctx context.Context, publicKey string) (*Credential, error) {
-	now := c.now()
-	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.fresh(e, now) {
-		if now-e.confirmed >= c.refreshAge {
-			c.refresh(publicKey, e, now)
-		}
-		return e.cred, nil
-	}
-	if k, ok := c.keyErrors.GetIfPresent(publicKey); ok && c.current(k, now) {
-		return nil, k.err
-	}
-	if !ValidPublicKey(publicKey) {
-		return nil, ErrUnknownKey
-	}
 	for attempt := 1; ; attempt++ {
-		cred, err := c.lookUp(ctx, publicKey)
+		var cred *Credential
+		e, known, err := c.cached(publicKey)
+		switch {
+		case known && e != nil:
+			cred = e.cred
+		case !known && err == nil:
+			cred, err = c.lookUp(ctx, publicKey, e)
+		}
 		if attempt == lookupAttempts || !errors.Is(err, errInvalidated) {
 			return cred, err
 		}
 	}
 }
 
-// Peek returns the cached credential that Lookup may return, fresh or past its TTL, or nil if there is none. known reports whether
-// Lookup would return without a lookup in the source, except in the background: the credential is fresh, the key is cached as
-// unknown, or its last lookup has just failed.
-func (c *Cache) Peek(publicKey string) (cred *Credential, known bool) {
-	now := c.now()
-	if e, ok := c.entries.GetIfPresent(publicKey); ok && c.usable(e, now) {
-		return e.cred, c.fresh(e, now) || e.failing(now)
+// LookupCached does not wait for the source. known reports whether Lookup would not either: the key has a fresh credential, or one
+// past its TTL while lookups fail; or it is cached as unknown, is invalid, or its lookup has just failed. The results are then those
+// of Lookup. Otherwise the error is nil, and the credential is one whose TTL has ended, or nil if there is none. Only for keys with a
+// credential, LookupCached may start a lookup in the background, as Lookup does.
+func (c *Cache) LookupCached(publicKey string) (cred *Credential, known bool, err error) {
+	e, known, err := c.cached(publicKey)
+	if e != nil {
+		cred = e.cred
 	}
-	k, ok := c.keyErrors.GetIfPresent(publicKey)
-	return nil, ok && c.current(k, now)
+	if !known {
+		err = nil // errInvalidated
+	}
+	return cred, known, err
 }
 
 // Invalidate removes the key, because it was revoked or changed. Its credential is not used until a new lookup returns it, even

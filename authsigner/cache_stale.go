@@ -131,6 +131,41 @@ func (e *cacheEntry) failing(now int64) bool {
 	return at != 0 && before(now, at, int64(retryAfterFailure))
 }
 
+// cached returns the entry of the key if it may be used, at once or if lookups fail. known reports whether a request need not wait for
+// a lookup. The error is why a known key has no credential, or errInvalidated if the entry was removed in the meantime.
+func (c *Cache) cached(publicKey string) (e *cacheEntry, known bool, err error) {
+	now := c.now()
+	e, ok := c.entries.GetIfPresent(publicKey)
+	if ok && c.fresh(e, now) {
+		if now-e.confirmed >= c.refreshAge {
+			c.refresh(publicKey, e, now)
+		}
+		return e, true, nil
+	}
+	if k, ok := c.keyErrors.GetIfPresent(publicKey); ok && c.current(k, now) {
+		return nil, true, k.err
+	}
+	if !ValidPublicKey(publicKey) {
+		return nil, true, ErrUnknownKey
+	}
+	if !ok || !c.usable(e, now) {
+		return nil, false, nil
+	}
+	if !e.failing(now) {
+		switch c.breaker.modeFor(publicKey, now) {
+		case lookUpAndWait:
+			return e, false, nil
+		case lookUpInBackground:
+			c.start(publicKey, true)
+		case skipLookup:
+		}
+	}
+	if err := c.useStale(publicKey, e); err != nil {
+		return nil, false, err
+	}
+	return e, true, nil
+}
+
 // refresh looks up the key of a fresh credential in the background, unless lookups have just failed.
 func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
 	if !e.failing(now) && c.breaker.modeFor(publicKey, now) != skipLookup {
@@ -138,42 +173,28 @@ func (c *Cache) refresh(publicKey string, e *cacheEntry, now int64) {
 	}
 }
 
-// lookUp returns a credential that is not cached or has expired. It returns errInvalidated if the key was invalidated in the
-// meantime.
-func (c *Cache) lookUp(ctx context.Context, publicKey string) (*Credential, error) {
-	now := c.now()
-	e, cached := c.entries.GetIfPresent(publicKey)
-	if cached && c.fresh(e, now) {
-		return e.cred, nil
-	}
-	cached = cached && c.usable(e, now)
-	if cached && e.failing(now) {
-		return c.stale(publicKey, e)
-	}
-	mode := c.breaker.modeFor(publicKey, now)
-	if mode == skipLookup {
-		if cached {
-			return c.stale(publicKey, e)
-		}
+// lookUp waits for a lookup of a key. e is the entry that is used if the lookup fails; nil if there is none. It returns errInvalidated
+// if the key was invalidated in the meantime.
+func (c *Cache) lookUp(ctx context.Context, publicKey string, e *cacheEntry) (*Credential, error) {
+	if e == nil && c.breaker.modeFor(publicKey, c.now()) == skipLookup {
 		c.event(CacheEvent{Kind: CacheSkipped, PublicKey: publicKey})
 		return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
 	}
-	p := c.start(publicKey, cached)
-	if cached && mode == lookUpInBackground {
-		return c.stale(publicKey, e)
-	}
-	cred, err := c.result(ctx, publicKey, p)
-	if !cached || definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
+	cred, err := c.result(ctx, publicKey, c.start(publicKey, e != nil))
+	if e == nil || definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
 		return cred, err
 	}
-	return c.stale(publicKey, e)
+	if err := c.useStale(publicKey, e); err != nil {
+		return nil, err
+	}
+	return e.cred, nil
 }
 
-// stale returns an expired credential, or errInvalidated if it was removed in the meantime.
-func (c *Cache) stale(publicKey string, e *cacheEntry) (*Credential, error) {
+// useStale reports that a credential past its TTL is used. It returns errInvalidated if it was removed in the meantime.
+func (c *Cache) useStale(publicKey string, e *cacheEntry) error {
 	if current, ok := c.entries.GetIfPresent(publicKey); !ok || current != e {
-		return nil, errInvalidated
+		return errInvalidated
 	}
 	c.event(CacheEvent{Kind: CacheStale, PublicKey: publicKey, Age: time.Duration(c.now() - e.confirmed)})
-	return e.cred, nil
+	return nil
 }

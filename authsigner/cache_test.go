@@ -176,7 +176,7 @@ func (b bubble) requireSecret(key, secret string) {
 
 func (b bubble) requireKnown(key string, want bool) {
 	b.Helper()
-	_, known := b.Peek(key)
+	_, known, _ := b.LookupCached(key)
 	require.Equal(b, want, known)
 }
 
@@ -836,13 +836,16 @@ func TestVerifierRecoversFromClockStepsOfTenMinutes(t *testing.T) {
 	}
 }
 
-func TestPeekMakesNoLookup(t *testing.T) {
+func TestLookupCachedDoesNotWait(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
 		requireState := func(key string, known, has bool) {
 			b.Helper()
-			cred, isKnown := b.Peek(key)
+			began := time.Now()
+			cred, isKnown, err := b.LookupCached(key)
+			require.Zero(b, time.Since(began))
 			require.Equal(b, known, isKnown)
 			require.Equal(b, has, cred != nil)
+			require.Equal(b, known && !has, errors.Is(err, authsigner.ErrUnknownKey), err)
 		}
 		requireState(testKey, false, false)
 		requireState(unknownKey, false, false)

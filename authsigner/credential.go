@@ -29,6 +29,7 @@ const maxLimit = math.MaxInt32
 
 // What is wrong with a value, in more than one place.
 const (
+	notAPublicKey = "must match [A-Za-z0-9_-]{8,128} and not begin with " + PrivateKeyPrefix + ", as private keys do"
 	limitRange    = "must be an integer from 1 to 2147483647"
 	notATimestamp = "is not an RFC 3339 timestamp"
 )
@@ -79,9 +80,18 @@ type CredentialSource interface {
 	Lookup(ctx context.Context, publicKey string) (*Credential, error)
 }
 
-// ValidPublicKey reports whether s matches ^[A-Za-z0-9_-]{8,128}$. Only such strings are looked up. Issued keys begin with
-// pk_live_ or pk_test_, but the prefix is not required.
+// PrivateKeyPrefix begins every private key that [Issue] and [Rotate] create. No public key begins with it.
+const PrivateKeyPrefix = "sk_"
+
+// ValidPublicKey reports whether s matches ^[A-Za-z0-9_-]{8,128}$ and does not begin with PrivateKeyPrefix. Only such strings are
+// looked up: a private key that was sent by mistake would otherwise become part of a request to the credential source, which may
+// record it. Issued keys begin with pk_live_ or pk_test_, but no prefix is required.
 func ValidPublicKey(s string) bool {
+	return wellFormedKey(s) && !strings.HasPrefix(s, PrivateKeyPrefix)
+}
+
+// wellFormedKey reports whether s matches ^[A-Za-z0-9_-]{8,128}$.
+func wellFormedKey(s string) bool {
 	if len(s) < 8 || len(s) > 128 {
 		return false
 	}
@@ -118,7 +128,7 @@ func ValidPublicKey(s string) bool {
 // expired previous private key is kept, but is not valid.
 func DecodeCredential(publicKey string, data map[string]any) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
-		return nil, malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
+		return nil, malformed("public key", notAPublicKey)
 	}
 	c := &Credential{PublicKey: publicKey}
 	for _, f := range c.texts() {
@@ -163,7 +173,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 // and names the first invalid field, but contains no values. Stores call it before they write.
 func (c *Credential) Validate() error {
 	if !ValidPublicKey(c.PublicKey) {
-		return malformed("public key", "does not match [A-Za-z0-9_-]{8,128}")
+		return malformed("public key", notAPublicKey)
 	}
 	for _, f := range c.texts() {
 		if f.optional && *f.value == "" {

@@ -250,7 +250,7 @@ func TestValidateRejectsWhatDecodeRejects(t *testing.T) {
 func TestValidPublicKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		"pk_live_0123456789", "pk_test_abcdefgh", "12345678", "--------", "________", "aZ09_-aZ", strings.Repeat("k", 128),
+		"pk_live_0123456789", "pk_test_abcdefgh", "12345678", "--------", "________", "aZ09_-aZ", "sk-12345", "SK_12345", strings.Repeat("k", 128),
 	} {
 		assert.True(t, authsigner.ValidPublicKey(key), key)
 	}

@@ -194,7 +194,9 @@ func FuzzDecodeCredential(f *testing.F) {
 			}
 		}
 	}
-	f.Add("../../../etc", []byte(`{}`))
+	for _, key := range []string{"../../../etc", "sk_live_0123456789", "sk-live_0123456789", "sj_live_0123456789", "tk_live_0123456789"} {
+		f.Add(key, []byte(`{}`))
+	}
 	f.Add(testKey, []byte(`{"private_key":"a","business_id":"1","business_name":"n","business_slug":"s","status":"active"}`))
 	f.Add(testKey, []byte(`null`))
 	f.Fuzz(func(t *testing.T, key string, record []byte) {

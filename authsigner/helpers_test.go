@@ -71,6 +71,7 @@ func invalidPublicKeys() []string {
 		"pk_live_12345678\n", " pk_live_12345678", "pk_live_12345678 ", "pk_live_zoë123456", "pk\xff_live_12345678",
 		`pk_live_\12345678`, "pk_live_1234,5678", "pk_live_12:345678", "pk_live_1@2345678",
 		"pk_live_1[2345678", "pk_live_1`2345678", "pk_live_1{2345678", "pk_live_1^2345678",
+		"sk_live_5y3kq0w6Jd1hM8rTn2vZbXcLpQfGsUaEiOyRtWxKvNm", "sk_12345678", // private keys
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 const (
 	prefixPublicLive  = "pk_live_"
 	prefixPublicTest  = "pk_test_"
-	prefixPrivateLive = "sk_live_"
-	prefixPrivateTest = "sk_test_"
+	prefixPrivateLive = PrivateKeyPrefix + "live_"
+	prefixPrivateTest = PrivateKeyPrefix + "test_"
 
 	publicKeyChars  = 24
 	privateKeyBytes = 32

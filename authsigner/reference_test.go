@@ -62,8 +62,9 @@ const (
 )
 
 var (
-	referenceDigits    = regexp.MustCompile(`\A[0-9]{1,20}\z`)
-	referencePublicKey = regexp.MustCompile(`\A[A-Za-z0-9_-]{8,128}\z`)
+	referenceDigits = regexp.MustCompile(`\A[0-9]{1,20}\z`)
+	// The first three characters are not "sk_".
+	referencePublicKey = regexp.MustCompile(`\A([A-Za-rt-z0-9_-][A-Za-z0-9_-]{2}|s[A-Za-jl-z0-9_-][A-Za-z0-9_-]|sk[A-Za-z0-9-])[A-Za-z0-9_-]{5,125}\z`)
 	referenceSignature = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
 )
 

@@ -53,7 +53,7 @@ const (
 // Verifier verifies signed requests. It is safe for concurrent use. Its fields must not be changed after the first use, and it
 // must not be copied.
 type Verifier struct {
-	// Source provides the credentials; usually a Cache. Required.
+	// Source provides the credentials; usually a Cache. Required for Verify.
 	Source CredentialSource
 
 	// MaxBody is the maximum size of a body in bytes. Default: 1 MiB. Zero means the default, and a negative value allows only
@@ -98,23 +98,53 @@ type scratch struct {
 //
 // Afterwards, r.Body is the complete body again, unless reading it failed. Nothing else of r is modified.
 func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
-	now := v.now()
-	publicKey, timestamp, signature, err := v.checkHeaders(r, now)
+	c, err := v.readHeaders(r, target)
 	if err != nil {
 		return nil, err
 	}
-	cred, err := v.lookUp(r.Context(), publicKey)
+	cred, err := v.lookUp(r.Context(), c.PublicKey)
 	if err != nil {
 		return nil, err
 	}
-	body, err := v.readBody(r)
-	if err != nil {
+	if c.body, err = v.readBody(r); err != nil {
 		return nil, err
 	}
-	if cred != nil && cred.Expired(now) {
+	return v.VerifyClaim(&c, cred)
+}
+
+// Claim is what a request claims: the public key of its sender, and a signature that has not been verified.
+type Claim struct {
+	PublicKey string // as sent; it may be invalid
+
+	timestamp, signature, method, target string
+	body                                 []byte
+	at                                   time.Time // when the timestamp was checked
+}
+
+// ReadClaim makes the checks of Verify that do not depend on the key, 1 to 3 and 5, with the same errors. Together with VerifyClaim
+// it replaces Verify for servers that look up credentials themselves: because the body is read first, neither a slow one nor
+// "Expect: 100-continue" shows how long the lookup takes.
+func (v *Verifier) ReadClaim(r *http.Request, target string) (Claim, error) {
+	c, err := v.readHeaders(r, target)
+	if err != nil {
+		return Claim{}, err
+	}
+	if c.body, err = v.readBody(r); err != nil {
+		return Claim{}, err
+	}
+	return c, nil
+}
+
+// VerifyClaim makes the other checks of Verify, 6 and 7, with the credential of c.PublicKey, or nil if the key is unknown. It takes
+// equally long for every credential. Its results are those of Verify.
+func (v *Verifier) VerifyClaim(c *Claim, cred *Credential) (*Credential, error) {
+	if cred != nil && cred.PublicKey != c.PublicKey {
+		return nil, errOtherKey
+	}
+	if cred != nil && cred.Expired(c.at) {
 		cred = nil // processed like an unknown key
 	}
-	if !v.authentic(cred, now, timestamp, r.Method, target, body, signature) {
+	if !v.authentic(cred, c) {
 		return nil, ErrInvalidCredentials
 	}
 	if cred.Status != StatusActive {
@@ -123,42 +153,34 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	return cred, nil
 }
 
-// ReadBody makes the checks of Verify that precede the lookup and reads the body, so that Verify need not wait for it. Its errors
-// are those of Verify.
-func (v *Verifier) ReadBody(r *http.Request) error {
-	if _, _, _, err := v.checkHeaders(r, v.now()); err != nil {
-		return err
+// readHeaders makes the checks 1 to 3 of Verify.
+func (v *Verifier) readHeaders(r *http.Request, target string) (c Claim, err error) {
+	c.at, c.method, c.target = v.now(), r.Method, target
+	if c.PublicKey, err = soleHeader(r.Header, HeaderPublicKey); err != nil {
+		return Claim{}, err
 	}
-	_, err := v.readBody(r)
-	return err
-}
-
-func (v *Verifier) checkHeaders(r *http.Request, now time.Time) (publicKey, timestamp, signature string, err error) {
-	if publicKey, err = soleHeader(r.Header, HeaderPublicKey); err != nil {
-		return "", "", "", err
+	if c.timestamp, err = soleHeader(r.Header, HeaderTimestamp); err != nil {
+		return Claim{}, err
 	}
-	if timestamp, err = soleHeader(r.Header, HeaderTimestamp); err != nil {
-		return "", "", "", err
+	if c.signature, err = soleHeader(r.Header, HeaderSignature); err != nil {
+		return Claim{}, err
 	}
-	if signature, err = soleHeader(r.Header, HeaderSignature); err != nil {
-		return "", "", "", err
-	}
-	if err := checkTimestamp(timestamp, now); err != nil {
-		return "", "", "", err
+	if err := checkTimestamp(c.timestamp, c.at); err != nil {
+		return Claim{}, err
 	}
 	if r.ContentLength > v.maxBody() {
-		return "", "", "", ErrBodyTooLarge
+		return Claim{}, ErrBodyTooLarge
 	}
-	return publicKey, timestamp, signature, nil
+	return c, nil
 }
 
 // MalformedHeader returns the name of the first of the three headers that is malformed, or "" if all have a valid form. The result
-// does not depend on any key, so callers may see it.
+// does not depend on any key, so callers may see it. A private key in place of the public key is well-formed: it is an unknown key.
 func MalformedHeader(h http.Header) string {
 	var digest [sha256.Size]byte
 	timestamp := h.Get(HeaderTimestamp)
 	switch {
-	case !ValidPublicKey(h.Get(HeaderPublicKey)):
+	case !wellFormedKey(h.Get(HeaderPublicKey)):
 		return HeaderPublicKey
 	case timestamp == "" || len(timestamp) > maxTimestampDigits || strings.Trim(timestamp, "0123456789") != "":
 		return HeaderTimestamp
@@ -234,6 +256,9 @@ func (v *Verifier) lookUp(ctx context.Context, publicKey string) (*Credential, e
 	return cred, nil
 }
 
+// errOtherKey means that a source returned the credential of another key than the one that was looked up.
+var errOtherKey = fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
+
 // checkedLookup calls a source and checks what it returns. Its error is ErrUnknownKey, or wraps ErrUnavailable and not ErrUnknownKey.
 // Verifier and Cache both need it, because each accepts any source: a Cache must not store a wrong result, and a Verifier must not
 // accept one.
@@ -243,7 +268,7 @@ func checkedLookup(ctx context.Context, source CredentialSource, publicKey strin
 	case err == nil && cred == nil:
 		return nil, fmt.Errorf("%w: the source returned neither a credential nor an error", ErrUnavailable)
 	case err == nil && cred.PublicKey != publicKey:
-		return nil, fmt.Errorf("%w: the source returned the credential of another key", ErrUnavailable)
+		return nil, errOtherKey
 	case err == nil:
 		return cred, nil
 	case errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrUnavailable):
@@ -308,27 +333,25 @@ type bufferedBody struct {
 	io.Closer
 }
 
-// authentic reports whether the signature is valid for the credential. It does the same work for every credential, including nil,
-// and every signature, and does not branch on secrets or values derived from them.
-func (v *Verifier) authentic(
-	cred *Credential, now time.Time, timestamp, method, target string, body []byte, signature string,
-) bool {
+// authentic reports whether the claim's signature is valid for the credential. It does the same work for every credential,
+// including nil, and every signature, and does not branch on secrets or values derived from them.
+func (v *Verifier) authentic(cred *Credential, c *Claim) bool {
 	s, _ := v.scratch.Get().(*scratch)
 	if s == nil {
 		s = &scratch{head: make([]byte, 0, firstScratch)}
 	}
 	// The signing string is unambiguous only if no part except the last contains a line feed. net/http ensures this, but
 	// other callers may not.
-	acceptable := decodeSignature(&s.claimed, signature)
-	if strings.Contains(method, "\n") || strings.Contains(target, "\n") {
+	acceptable := decodeSignature(&s.claimed, c.signature)
+	if strings.Contains(c.method, "\n") || strings.Contains(c.target, "\n") {
 		acceptable = 0
 	}
 	head := s.head[:0]
-	head = append(head, timestamp...)
+	head = append(head, c.timestamp...)
 	head = append(head, '\n')
-	head = append(head, method...)
+	head = append(head, c.method...)
 	head = append(head, '\n')
-	head = append(head, target...)
+	head = append(head, c.target...)
 	head = append(head, '\n')
 
 	type key struct {
@@ -341,13 +364,13 @@ func (v *Verifier) authentic(
 		current = key{&cred.current, cred.PrivateKey, 1}
 	}
 	previous := key{current.macs, current.secret, 0}
-	if cred != nil && now.Before(cred.PreviousExpiresAt) && cred.PreviousPrivateKey.usable() {
+	if cred != nil && c.at.Before(cred.PreviousExpiresAt) && cred.PreviousPrivateKey.usable() {
 		previous = key{&cred.previous, cred.PreviousPrivateKey, 1}
 	}
 	matched := 0
 	for _, k := range [...]key{current, previous} {
 		m := k.macs.get(k.secret)
-		sum := m.sum(s.sum[:0], head, body)
+		sum := m.sum(s.sum[:0], head, c.body)
 		matched |= k.acceptable & subtle.ConstantTimeCompare(sum, s.claimed[:])
 		k.macs.put(m)
 	}

@@ -335,23 +335,58 @@ func TestBodyThatBreaksOffIsUnreadable(t *testing.T) {
 	}
 }
 
-func TestBodyCanBeReadBeforeTheLookup(t *testing.T) {
+func TestClaimIsVerifiedWithACredential(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"a":1}`)
-	v := newVerifier(newCredential(nil))
-	r := signedRequest(testKey, testSecret, http.MethodPost, meTarget, body)
-	require.NoError(t, v.ReadBody(r))
-	_, err := v.Verify(r, meTarget)
-	require.NoError(t, err)
-	rest, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	require.Equal(t, body, rest)
+	v := &authsigner.Verifier{Now: func() time.Time { return time.Unix(testClock, 0) }} // without a source
+	request := func(key string, secret authsigner.Secret) *http.Request {
+		return signedRequest(key, secret, http.MethodPost, meTarget, body)
+	}
+	cred, inactive := newCredential(nil), newCredential(map[string]any{"status": "inactive"})
+	expired := newCredential(map[string]any{"expires_at": time.Unix(testClock, 0).UTC().Format(time.RFC3339)})
+	for name, c := range map[string]struct {
+		r    *http.Request
+		with *authsigner.Credential
+		want *authsigner.Credential
+		err  error
+	}{
+		"valid":                         {request(testKey, testSecret), cred, cred, nil},
+		"wrong signature":               {request(testKey, "a guess"), cred, nil, authsigner.ErrInvalidCredentials},
+		"unknown key":                   {request(testKey, testSecret), nil, nil, authsigner.ErrInvalidCredentials},
+		"expired key":                   {request(testKey, testSecret), expired, nil, authsigner.ErrInvalidCredentials},
+		"inactive account":              {request(testKey, testSecret), inactive, inactive, authsigner.ErrAccountInactive},
+		"the credential of another key": {request(nobodysKey, testSecret), cred, nil, authsigner.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim, err := v.ReadClaim(c.r, meTarget)
+			require.NoError(t, err)
+			require.Equal(t, c.r.Header.Get(authsigner.HeaderPublicKey), claim.PublicKey)
+			got, err := v.VerifyClaim(&claim, c.with)
+			require.Same(t, c.want, got)
+			require.ErrorIs(t, err, c.err)
+			rest, err := io.ReadAll(c.r.Body)
+			require.NoError(t, err)
+			require.Equal(t, body, rest)
+		})
+	}
+}
 
-	v.MaxBody = int64(len(body)) - 1
-	r = signedRequest(testKey, testSecret, http.MethodPost, meTarget, body)
-	require.ErrorIs(t, v.ReadBody(r), authsigner.ErrBodyTooLarge)
-	r.ContentLength = -1
-	require.ErrorIs(t, v.ReadBody(r), authsigner.ErrBodyTooLarge)
+func TestClaimIsReadWithTheLimitsOfVerify(t *testing.T) {
+	t.Parallel()
+	v := newVerifier(nil)
+	v.MaxBody = 6
+	read := func(change func(r *http.Request)) error {
+		r := signedRequest(testKey, testSecret, http.MethodPost, meTarget, []byte(`{"a":1}`))
+		change(r)
+		_, err := v.ReadClaim(r, meTarget)
+		return err
+	}
+	require.ErrorIs(t, read(func(*http.Request) {}), authsigner.ErrBodyTooLarge)
+	require.ErrorIs(t, read(func(r *http.Request) { r.ContentLength = -1 }), authsigner.ErrBodyTooLarge)
+	require.ErrorIs(t, read(func(r *http.Request) { r.Header.Del(authsigner.HeaderPublicKey) }), authsigner.ErrMissingCredentials)
+	require.ErrorIs(t, read(func(r *http.Request) { r.Header.Set(authsigner.HeaderTimestamp, "1") }), authsigner.ErrExpired)
+	require.ErrorIs(t, read(func(r *http.Request) { r.Header.Set(authsigner.HeaderTimestamp, "x") }), authsigner.ErrInvalidCredentials)
 }
 
 // A read deadline, as the gateway sets it for body_timeout, ends a body that does not arrive.
@@ -536,6 +571,7 @@ func TestMalformedHeaderIsNamedWhateverTheKey(t *testing.T) {
 	for name, c := range map[string]struct{ header, value, want string }{
 		"well-formed":         {signature, strings.Repeat("aB", 32), ""},
 		"short key":           {key, "pk_live", key},
+		"private key":         {key, "sk_live_0123456789", ""},
 		"quoted key":          {key, `"pk_live_0123456789"`, key},
 		"no timestamp":        {timestamp, "", timestamp},
 		"20 digits":           {timestamp, strings.Repeat("1", 20), ""},

@@ -126,7 +126,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
-	h.verifier = &authsigner.Verifier{Source: tracedLookups{app.credentials.cache}, MaxBody: h.MaxBody}
+	h.verifier = &authsigner.Verifier{MaxBody: h.MaxBody}
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
@@ -286,7 +286,7 @@ type apiRequest struct {
 	credential *authsigner.Credential // set if and only if the signature verified
 	authErr    error                  // why authentication failed
 	failure    authFailure            // more about that
-	endLookup  func()                 // releases what awaitLookup has acquired; nil if it has not
+	endLookup  func()                 // releases what lookUp has acquired; nil if it has not
 	limited    bool                   // the rate limiter was asked
 	shadowed   bool                   // reported as over a limit in shadow mode
 

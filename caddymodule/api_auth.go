@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// authenticateAndCount is steps 2 and 3 of handle. What awaitLookup has acquired is released when the request has been counted, so
-// that concurrent requests of a client IP cannot all pass the check of its limit.
+// authenticateAndCount is steps 2 and 3 of handle. What lookUp has acquired is released when the request has been counted, so that
+// concurrent requests of a client IP cannot all pass the check of its limit.
 func (h *API) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	defer func() {
 		if req.endLookup != nil {
@@ -29,61 +29,77 @@ func (h *API) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *
 	return h.rateLimit(w, r, req)
 }
 
-// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error if awaitLookup denies
-// the request.
+// authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error if lookUp denies the
+// request. Until the credential is known, it does the same for every key: the headers are checked and the body is read first, so
+// that a slow body delays no lookup, and "Expect: 100-continue" does not tell which keys are cached.
 func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
 	start := time.Now()
 	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
 	if span.IsRecording() {
-		r = r.WithContext(ctx)
 		defer func() {
 			span.SetAttributes(attribute.String("gatehouse.authentication", req.authResult()))
 			tracing.End(span, err)
 		}()
 	}
-	switch key, count := publicKeyHeader(r); {
-	case count == 0:
-		req.authErr = authsigner.ErrMissingCredentials
-	case count == 1 && authsigner.ValidPublicKey(key):
-		err := h.awaitLookup(w, r, req, key)
-		if _, limited := errors.AsType[*rateLimitedError](err); limited {
-			return err
-		}
-		req.authErr = err
+	var cred *authsigner.Credential
+	claim, authErr := h.verifier.ReadClaim(r, req.target)
+	if authErr == nil {
+		cred, authErr = h.credentialOf(ctx, w, req, &claim)
 	}
-	if req.authErr == nil {
-		req.credential, req.authErr = h.verifier.Verify(r, req.target)
+	if _, limited := errors.AsType[*rateLimitedError](authErr); limited {
+		return authErr
 	}
-	if req.authErr != nil && req.credential == nil {
-		req.failure = h.authFailureOf(r, req.authErr)
+	if authErr == nil {
+		req.credential, authErr = h.verifier.VerifyClaim(&claim, cred)
+	}
+	if authErr != nil && req.credential == nil {
+		req.failure = authFailureOf(r, authErr, cred)
 		if req.failure.malformed != "" {
-			req.authErr = &malformedHeaderError{header: req.failure.malformed, err: req.authErr}
+			authErr = &malformedHeaderError{header: req.failure.malformed, err: authErr}
 		}
 	}
+	req.authErr = authErr
 	h.app.metrics.authentications.WithLabelValues(req.authResult()).Inc()
 	req.verifyTime = time.Since(start)
 	return nil
 }
 
-// awaitLookup waits until the request may look up its key. The error is a rateLimitedError, or says why the request cannot be
-// authenticated. In this order:
-//
-//  1. If the key is cached, there is nothing to wait for, even if its credential is expired: the cache limits these lookups by
-//     itself, and callers cannot invent such keys.
-//  2. If the client IP has exhausted its limit for unauthenticated requests, the request is denied.
-//  3. The body is read: one that arrives slowly must not take up a lookup.
-//  4. The request waits for one of the few lookups of uncached keys that its client IP may have in progress, and gives it back if
-//     another request has looked up the key in the meantime. The limit is checked again, because the requests before it have
-//     been counted in the meantime.
-//
-// Step 2 is left to step 4 if the request has no body.
-func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiRequest, key string) error {
-	if cred, known := h.app.credentials.cache.Peek(key); known || cred != nil {
-		return nil
+// credentialOf returns the credential of the claimed key, or nil if the key is unknown. It asks the cache once, and waits for a lookup
+// only if the cache cannot tell.
+func (h *API) credentialOf(
+	ctx context.Context, w http.ResponseWriter, req *apiRequest, claim *authsigner.Claim,
+) (*authsigner.Credential, error) {
+	cred, known, err := h.app.credentials.cache.LookupCached(claim.PublicKey)
+	if !known {
+		cred, err = h.lookUp(ctx, w, req, claim, cred)
 	}
-	ip, counters := ratelimit.UnverifiedIP(req.clientIP)
-	checkLimit := func(ctx context.Context) error {
-		if res, err := h.app.limiter.Peek(ctx, ip, counters...); err == nil && !res.Allowed {
+	if errors.Is(err, authsigner.ErrUnknownKey) {
+		return nil, nil
+	}
+	return cred, err
+}
+
+// lookUp looks up a key that is not cached, or whose cached credential is past its TTL (expired; else nil). The error is a
+// rateLimitedError, or says why the request cannot be authenticated. In this order:
+//
+//  1. If the client IP has exhausted its limit for unverified requests, the key is not looked up. The request is denied with the work
+//     and the response of a wrong signature, unless its signature verifies with the expired credential.
+//  2. Callers can invent keys that are not cached. A request with one waits for one of the few lookups of such keys that its client
+//     IP may have in progress. In the meantime, another request may have looked up the key, and others have been counted. Both are
+//     therefore checked again.
+//  3. The key is looked up.
+func (h *API) lookUp(
+	ctx context.Context, w http.ResponseWriter, req *apiRequest, claim *authsigner.Claim, expired *authsigner.Credential,
+) (*authsigner.Credential, error) {
+	ip, counters := ratelimit.ForUnverified(claim.PublicKey, req.clientIP)
+	checkLimit := func() error {
+		// Not canceled with the request, or else a client could cause lookups by resetting its requests.
+		res, err := h.app.limiter.Peek(context.WithoutCancel(ctx), ip, counters...)
+		if err == nil && res.States[1].RetryAfter > 0 { // of the client IP
+			_, err := h.verifier.VerifyClaim(claim, expired)
+			if !errors.Is(err, authsigner.ErrInvalidCredentials) {
+				return nil
+			}
 			if err := h.overLimit(w, req, res); err != nil { // nil in shadow mode
 				h.app.metrics.limited(res)
 				return err
@@ -91,23 +107,31 @@ func (h *API) awaitLookup(w http.ResponseWriter, r *http.Request, req *apiReques
 		}
 		return nil // also if the limit is not known
 	}
-	if r.ContentLength != 0 {
-		if err := checkLimit(r.Context()); err != nil {
-			return err
+	if err := checkLimit(); err != nil {
+		return nil, err
+	}
+	if expired == nil {
+		release, err := h.app.credentials.lookups.acquire(ctx, ip)
+		if err != nil {
+			return nil, err
 		}
-		if err := h.verifier.ReadBody(r); err != nil {
-			return err
+		req.endLookup = release
+		if cred, known, err := h.app.credentials.cache.LookupCached(claim.PublicKey); known {
+			release()
+			return cred, err
+		}
+		if err := checkLimit(); err != nil {
+			return nil, err
 		}
 	}
-	release, err := h.app.credentials.lookups.acquire(r.Context(), ip)
-	if err != nil {
-		return err
+	ctx, span := tracing.Start(ctx, "credential lookup", trace.SpanKindClient)
+	cred, err := h.app.credentials.cache.Lookup(ctx, claim.PublicKey)
+	if errors.Is(err, authsigner.ErrUnknownKey) {
+		tracing.End(span, nil) // the lookup succeeded
+	} else {
+		tracing.End(span, err)
 	}
-	req.endLookup = release
-	if _, known := h.app.credentials.cache.Peek(key); known {
-		release()
-	}
-	return checkLimit(r.Context())
+	return cred, err
 }
 
 // publicKeyHeader returns the public key in the request's header, the first if there are several, and how many there are.

@@ -15,19 +15,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// rateLimit counts the request against its rate limit key and sets the RateLimit response headers.
+// rateLimit counts the request against its rate limit key and sets the RateLimit response headers. The request counts even if the
+// client has canceled it. Otherwise a client could cause lookups and verifications without ever reaching its limit. The limiter
+// does not wait longer than its timeout.
 func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	start := time.Now()
 	var (
-		ctx      = r.Context()
 		group    string
 		counters []ratelimit.Counter
 	)
-	if req.credential == nil {
-		// An unauthenticated request counts even if the client closes the connection, or else it could cause lookups without
-		// ever reaching its limit.
-		ctx = context.WithoutCancel(ctx)
-	}
 	switch key, count := publicKeyHeader(r); {
 	case req.credential != nil:
 		group, counters = h.app.Limits.forKey(req.credential)
@@ -36,7 +32,7 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	default:
 		group, counters = h.app.Limits.forIP(req.clientIP)
 	}
-	ctx, span := tracing.Start(ctx, "rate limit", trace.SpanKindClient)
+	ctx, span := tracing.Start(context.WithoutCancel(r.Context()), "rate limit", trace.SpanKindClient)
 	res, err := h.app.limiter.Allow(ctx, group, counters...)
 	if span.IsRecording() {
 		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
@@ -45,9 +41,6 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	tracing.End(span, err)
 	req.limited, req.limitTime = true, time.Since(start)
 	if err != nil {
-		if ctx.Err() != nil {
-			return clientGone(ctx)
-		}
 		return fmt.Errorf("%w: %w", errLimitUnavailable, err)
 	}
 	h.app.metrics.limited(res)

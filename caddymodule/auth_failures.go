@@ -20,9 +20,6 @@ const (
 	maxAuthFailureSize = 4 << 10
 )
 
-// privateKeyPrefix begins every private key that the gateway issues.
-const privateKeyPrefix = "sk_"
-
 // authFailure says why the credentials of a request are invalid. Apart from malformed, it is for the log only.
 type authFailure struct {
 	reason    string // one of a fixed set; "" if it is not about credentials
@@ -31,11 +28,11 @@ type authFailure struct {
 	late      int64  // seconds from the timestamp to the clock, if the request has expired
 }
 
-// authFailureOf describes an authentication error of a request.
-func (h *API) authFailureOf(r *http.Request, err error) authFailure {
+// authFailureOf describes an authentication error of a request. cred is the credential of the claimed key; nil if it has none.
+func authFailureOf(r *http.Request, err error, cred *authsigner.Credential) authFailure {
 	var f authFailure
 	key := r.Header.Get(authsigner.HeaderPublicKey)
-	if authsigner.ValidPublicKey(key) && !strings.HasPrefix(key, privateKeyPrefix) { // a private key that was sent by mistake
+	if authsigner.ValidPublicKey(key) {
 		f.key = key
 	}
 	switch {
@@ -56,11 +53,13 @@ func (h *API) authFailureOf(r *http.Request, err error) authFailure {
 	case authsigner.HeaderSignature:
 		f.reason = "malformed_signature"
 	default:
-		f.reason = "wrong_signature"
-		if cred, _ := h.app.credentials.cache.Peek(key); cred == nil {
+		switch {
+		case cred == nil:
 			f.reason = "unknown_key"
-		} else if cred.Expired(time.Now()) {
+		case cred.Expired(time.Now()):
 			f.reason = "expired_key"
+		default:
+			f.reason = "wrong_signature"
 		}
 	}
 	return f

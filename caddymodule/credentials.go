@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
 // credentialsNamespace is the module namespace of credential sources.
@@ -109,27 +107,6 @@ type pooledCredentials struct {
 	lookups  *lookupLimiter
 	listen   *invalidationListener
 	failures authFailures
-}
-
-// tracedLookups adds a span to lookups that wait for the credential source. Cached credentials have none.
-type tracedLookups struct{ cache *authsigner.Cache }
-
-// Lookup implements authsigner.CredentialSource.
-func (l tracedLookups) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return l.cache.Lookup(ctx, publicKey)
-	}
-	if _, known := l.cache.Peek(publicKey); known {
-		return l.cache.Lookup(ctx, publicKey)
-	}
-	ctx, span := tracing.Start(ctx, "credential lookup", trace.SpanKindClient)
-	c, err := l.cache.Lookup(ctx, publicKey)
-	if errors.Is(err, authsigner.ErrUnknownKey) {
-		tracing.End(span, nil) // the lookup succeeded
-	} else {
-		tracing.End(span, err)
-	}
-	return c, err
 }
 
 // acquireCredentials sets a.credentials.

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
@@ -219,7 +221,7 @@ func TestAbortedRequestsCount(t *testing.T) {
 	}
 	// Redis is asked directly, as requests to the gateway would count.
 	fleet := limitsIn(t, w.redis.Options())
-	group, counters := ratelimit.UnverifiedIP(netip.MustParseAddr("127.0.0.1"))
+	group, counters := ratelimit.ForUnverified("", netip.MustParseAddr("127.0.0.1"))
 	require.Eventually(t, func() bool {
 		res, err := fleet.Peek(t.Context(), group, counters...)
 		return err == nil && res.By == ratelimit.ByRedis && !res.Allowed
@@ -227,6 +229,33 @@ func TestAbortedRequestsCount(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, send(t, g, "/api/v1/me", invalidSignature("pk_live_yet_another_one")).Status)
 	waitForStatus(t, http.StatusOK, w.acme, g) // its key is cached from now on
 	assert.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/status").Status, "aborted requests count against a business")
+}
+
+// Requests whose signature was verified count, also if the client has reset their streams by then (rapid reset).
+func TestResetRequestsCount(t *testing.T) {
+	t.Parallel()
+	const connections, streams = 4, 500
+	w := newEnvironment(t, nil)
+	g := w.gateway(t)
+	requireServed(t, g, w.acme, 1)
+	for range connections {
+		conn := dialH2(t, g.Addr)
+		go func() { _, _ = io.Copy(io.Discard, conn.conn) }() // or else the gateway waits
+		fields := append(h2Request(http.MethodGet, eventsPath), lowerCase(signedFields(w.acme, http.MethodGet, eventsPath, ""))...)
+		for range streams {
+			id, err := conn.open(true, fields...)
+			require.NoError(t, err)
+			require.NoError(t, conn.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+		}
+	}
+	var verified, counted float64
+	require.Eventually(t, func() bool {
+		verified = g.Metric(t, "gatehouse_authentications_total", `result="verified"`)
+		counted = g.Metric(t, "gatehouse_limit_decisions_total", `limit="key"`, `outcome="allowed"`) +
+			g.Metric(t, "gatehouse_limit_decisions_total", `limit="key"`, `outcome="denied"`)
+		return verified > connections*streams/10 && verified == counted
+	}, patience, 50*time.Millisecond, "verified or counted")
+	t.Logf("%.0f of %d requests reached the gateway's handlers before their reset, and counted", verified, connections*streams)
 }
 
 // A key in use is looked up again from a client IP that has exceeded its unverified limit.

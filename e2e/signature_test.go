@@ -472,6 +472,7 @@ func requireUnknownAsWrong(t *testing.T, g *gatewaytest.Gateway, from *clientIPs
 				{"pk_live_nobody_has_this_one", wrong},
 				{"pk_live_nobody_has_this_one", wrong},
 				{"pk_test_nor_this_one", wrong},
+				{"sk_live_a_private_key_by_mistake", wrong},
 				{inactive, wrong},
 				{another, wrong},
 			},
@@ -516,7 +517,7 @@ func TestInvalidPublicKeysAreNotLookedUpInVault(t *testing.T) {
 			"../" + name + "?version=1", "../" + name + "#", "../" + name + "\x00", "../" + name + "%00", "\x00" + name, name + "/..", name + "/", name + "%2f", name + "?list=true", name + "#x", name + ";x",
 			"../../../sys/seal-status", "../../../../v1/sys/mounts", "..%2f..%2f..%2fauth%2ftoken%2flookup-self", "*", "+", ".", "..", "~", strings.Repeat(".", 64), strings.Repeat("../", 1365),
 			strings.Repeat("a", 129), strings.Repeat("a", 4096), strings.Repeat("a", 4000) + "/../../" + name, strings.Repeat("%2e%2e%2f", 400) + name, "\xc0\xae\xc0\xae/" + name, "\uff0e\uff0e\uff0f" + name, name + "\u200b",
-			`{"key":"` + name + `"}`, "{{" + name + "}}", "${" + name + "}", "{env.TEST_ROLE_ID}", "{file." + w.secretIDFile + "}", "`id`", name + "\t", "\"" + name + "\"",
+			`{"key":"` + name + `"}`, "{{" + name + "}}", "${" + name + "}", "{env.TEST_ROLE_ID}", "{file." + w.secretIDFile + "}", "`id`", name + "\t", "\"" + name + "\"", "sk_live_of_the_attacker",
 		} {
 			forged := attacker
 			forged.PublicKey = key

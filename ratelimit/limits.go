@@ -49,18 +49,12 @@ func ForIP(ip netip.Addr, limit Limit) (group string, counters []Counter) {
 
 // ForUnverified returns the counters of a request that names a key but could not be authenticated: one for the pair of key
 // and client IP (60 per minute), and one for the client IP with all keys (120 per minute). Such requests never count against
-// the limit of the key itself.
+// the limit of the key itself. While Peek denies the second one, keys that this client IP names need not be looked up.
 func ForUnverified(publicKey string, ip netip.Addr) (group string, counters []Counter) {
-	group, all := UnverifiedIP(ip)
+	group, all := ForIP(ip, perMinute(PolicyUnverifiedIP, 0, unverifiedIPRequests))
 	// An IP contains no NUL, so different pairs have different keys.
 	pair := Counter{Key: group + "\x00" + publicKey, Limit: perMinute(PolicyUnverifiedKey, 0, unverifiedKeyRequests)}
 	return group, append([]Counter{pair}, all...)
-}
-
-// UnverifiedIP returns the second counter of ForUnverified and its group. While Peek denies it, credentials of keys that this
-// client IP names need not be looked up.
-func UnverifiedIP(ip netip.Addr) (group string, counters []Counter) {
-	return ForIP(ip, perMinute(PolicyUnverifiedIP, 0, unverifiedIPRequests))
 }
 
 func perMinute(name string, requests, standard int) Limit {

@@ -30,7 +30,4 @@ func TestContractLimits(t *testing.T) {
 	require.Equal(t, append(
 		counter("192.0.2.7\x00pk_live_abcdefgh", "unverified-key", 60), counter("192.0.2.7", "unverified-ip", 120)...,
 	), pair)
-	group, all := ratelimit.UnverifiedIP(ip)
-	assert.Equal(t, "192.0.2.7", group)
-	assert.Equal(t, pair[1:], all)
 }

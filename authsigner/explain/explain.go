@@ -47,9 +47,6 @@ const (
 	// maxHashed bounds the work for requests with large bodies: it is the number of bytes after which a search ends.
 	maxHashed = 256 << 20
 
-	// privateKeyPrefix begins every private key that the gateway issues.
-	privateKeyPrefix = "sk_"
-
 	// maxSkew is how far a timestamp may be from the server's clock.
 	maxSkew = authsigner.MaxSkew
 
@@ -143,7 +140,7 @@ func Read(r Request) *Attempt {
 	a.Timestamp = sole(authsigner.HeaderTimestamp)
 	signature := sole(authsigner.HeaderSignature)
 	switch {
-	case strings.HasPrefix(a.PublicKey, privateKeyPrefix):
+	case strings.HasPrefix(a.PublicKey, authsigner.PrivateKeyPrefix):
 		a.found(mistake("keys_swapped"))
 	case a.PublicKey != "" && !authsigner.ValidPublicKey(a.PublicKey):
 		a.found(mistake("malformed_public_key"))
@@ -239,7 +236,7 @@ const maxQuoted = 20
 const maxTimestamp = 40
 
 func quoteTimestamp(s string) string {
-	if len(s) > maxTimestamp || strings.Contains(s, privateKeyPrefix) {
+	if len(s) > maxTimestamp || strings.Contains(s, authsigner.PrivateKeyPrefix) {
 		return fmt.Sprintf("of %d bytes", len(s))
 	}
 	return strconv.Quote(s)
@@ -298,7 +295,7 @@ func notSignature(text string) string {
 func (a *Attempt) readSignature(signature string) {
 	text := strings.TrimSpace(signature)
 	switch {
-	case strings.Contains(text, privateKeyPrefix):
+	case strings.Contains(text, authsigner.PrivateKeyPrefix):
 		a.found(mistake("signature_key", "private", " Replace the key pair, because the private key has been sent."))
 		return
 	case text == a.PublicKey:
@@ -398,7 +395,7 @@ func (a *Attempt) Explain(ctx context.Context, cred *authsigner.Credential, now 
 		return res
 	}
 	swapped := a.PublicKey == cred.PrivateKey.Reveal()
-	if swapped && !strings.HasPrefix(a.PublicKey, privateKeyPrefix) { // Read recognises only issued private keys
+	if swapped && !strings.HasPrefix(a.PublicKey, authsigner.PrivateKeyPrefix) { // Read recognises only issued private keys
 		res.Mistakes = append([]Mistake{mistake("keys_swapped")}, res.Mistakes...)
 	}
 	res.Searched = a.Timestamp != "" && !slices.ContainsFunc(res.Mistakes, func(m Mistake) bool { return m.Code == "keys_swapped" })

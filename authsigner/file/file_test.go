@@ -311,6 +311,20 @@ func TestMalformedEntryAffectsNoOtherKey(t *testing.T) {
 	assert.NotContains(t, err.Error(), testSecret)
 }
 
+// If an entry has the two keys swapped, no error contains the private one.
+func TestPrivateKeyAsTheNameOfAnEntryIsNotShown(t *testing.T) {
+	t.Parallel()
+	const private = "sk_live_put_in_the_wrong_place"
+	w := open(t, oneKey())
+	w.write(t, content(entries{private: record(nil)}))
+	w.eventually(t, func() bool { return w.count(file.EventMalformed) == 1 })
+	require.Contains(t, w.lastError(), `entry "sk_…"`)
+	require.NotContains(t, w.lastError(), private)
+	keys, err := w.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, keys)
+}
+
 func TestKeysAreManagedInTheFile(t *testing.T) {
 	t.Parallel()
 	w := open(t, oneKey())

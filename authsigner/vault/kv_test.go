@@ -148,7 +148,7 @@ func TestInvalidPublicKeysAreNeverSentToVault(t *testing.T) {
 	before := len(proxy.all())
 	for _, key := range []string{
 		"", "short", "../../../sys/raw", "pk_live_../../secret", "pk_live_%2e%2e%2fsecret", "pk_live_x?version=1",
-		"pk_live_\x00\x00\x00", strings.Repeat("a", 129),
+		"pk_live_\x00\x00\x00", strings.Repeat("a", 129), "sk_live_sent_by_mistake",
 	} {
 		b.requireUnknown(t, key)
 		require.ErrorIs(t, b.Delete(t.Context(), key), authsigner.ErrUnknownKey)
