@@ -3,10 +3,14 @@ package caddymodule
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
@@ -19,6 +23,11 @@ import (
 // runExplain runs `gatehouse explain` with a private key in a file, and returns what it prints and its exit status.
 func runExplain(t *testing.T, capture string, args ...string) (stdout, stderr, status string) {
 	t.Helper()
+	return runExplainOn(t, strings.NewReader(capture), args...)
+}
+
+func runExplainOn(t *testing.T, stdin io.Reader, args ...string) (stdout, stderr, status string) {
+	t.Helper()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("a private key\n"), 0o600))
@@ -27,7 +36,7 @@ func runExplain(t *testing.T, capture string, args ...string) (stdout, stderr, s
 	var out, errs bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	cmd.SetIn(strings.NewReader(capture))
+	cmd.SetIn(stdin)
 	cmd.SetArgs(append([]string{"--secret-file", secret}, args...))
 	status = "exiting with status 0"
 	if err := cmd.Execute(); err != nil {
@@ -153,6 +162,117 @@ func TestExplainDoesNotJudgeASignatureThatIsMissing(t *testing.T) {
 			assert.Equal(t, "1", status)
 			assert.Contains(t, stdout, "The header "+name+" is missing or empty, but ")
 			assert.NotContains(t, stdout, "no known mistake")
+		})
+	}
+}
+
+// A capture that a stranger sent is data: nothing of the reader's machine gets into the output, no other file is read, nothing waits,
+// and the terminal obeys nothing in it.
+func TestExplainTreatsACaptureAsData(t *testing.T) {
+	const canary = "canary-of-the-environment"
+	t.Setenv("GATEHOUSE_CANARY", canary)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, []byte("canary-of-a-file"), 0o600))
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	headers := " -H 'X-Public-Key: pk_live_0123456789' -H 'X-Timestamp: 1760000000' -H 'X-Signature: " + strings.Repeat("5a", 32) + "' "
+	const escapes = "\x1b[31m\x1b]0;title\x07\u009b31m\x7f\r\u202e\xff\x00"
+	raw := "GET /api/v1/me?" + escapes + " HTTP/1.1\nHost: a\nX-Public-Key: pk_live_0123456789\nX-Timestamp: 1760000000\nX-Signature: " + strings.Repeat("5a", 32) + "\n\n"
+	for name, capture := range map[string]string{
+		"variable":                          "curl" + headers + "\"https://a/$GATEHOUSE_CANARY\"",
+		"variable in braces":                "curl" + headers + "https://a/${GATEHOUSE_CANARY}",
+		"variable with a default":           "curl" + headers + "https://a/${NONE:-$GATEHOUSE_CANARY}",
+		"variable as the timestamp":         "curl -H \"X-Timestamp: $GATEHOUSE_CANARY\" https://a/",
+		"variable in a header's name":       "curl -H \"$GATEHOUSE_CANARY-Signature: x\" https://a/",
+		"file as the body":                  "curl" + headers + "-d @" + file + " https://a/",
+		"file as the body, in an option":    "curl" + headers + "--data-binary=@" + file + " https://a/",
+		"file with headers":                 "curl -H @" + file + " https://a/",
+		"FIFO as the body":                  "curl" + headers + "-d @" + fifo + " https://a/",
+		"device without end":                "curl" + headers + "--data-binary @/dev/zero https://a/",
+		"pattern of file names":             "curl" + headers + dir + "/*",
+		"command":                           "curl" + headers + "https://a/$(cat " + file + ")",
+		"process substitution":              "curl" + headers + "<(true)",
+		"process substitution as an URL":    "curl <(true) https://a/" + headers,
+		"process substitution of output":    "curl" + headers + "https://a/ >(true)",
+		"escapes in a curl command":         "curl" + headers + "'https://a/api/v1/me?" + escapes + "'",
+		"escapes in the base path":          "curl" + headers + "'https://a/" + escapes + "/api/v1/me'",
+		"escapes in the timestamp":          "curl -H 'X-Public-Key: pk_live_0123456789' -H 'X-Timestamp: " + escapes + "' -H 'X-Signature: x' https://a/",
+		"escapes in a header's name":        "curl -H 'X-Timestamp" + escapes + ": 1' https://a/",
+		"escapes in an option":              "curl '-" + escapes + "' https://a/",
+		"escapes in raw HTTP":               raw,
+		"escapes in a body":                 strings.Replace(raw, "GET", "POST", 1) + escapes,
+		"escapes instead of a capture":      escapes,
+		"printing of a capture that is cut": raw[:40],
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]string{{"-"}, {"--json", "-"}} {
+				stdout, stderr, status := runExplain(t, capture, args...)
+				assert.NotContains(t, stdout+stderr, "canary")
+				for _, r := range stdout + stderr {
+					require.True(t, r == '\n' || strconv.IsPrint(r), "%q in %q", r, stdout+stderr)
+				}
+				if args[0] == "--json" && status != "3" {
+					assert.True(t, json.Valid([]byte(stdout)), stdout)
+				}
+			}
+		})
+	}
+	for name, path := range map[string]string{"FIFO": fifo, "device": "/dev/zero", "directory": dir} {
+		t.Run(name+" instead of a file", func(t *testing.T) {
+			stdout, stderr, status := runExplain(t, "", path)
+			assert.Equal(t, "3", status)
+			assert.Empty(t, stdout)
+			assert.Contains(t, stderr, "not a regular file")
+		})
+	}
+	t.Run("input without end", func(t *testing.T) {
+		zero, err := os.Open("/dev/zero")
+		require.NoError(t, err)
+		defer func() { _ = zero.Close() }()
+		stdout, stderr, status := runExplainOn(t, zero, "-")
+		assert.Equal(t, "3", status)
+		assert.Empty(t, stdout)
+		assert.Contains(t, stderr, "larger than")
+	})
+}
+
+// A correct request that the gateway would reject as expired is not just called correct.
+func TestExplainSaysHowOldACorrectRequestIs(t *testing.T) {
+	t.Parallel()
+	at := func(ago time.Duration) string {
+		now := time.Now().Add(-ago).Unix()
+		return strings.NewReplacer("1760000000", strconv.FormatInt(now, 10), authsigner.Sign("a private key", 1760000000, "GET", "/api/v1/me", nil),
+			authsigner.Sign("a private key", now, "GET", "/api/v1/me", nil)).Replace(captured("/api/v1/me", "/api/v1/me"))
+	}
+	for name, c := range map[string]struct {
+		capture string
+		args    []string
+		status  string
+		prints  []string
+		expired bool
+	}{
+		"now":                    {at(0), nil, "0", []string{"The signature is correct.", "behind the present time.\n"}, false},
+		"ten minutes late":       {at(10 * time.Minute), nil, "0", []string{"The signature is correct.", "Its timestamp is 10m", "behind the present time", "would reject the request as expired"}, true},
+		"ten minutes early":      {at(-10*time.Minute - 2*time.Second), nil, "0", []string{"Its timestamp is 10m", "ahead of the present time", "expired"}, true},
+		"--at, in time":          {captured("/api/v1/me", "/api/v1/me"), []string{"--at", "1760000012"}, "0", []string{"Its timestamp is 12s behind the time of --at.\n"}, false},
+		"--at, ten minutes late": {captured("/api/v1/me", "/api/v1/me"), []string{"--at", "1760000600"}, "1", []string{"The signature is correct, but:", "10m0s behind", "rejects the request as expired"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, status := runExplain(t, c.capture, append(c.args, "-")...)
+			require.Equal(t, c.status, status, stdout+stderr)
+			for _, part := range c.prints {
+				assert.Contains(t, stdout, part)
+			}
+			stdout, _, _ = runExplain(t, c.capture, append(c.args, "--json", "-")...)
+			var printed struct {
+				Behind  *int64 `json:"timestamp_behind_seconds"`
+				Expired bool   `json:"expired"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(stdout), &printed))
+			require.NotNil(t, printed.Behind)
+			assert.Equal(t, c.expired, printed.Expired)
 		})
 	}
 }

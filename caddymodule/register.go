@@ -77,9 +77,12 @@ argument, because other users of the machine can see arguments.`,
 		Usage: "[--secret-env <name>] [--base-url <url>] [--at <time>] [--json] <file>|-|--id <request ID>",
 		Short: "Explains why the signature of a captured request is wrong",
 		Long: `
-Reads one captured request: raw HTTP/1.1, a curl command line, or an entry of a
-HAR file. Says whether its signature is correct and, if not, which known mistake
-it contains and how to correct it.
+Reads one captured request: raw HTTP/1.1, also as curl -v prints it, or a curl
+command line. Says whether its signature is correct and, if not, which known
+mistake it contains and how to correct it; and how old the timestamp is.
+
+A capture is only data: nothing in it is expanded, and no file that it names is
+read. The capture must be a regular file of at most 4 MiB.
 
 The private key is read from the environment variable named by --secret-env
 (default GATEHOUSE_SECRET) or from --secret-file. Nothing is sent.
