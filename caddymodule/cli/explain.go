@@ -1,4 +1,4 @@
-package caddymodule
+package cli
 
 import (
 	"cmp"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
 // The exit statuses of `gatehouse explain`.
@@ -211,7 +212,7 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	if err != nil {
 		return explainBadInput, fmt.Errorf("finding the admin API: %w", err)
 	}
-	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminExplainPath+url.PathEscape(c.id), nil, nil)
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, caddymodule.AdminExplainPath+url.PathEscape(c.id), nil, nil)
 	if err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", adminError(err))
 	}
@@ -220,18 +221,18 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	if err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
-	var d explainedFailure
+	var d caddymodule.ExplainedFailure
 	if err := json.Unmarshal(body, &d); err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
-	if err := c.print(cmd.OutOrStdout(), d, d.text()); err != nil {
+	if err := c.print(cmd.OutOrStdout(), d, failureText(d)); err != nil {
 		return explainBadInput, err
 	}
 	return statusOf(d.Result), nil
 }
 
-// text returns an explanation for people.
-func (d *explainedFailure) text() string {
+// failureText returns an explanation for people.
+func failureText(d caddymodule.ExplainedFailure) string {
 	text := fmt.Sprintf("%s, request %s, key %s: %s\n", d.At.UTC().Format(time.RFC3339), d.RequestID, cmp.Or(d.PublicKey, "none"), d.Reason)
 	if d.BodyLeft {
 		text += "The request had a body, which is not kept: its signature cannot be explained.\n"
