@@ -103,9 +103,9 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err := c.complete(&r); err != nil {
 		return explainBadInput, err
 	}
-	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.Contains(base, "?") {
+	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.ContainsFunc(base, notInPath) {
 		r.BasePath = base
-		cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", printable(base))
+		cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", base)
 	}
 	attempt := explain.Read(r)
 	ctx, cancel := context.WithTimeout(cmd.Context(), maxExplained)
@@ -124,6 +124,8 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	}
 	return statusOf(e.Result), nil
 }
+
+func notInPath(r rune) bool { return r == '?' || r == ' ' || !strconv.IsPrint(r) }
 
 // readCapture reads a regular file, or standard input if file is "-". It neither waits for the writer of a pipe that is named like a
 // file, nor reads a device without end.
@@ -186,8 +188,6 @@ func checkPrivateKey(s string) error {
 	switch {
 	case strings.HasPrefix(s, "pk_"):
 		what = "begins with pk_, as public keys do"
-	case strings.TrimSpace(s) != s:
-		what = "begins or ends with white space"
 	case strings.Trim(s, "\"'`") != s:
 		what = "begins or ends with a quotation mark"
 	default:

@@ -30,7 +30,7 @@ func runExplainOn(t *testing.T, stdin io.Reader, args ...string) (stdout, stderr
 	t.Helper()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
-	require.NoError(t, os.WriteFile(secret, []byte("a private key\n"), 0o600))
+	require.NoError(t, os.WriteFile(secret, []byte("a_private_key\n"), 0o600))
 	cmd := &cobra.Command{Use: "explain"}
 	configureExplain(cmd)
 	var out, errs bytes.Buffer
@@ -48,7 +48,7 @@ func runExplainOn(t *testing.T, stdin io.Reader, args ...string) (stdout, stderr
 // captured is a GET of target that is signed for signed.
 func captured(target, signed string) string {
 	return "GET " + target + " HTTP/1.1\nHost: api.example.com\nX-Public-Key: pk_live_0123456789\nX-Timestamp: 1760000000\nX-Signature: " +
-		authsigner.Sign("a private key", 1760000000, "GET", signed, nil) + "\n\n"
+		authsigner.Sign("a_private_key", 1760000000, "GET", signed, nil) + "\n\n"
 }
 
 func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
@@ -90,7 +90,7 @@ func TestExplainExitStatusSaysWhatWasFound(t *testing.T) {
 			stdout, stderr, status := runExplain(t, c.capture, c.args...)
 			require.Equal(t, c.status, status, stdout+stderr)
 			require.Contains(t, stdout+stderr, c.prints)
-			require.NotContains(t, stdout+stderr, "a private key\n")
+			require.NotContains(t, stdout+stderr, "a_private_key\n")
 			if status == "3" {
 				require.Empty(t, stdout)
 			}
@@ -134,9 +134,9 @@ func TestExplainRefusesAPrivateKeyThatWasCopiedWrongly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ secret, prints string }{
 		"public key":    {"pk_live_0123456789", "begins with pk_"},
-		"quotes":        {`"a private key"`, "quotation mark"},
-		"one quote":     {"a private key'", "quotation mark"},
-		"leading space": {" a private key", "white space"},
+		"quotes":        {`"a_private_key"`, "quotation mark"},
+		"one quote":     {"a_private_key'", "quotation mark"},
+		"leading space": {" a_private_key", "white space"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,8 +242,8 @@ func TestExplainSaysHowOldACorrectRequestIs(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) string {
 		now := time.Now().Add(-ago).Unix()
-		return strings.NewReplacer("1760000000", strconv.FormatInt(now, 10), authsigner.Sign("a private key", 1760000000, "GET", "/api/v1/me", nil),
-			authsigner.Sign("a private key", now, "GET", "/api/v1/me", nil)).Replace(captured("/api/v1/me", "/api/v1/me"))
+		return strings.NewReplacer("1760000000", strconv.FormatInt(now, 10), authsigner.Sign("a_private_key", 1760000000, "GET", "/api/v1/me", nil),
+			authsigner.Sign("a_private_key", now, "GET", "/api/v1/me", nil)).Replace(captured("/api/v1/me", "/api/v1/me"))
 	}
 	for name, c := range map[string]struct {
 		capture string
