@@ -245,33 +245,37 @@ func TestExplainSaysHowOldACorrectRequestIs(t *testing.T) {
 		return strings.NewReplacer("1760000000", strconv.FormatInt(now, 10), authsigner.Sign("a_private_key", 1760000000, "GET", "/api/v1/me", nil),
 			authsigner.Sign("a_private_key", now, "GET", "/api/v1/me", nil)).Replace(captured("/api/v1/me", "/api/v1/me"))
 	}
+	signedThen := captured("/api/v1/me", "/api/v1/me")
 	for name, c := range map[string]struct {
-		capture string
+		capture func() string // the subtest may begin minutes later
 		args    []string
 		status  string
 		prints  []string
+		behind  time.Duration
 		expired bool
 	}{
-		"now":                    {at(0), nil, "0", []string{"The signature is correct.", "behind the present time.\n"}, false},
-		"ten minutes late":       {at(10 * time.Minute), nil, "0", []string{"The signature is correct.", "Its timestamp is 10m", "behind the present time", "would reject the request as expired"}, true},
-		"ten minutes early":      {at(-10*time.Minute - 2*time.Second), nil, "0", []string{"Its timestamp is 10m", "ahead of the present time", "expired"}, true},
-		"--at, in time":          {captured("/api/v1/me", "/api/v1/me"), []string{"--at", "1760000012"}, "0", []string{"Its timestamp is 12s behind the time of --at.\n"}, false},
-		"--at, ten minutes late": {captured("/api/v1/me", "/api/v1/me"), []string{"--at", "1760000600"}, "1", []string{"The signature is correct, but:", "10m0s behind", "rejects the request as expired"}, true},
+		"now":                    {func() string { return at(0) }, nil, "0", []string{"The signature is correct.", "behind the present time.\n"}, 0, false},
+		"ten minutes late":       {func() string { return at(10 * time.Minute) }, nil, "0", []string{"The signature is correct.", "behind the present time", "would reject the request as expired"}, 10 * time.Minute, true},
+		"ten minutes early":      {func() string { return at(-10 * time.Minute) }, nil, "0", []string{"ahead of the present time", "would reject the request as expired"}, -10 * time.Minute, true},
+		"--at, in time":          {func() string { return signedThen }, []string{"--at", "1760000012"}, "0", []string{"Its timestamp is 12s behind the time of --at.\n"}, 12 * time.Second, false},
+		"--at, ten minutes late": {func() string { return signedThen }, []string{"--at", "1760000600"}, "1", []string{"The signature is correct, but:", "10m0s behind", "rejects the request as expired"}, 10 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stdout, stderr, status := runExplain(t, c.capture, append(c.args, "-")...)
+			capture := c.capture()
+			stdout, stderr, status := runExplain(t, capture, append(c.args, "-")...)
 			require.Equal(t, c.status, status, stdout+stderr)
 			for _, part := range c.prints {
 				assert.Contains(t, stdout, part)
 			}
-			stdout, _, _ = runExplain(t, c.capture, append(c.args, "--json", "-")...)
+			stdout, _, _ = runExplain(t, capture, append(c.args, "--json", "-")...)
 			var printed struct {
 				Behind  *int64 `json:"timestamp_behind_seconds"`
 				Expired bool   `json:"expired"`
 			}
 			require.NoError(t, json.Unmarshal([]byte(stdout), &printed))
 			require.NotNil(t, printed.Behind)
+			assert.InDelta(t, c.behind.Seconds(), *printed.Behind, 60)
 			assert.Equal(t, c.expired, printed.Expired)
 		})
 	}
