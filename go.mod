@@ -46,7 +46,6 @@ require (
 	golang.org/x/tools v0.52.0
 	google.golang.org/protobuf v1.36.12
 	modernc.org/sqlite v1.60.0
-	mvdan.cc/sh/v3 v3.14.1
 )
 
 require (

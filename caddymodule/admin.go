@@ -19,8 +19,8 @@ import (
 //	GET /gatehouse/explain/<id>   why a request's credentials were invalid, by its request ID
 type Admin struct{}
 
-// adminExplainPath is the admin API's path of explanations, followed by a request ID.
-const adminExplainPath = "/gatehouse/explain/"
+// AdminExplainPath is the admin API's path of explanations, followed by a request ID.
+const AdminExplainPath = "/gatehouse/explain/"
 
 // CaddyModule returns the Caddy module information.
 func (*Admin) CaddyModule() caddy.ModuleInfo {
@@ -41,7 +41,7 @@ func (a *Admin) Provision(ctx caddy.Context) error {
 func (a *Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
 		{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)},
-		{Pattern: adminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
+		{Pattern: AdminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
 	}
 }
 
@@ -70,8 +70,8 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// explainedFailure is the response of the admin API. It contains nothing that helps to sign a request.
-type explainedFailure struct {
+// ExplainedFailure is the response of the admin API. It contains nothing that helps to sign a request.
+type ExplainedFailure struct {
 	RequestID string    `json:"request_id"`
 	At        time.Time `json:"at"`
 	PublicKey string    `json:"public_key,omitempty"`
@@ -89,13 +89,13 @@ func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
 	if app == nil || app.credentials == nil {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
 	}
-	id := strings.TrimPrefix(r.URL.Path, adminExplainPath)
+	id := strings.TrimPrefix(r.URL.Path, AdminExplainPath)
 	failed, ok := app.credentials.failures.find(id)
 	if !ok {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
 			"request %q is not among the last %d that this gateway denied for invalid credentials", id, maxAuthFailures)}
 	}
-	out := explainedFailure{RequestID: failed.id, At: failed.at, Reason: failed.reason, BodyLeft: failed.attempt.BodyLeft}
+	out := ExplainedFailure{RequestID: failed.id, At: failed.at, Reason: failed.reason, BodyLeft: failed.attempt.BodyLeft}
 	var cred *authsigner.Credential
 	if out.PublicKey = failed.attempt.PublicKey; out.PublicKey != "" {
 		var err error

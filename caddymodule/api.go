@@ -168,7 +168,7 @@ func (h *API) Validate() error {
 			h.BasePath)
 	}
 	for _, name := range h.PassUnknownFields {
-		if err := checkResource("pass_unknown_fields", name, proxiedNames()); err != nil {
+		if err := checkResource("pass_unknown_fields", name, ProxiedNames()); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (h *API) Validate() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range proxiedNames() {
+	for _, name := range ProxiedNames() {
 		if served[name] == nil && served[""] == nil {
 			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", name)
 		}

@@ -94,7 +94,7 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 	}
 	u := new(APIUpstream)
 	addresses := segment[1:end]
-	proxied := strings.Join(proxiedNames(), ", ")
+	proxied := strings.Join(ProxiedNames(), ", ")
 	for ; len(addresses) > 0; addresses = addresses[1:] {
 		res := upstream.ByName(addresses[0].Text)
 		if res == nil {

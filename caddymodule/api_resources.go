@@ -21,7 +21,7 @@ func (h *API) served() (map[string]*APIUpstream, error) {
 			served[""] = u
 		}
 		for _, name := range u.Resources {
-			if err := checkResource("upstream", name, proxiedNames()); err != nil {
+			if err := checkResource("upstream", name, ProxiedNames()); err != nil {
 				return nil, err
 			}
 			if served[name] != nil {
@@ -48,8 +48,8 @@ func resourceNames() []string {
 	return names
 }
 
-// proxiedNames returns the names of the resources that data services serve.
-func proxiedNames() []string {
+// ProxiedNames returns the names of the resources that data services serve.
+func ProxiedNames() []string {
 	return slices.DeleteFunc(resourceNames(), func(name string) bool { return upstream.ByName(name).ByGateway })
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// appName is the app's module ID and the name of its global option in a Caddyfile.
-const appName = "gatehouse"
+// AppName is the app's module ID and the name of its global option in a Caddyfile.
+const AppName = "gatehouse"
 
 // App holds what all routes share: the credential source and its cache, Redis, the rate limits, and the keys that sign the
 // hop assertion. An unreachable store does not prevent startup; invalid settings do.
@@ -118,7 +118,7 @@ type LimitsConfig struct {
 // CaddyModule returns the Caddy module information.
 func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
-		ID:  appName,
+		ID:  AppName,
 		New: func() caddy.Module { return new(App) },
 	}
 }
@@ -134,7 +134,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.shares = dataservice.NewShares(a.Limits.InFlight)
 
 	if a.Redis != nil {
-		if err := a.acquireRedis(); err != nil {
+		if err := a.OpenRedis(); err != nil {
 			return fmt.Errorf("setting up redis: %w", err)
 		}
 		if err := a.acquireLimiter(); err != nil {
@@ -142,7 +142,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		}
 	}
 	if a.CredentialsRaw != nil {
-		source, err := loadSource(ctx, a)
+		source, err := a.LoadCredentialSource(ctx)
 		if err != nil {
 			return err
 		}
@@ -221,13 +221,13 @@ func (a *App) release() error {
 
 // appOf returns the app of the configuration that ctx belongs to.
 func appOf(ctx caddy.Context) (*App, error) {
-	mod, err := ctx.App(appName)
+	mod, err := ctx.App(AppName)
 	if err != nil {
-		return nil, fmt.Errorf("loading the app %q: %w", appName, err)
+		return nil, fmt.Errorf("loading the app %q: %w", AppName, err)
 	}
 	app, ok := mod.(*App)
 	if !ok {
-		return nil, fmt.Errorf("loading the app %q: unexpected type %T", appName, mod)
+		return nil, fmt.Errorf("loading the app %q: unexpected type %T", AppName, mod)
 	}
 	return app, nil
 }
@@ -235,7 +235,7 @@ func appOf(ctx caddy.Context) (*App, error) {
 // activeApp returns the app of the running configuration, or nil. It is for the admin API and metrics: those of a configuration
 // that failed to load stay registered, but must report on the running one.
 func activeApp() *App {
-	mod, _ := caddy.ActiveContext().AppIfConfigured(appName) // an error means that it is not configured
+	mod, _ := caddy.ActiveContext().AppIfConfigured(AppName) // an error means that it is not configured
 	app, _ := mod.(*App)
 	return app
 }

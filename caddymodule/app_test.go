@@ -11,7 +11,7 @@ import (
 func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
 	t.Parallel()
 	a := &App{Redis: &RedisConfig{URLs: []string{"redis://127.0.0.1:1/7"}}, logger: zap.NewNop()} // refuses connections
-	require.NoError(t, a.acquireRedis())
+	require.NoError(t, a.OpenRedis())
 	open := func() bool {
 		_, exists := resources.References(a.acquired[0])
 		return exists

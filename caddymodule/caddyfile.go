@@ -215,13 +215,13 @@ func tlsFiles(name string, dst **TLSConfig) option {
 func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	d.Next() // consume the option's name
 	if existing != nil {
-		return nil, d.Errf("duplicate global option %q", appName)
+		return nil, d.Errf("duplicate global option %q", AppName)
 	}
 	if d.CountRemainingArgs() > 0 {
-		return nil, d.Errf("the global option %q takes no arguments, only a block", appName)
+		return nil, d.Errf("the global option %q takes no arguments, only a block", AppName)
 	}
 	a := new(App)
-	err := parseBlock(d, appName,
+	err := parseBlock(d, AppName,
 		option{name: "redis", parse: a.parseRedis},
 		option{name: "credentials", parse: a.parseCredentials},
 		block("cache",
@@ -247,7 +247,7 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(a, nil)}, nil
+	return httpcaddyfile.App{Name: AppName, Value: caddyconfig.JSON(a, nil)}, nil
 }
 
 func (a *App) parseRedis(d *caddyfile.Dispenser) error {

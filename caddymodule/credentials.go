@@ -201,8 +201,8 @@ func (p *pooledCredentials) Destruct() error {
 	return errors.Join(errs...)
 }
 
-// loadSource loads the app's credential source, without a cache.
-func loadSource(ctx caddy.Context, a *App) (CredentialSourceModule, error) {
+// LoadCredentialSource loads the app's credential source, without a cache.
+func (a *App) LoadCredentialSource(ctx caddy.Context) (CredentialSourceModule, error) {
 	mod, err := ctx.LoadModule(a, "CredentialsRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading credential source: %w", err)

@@ -16,7 +16,8 @@ type FileSource struct {
 	// Path is the path of the file. Placeholders are resolved. Required.
 	Path string `json:"path"`
 
-	create bool // the file, if there is none
+	// Create creates the file if there is none. For commands.
+	Create bool `json:"-"`
 }
 
 // eventFileChanged is the credential event of a changed file, besides those of package file.
@@ -47,7 +48,7 @@ func (s *FileSource) Settings() any { return []string{"file", s.Path} }
 // Open implements CredentialSourceModule.
 func (s *FileSource) Open(_ context.Context, report func(SourceEvent)) (CredentialStore, error) {
 	store, err := file.Open(s.Path, file.Options{ //nolint:contextcheck // the store outlives the context
-		Create:  s.create,
+		Create:  s.Create,
 		OnEvent: func(e file.Event) { report(SourceEvent{Kind: string(e.Kind), Err: e.Err}) },
 	})
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package caddymodule provides Gatehouse's Caddy modules: the app "gatehouse", HTTP handlers, Caddyfile directives, admin
-// routes, metrics and subcommands. It is the only package of the project that imports Caddy; it configures the libraries
-// authsigner, ratelimit, upstream and connect.
+// routes and metrics. It configures the libraries authsigner, ratelimit, upstream and connect, which do not know Caddy. Package cli
+// below it has the commands.
 //
 // Every handler embeds frontDoor, which implements ServeHTTP and applies the same protections to all routes. The handler
 // itself implements route: it matches requests to endpoints, and each endpoint declares its body limit and error format.

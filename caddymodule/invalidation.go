@@ -35,6 +35,11 @@ func publishInvalidation(ctx context.Context, client redis.UniversalClient, publ
 	return nil
 }
 
+// Invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after ctx has ended too.
+func (a *App) Invalidate(ctx context.Context, publicKey string) bool {
+	return a.redis != nil && publishInvalidation(ctx, a.redis.client, publicKey) == nil
+}
+
 // invalidationListener is a subscription to invalidationChannel for a credential cache.
 type invalidationListener struct {
 	cancel context.CancelFunc

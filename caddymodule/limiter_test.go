@@ -20,7 +20,7 @@ func TestMaxLocalWindowsLimitsWhatAnOutageRemembers(t *testing.T) {
 				Limits: LimitsConfig{MaxLocalWindows: maximum},
 			}
 			t.Cleanup(func() { require.NoError(t, a.Cleanup()) })
-			require.NoError(t, a.acquireRedis())
+			require.NoError(t, a.OpenRedis())
 			require.NoError(t, a.acquireLimiter())
 			allow := func() (allowed int) {
 				for i := range 200 {

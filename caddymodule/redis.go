@@ -135,8 +135,8 @@ type pooledRedis struct {
 	client   redis.UniversalClient
 }
 
-// acquireRedis sets a.redis.
-func (a *App) acquireRedis() error {
+// OpenRedis sets up the client of Redis, which Cleanup releases. Provision calls it; a command can do so instead.
+func (a *App) OpenRedis() error {
 	c, err := a.Redis.resolved(caddy.NewReplacer())
 	if err != nil {
 		return err

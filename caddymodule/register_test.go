@@ -3,13 +3,16 @@ package caddymodule_test
 import (
 	"testing"
 
-	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/stretchr/testify/assert"
+
+	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
-// xcaddy builds a program that only imports the package.
-func TestImportingThePackageKeepsCaddysNameAndHelp(t *testing.T) {
+// A program that uses the modules gets no commands unless it imports package cli.
+func TestImportingTheModulesRegistersNoCommands(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, caddy.CustomBinaryName)
-	assert.Empty(t, caddy.CustomLongDescription)
+	for _, name := range []string{"check", "explain", "keys", "sign"} {
+		assert.NotContains(t, caddycmd.Commands(), name)
+	}
 }

@@ -22,7 +22,7 @@ func TestReplacedCAFileIsAChangedSetting(t *testing.T) {
 		require.NoError(t, os.WriteFile(ca, content, 0o600))
 		a := &App{Redis: &RedisConfig{URLs: []string{"rediss://127.0.0.1:1"}, TLS: &TLSConfig{CA: ca}}} // refuses connections
 		t.Cleanup(func() { assert.NoError(t, a.Cleanup()) })
-		require.NoError(t, a.acquireRedis())
+		require.NoError(t, a.OpenRedis())
 		require.NoError(t, a.acquireLimiter())
 		return a, vault.Settings()
 	}

@@ -84,7 +84,7 @@ func TestMistakesOfProgramsAreExplained(t *testing.T) {
 		for mistake, codes := range mistakes {
 			t.Run(program+"/"+mistake, func(t *testing.T) {
 				t.Parallel()
-				request, err := explain.Parse(capture(t, func(base string) error { return runProgram(t, program, mistake, base, caller) }), os.Getenv)
+				request, err := explain.Parse(capture(t, func(base string) error { return runProgram(t, program, mistake, base, caller) }))
 				require.NoError(t, err)
 				request.At = time.Now()
 				result := explain.Read(request).Explain(t.Context(), &authsigner.Credential{PublicKey: caller.PublicKey, PrivateKey: caller.PrivateKey}, time.Time{})

@@ -17,14 +17,12 @@ func Kinds() []Kind {
 		{"malformed_public_key", "X-Public-Key is not a public key.", "Send the public key as issued: 8 to 128 letters, digits, - and _, without quotes or white space."},
 		{"keys_swapped", "X-Public-Key contains the private key.", "Send the public key, sign with the private key, and replace the key pair, because the private key has been sent."},
 		{"key_expired", "The key expired at %s.", "Use another key, or have the operator extend this one: gatehouse keys update --expires."},
-
 		{"timestamp_unit", "X-Timestamp %s is %s.", "Send Unix time in whole seconds, such as 1760000000, and sign the same: Math.floor(Date.now() / 1000) in JavaScript, ToUnixTimeSeconds() in .NET."},
 		{"timestamp_date", "X-Timestamp %s is a date.", "Send Unix time in whole seconds, such as 1760000000."},
 		{"timestamp_fraction", "X-Timestamp %s has a fraction.", "Send whole seconds: round down before you build the string to sign."},
 		{"timestamp_malformed", "X-Timestamp %s is not a Unix time.", "Send Unix time in whole seconds, decimal digits only."},
-		{"wrong_clock", "X-Timestamp is %s the server's clock.", "Set the sending machine's clock (NTP), use UTC, and sign each request when you send it, also when you repeat it. At most 5 minutes are allowed."},
+		{"wrong_clock", "X-Timestamp is %s the server's clock: the gateway rejects the request as expired.", "Set the sending machine's clock (NTP), use UTC, and sign each request when you send it, also when you repeat it. At most 5 minutes are allowed."},
 		{"timestamp_other", "The signed timestamp is not the one in X-Timestamp: %s was signed.", "Read the clock once, and use the same digits in the header and in the string to sign."},
-
 		{"newline_missing", "Instead of line feeds between the parts, the signed string has %s.", "Join timestamp, method, path and body by single line feeds (0x0A)."},
 		{"newline_escaped", "The parts were joined by the characters %s instead of line feeds.", `Write it so that your language inserts a line feed: "\n" in double quotes in PHP and most languages, printf instead of echo in a shell.`},
 		{"newline_crlf", "The parts were joined by CR LF.", "Join them by LF (0x0A) alone. Text tools and templates on Windows, and web pages that compute HMACs, insert CR LF."},
@@ -32,10 +30,8 @@ func Kinds() []Kind {
 		{"part_missing", "The signed string lacks %s.", "Sign timestamp LF METHOD LF path LF body. If there is no body, the string ends with the third line feed."},
 		{"part_order", "The parts were signed in another order: %s.", "Sign them in this order: timestamp, method, path, body."},
 		{"part_extra", "The signed string contains %s.", "Sign timestamp, method, path and body, and nothing else."},
-
 		{"method_case", "The signed method is %s.", "Sign the method in upper case, as it is sent."},
 		{"method_other", "The signed method is %s.", "Sign the method that is sent; HEAD and GET have different signatures."},
-
 		{"path_origin", "The signed path includes %s.", "Sign the path from /api/v1 on, without scheme, host and port."},
 		{"path_prefix_missing", "The signed path does not begin with /api/v1.", "Sign the path from /api/v1 on."},
 		{"path_base", "The signed path includes the path under which the gateway is mounted.", "Sign the path from /api/v1 on."},
@@ -48,13 +44,11 @@ func Kinds() []Kind {
 		{"path_fragment", "The signed path differs at its end from the one that was sent: %s.", "Sign path and query as sent; a fragment is never sent."},
 		{"query_order", "The parameters were signed in another order than sent.", "Sign the query string as it is sent. Do not sort it only for the signature."},
 		{"query_encoded", "The signed query string is serialized differently from the one that was sent: %s.", "Serialize the query once, sign it, and send the same text."},
-
 		{"body_missing", "The body was not signed.", "Sign the raw body that is sent, after the third line feed."},
 		{"body_other", "A body was signed that was not sent: %s.", "Without a body, the signed string ends with the third line feed."},
 		{"body_newline", "The signed body differs by a line feed at its end from the one that was sent.", "Sign the bytes that are sent. Editors and shells add a line feed at the end; curl --data removes line feeds, --data-binary does not."},
 		{"body_encoded", "The signed body is serialized differently from the one that was sent: %s.", "Serialize the body once, sign these bytes, and send the same bytes."},
 		{"body_hashed", "A hash of the body was signed: %s.", "Sign the raw body."},
-
 		{"secret_whitespace", "The private key was used with %s.", "Remove white space when you read the private key from a file or a variable."},
 		{"secret_quotes", "The private key was used with %s.", "Use the bytes of the private key as issued, without quotes: some tools keep those of .env files."},
 		{"secret_extra", "The private key was used with %s.", "Use the bytes of the private key as issued, and nothing else."},
@@ -66,12 +60,10 @@ func Kinds() []Kind {
 		{"secret_previous", "The private key from before the last rotation was used, which is no longer valid.", "Use the current private key."},
 		{"secret_placeholder", "The text %s was used as the private key.", "Check that the variable or file with the private key is read, and that its name is replaced by its value."},
 		{"secret_empty", "An empty private key was used.", "Check that the variable or file with the private key is read."},
-
 		{"algorithm", "The signature is %s instead of HMAC-SHA256.", "Compute HMAC with SHA-256: the private key is the key, the string to sign is the message."},
 		{"algorithm_arguments", "Key and message of the HMAC are swapped.", "The private key is the key, the string to sign is the message."},
 		{"text_encoded", "The string to sign was %s before it was signed.", "Sign the bytes of the string as it is."},
 		{"text_utf16", "%s encoded in UTF-16.", "Encode both in UTF-8: Encoding.UTF8 in .NET, StandardCharsets.UTF_8 in Java."},
-
 		{"signature_key", "X-Signature contains the %s key.%s", "Send the HMAC-SHA256 of the string to sign in hexadecimal, with the private key as the HMAC's key. The private key is never sent."},
 		{"signature_message", "X-Signature is the signed string, followed by an HMAC.", "Write the string to the HMAC first, then ask for the sum: in Go, h.Write(message) and h.Sum(nil)."},
 		{"signature_base64", "X-Signature is in base64.", "Send the signature in hexadecimal, 64 digits."},
@@ -79,7 +71,7 @@ func Kinds() []Kind {
 		{"signature_prefixed", "X-Signature has other text beside the signature.", "Send the 64 hexadecimal digits alone."},
 		{"signature_whitespace", "X-Signature contains white space.", "Remove the white space; some base64 and hex tools add a line feed."},
 		{"signature_truncated", "X-Signature has fewer than 64 hexadecimal digits.", "Send all 64 digits, two for each byte."},
-		{"signature_malformed", "X-Signature is not a signature in any known encoding%s.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
+		{"signature_malformed", "X-Signature is not a signature in any known encoding.", "Send the HMAC-SHA256 in hexadecimal, 64 digits."},
 	}
 }
 

@@ -4,9 +4,9 @@ package main
 import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
-	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/cli"
 )
 
 func main() {
-	caddymodule.Main()
+	cli.Main()
 }

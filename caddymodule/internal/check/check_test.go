@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	_ "github.com/gatehouse-gateway/gatehouse/caddymodule"
+	_ "github.com/gatehouse-gateway/gatehouse/caddymodule/cli"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 )

@@ -1,4 +1,4 @@
-package caddymodule
+package cli
 
 import (
 	"encoding/json"
@@ -20,9 +20,7 @@ import (
 func explainLoadErrors(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "validate":
-			cmd.RunE = runValidate
-		case "run", "reload", "adapt": // start runs run
+		case "run", "reload", "adapt", "validate": // start runs run
 			run := cmd.RunE
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				err := run(cmd, args)
@@ -35,25 +33,8 @@ func explainLoadErrors(root *cobra.Command) {
 	}
 }
 
-// runValidate replaces the function of Caddy's command, which prints the error before it returns it.
-func runValidate(cmd *cobra.Command, _ []string) error {
-	if err := loadEnvFiles(cmd); err != nil {
-		return exit(cmd, 1, err)
-	}
-	c, err := configfile.Load(cmd.Flag("config").Value.String(), cmd.Flag("adapter").Value.String())
-	if err == nil {
-		err = c.Provision()
-	}
-	if err != nil {
-		return exit(cmd, 1, err)
-	}
-	cmd.SetOut(os.Stdout)
-	cmd.Println("Valid configuration")
-	return nil
-}
-
-// loadEnvFiles sets environment variables from the files of --envfile, as Caddy's commands do. Caddy does not export its
-// parser, but its command environ does nothing else before it prints the environment.
+// loadEnvFiles sets environment variables from the files of --envfile, exactly as Caddy's commands do. Caddy does not export its
+// parser, but its command environ does nothing else before it prints the environment, which must not be seen.
 func loadEnvFiles(cmd *cobra.Command) error {
 	files, err := cmd.Flags().GetStringSlice("envfile")
 	if err != nil || len(files) == 0 {

@@ -1,7 +1,8 @@
-package caddymodule
+package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,13 +12,16 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unicode/utf16"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
 // The exit statuses of `gatehouse explain`.
@@ -28,8 +32,8 @@ const (
 	explainBadInput
 )
 
-// maxCapture is the maximum size of a captured request in bytes.
-const maxCapture = 32 << 20
+// maxExplained is how long the search for mistakes may take.
+const maxExplained = 30 * time.Second
 
 // explainCommand holds the flags of `gatehouse explain`.
 type explainCommand struct {
@@ -45,7 +49,7 @@ func configureExplain(cmd *cobra.Command) {
 	f.StringVar(&c.secretEnv, "secret-env", "GATEHOUSE_SECRET", "name of the environment variable that holds the private key")
 	f.StringVar(&c.secretFile, "secret-file", "", "file that holds the private key, or - for standard input (instead of --secret-env)")
 	f.StringVar(&c.baseURL, "base-url", "", "URL under which the API is mounted, such as https://example.com/gw")
-	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: what the capture says; otherwise the age is not checked)")
+	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: now, but then an old timestamp is not a mistake)")
 	f.StringVar(&c.id, "id", "", "request ID of a denied request, which the running gateway is asked about (instead of a file)")
 	f.StringVar(&c.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
 	f.StringVarP(&c.config, "config", "c", "", "configuration file that has the address of the admin API")
@@ -68,7 +72,7 @@ func configureExplain(cmd *cobra.Command) {
 // exit prints err, if any, and returns the error that ends the process with a status.
 func exit(cmd *cobra.Command, status int, err error) error {
 	if err != nil {
-		cmd.PrintErrln("Error:", err)
+		cmd.PrintErrln("Error:", printable(err.Error()))
 	}
 	cmd.SilenceErrors = true
 	if status == 1 { // Caddy's exit status for any error, which WrapCommandFuncForCobra does not return
@@ -88,48 +92,94 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err := checkPrivateKey(secret.Reveal()); err != nil {
 		return explainBadInput, err
 	}
-	in := cmd.InOrStdin()
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return explainBadInput, fmt.Errorf("reading the request: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	capture, err := io.ReadAll(io.LimitReader(in, maxCapture+1))
+	capture, err := readCapture(file, cmd.InOrStdin())
 	if err != nil {
 		return explainBadInput, fmt.Errorf("reading the request: %w", err)
 	}
-	if len(capture) > maxCapture {
-		return explainBadInput, fmt.Errorf("reading the request: larger than %d bytes", maxCapture)
-	}
-	r, err := explain.Parse(capture, os.Getenv)
+	r, err := explain.Parse(capture)
 	if err != nil {
 		return explainBadInput, fmt.Errorf("reading the request: %w", err)
 	}
 	if err := c.complete(&r); err != nil {
 		return explainBadInput, err
 	}
-	if r.Skipped > 0 {
-		cmd.PrintErrf("The capture has %d signed requests: this is about the last one.\n", r.Skipped+1)
-	}
-	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.Contains(base, "?") {
+	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.ContainsFunc(base, notInPath) {
 		r.BasePath = base
 		cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", base)
 	}
 	attempt := explain.Read(r)
-	res := attempt.Explain(cmd.Context(), &authsigner.Credential{PublicKey: attempt.PublicKey, PrivateKey: secret}, time.Time{})
-	out := cmd.OutOrStdout()
+	ctx, cancel := context.WithTimeout(cmd.Context(), maxExplained)
+	defer cancel()
+	e := explanation{Result: attempt.Explain(ctx, &authsigner.Credential{PublicKey: attempt.PublicKey, PrivateKey: secret}, time.Time{})}
+	at, clock := r.At, "the time of --at"
+	if at.IsZero() {
+		at, clock = time.Now(), "the present time"
+	}
+	if late, ok := attempt.Behind(at); ok {
+		seconds := int64(late / time.Second)
+		e.Behind, e.Expired = &seconds, late.Abs() > authsigner.MaxSkew
+	}
+	if err := c.print(cmd.OutOrStdout(), e, e.text(attempt.ToSign(), clock)); err != nil {
+		return explainBadInput, err
+	}
+	return statusOf(e.Result), nil
+}
+
+func notInPath(r rune) bool { return r == '?' || r == ' ' || !strconv.IsPrint(r) }
+
+// readCapture reads a regular file, or standard input if file is "-". It neither waits for the writer of a pipe that is named like a
+// file, nor reads a device without end.
+func readCapture(file string, stdin io.Reader) ([]byte, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			return nil, errors.Join(err, errors.New("it is not a regular file: use - to read standard input"))
+		}
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, explain.MaxCapture+1)) // Parse reports what is larger
+}
+
+// explanation is what `gatehouse explain` prints about a capture.
+type explanation struct {
+	explain.Result
+	Behind  *int64 `json:"timestamp_behind_seconds,omitempty"` // from the timestamp to the time of --at, or to now; negative if it is ahead
+	Expired bool   `json:"expired"`                            // the gateway rejects the request at that time
+}
+
+// print prints JSON, or text for people.
+func (c *explainCommand) print(w io.Writer, v any, text string) error {
 	if c.json {
-		err = json.NewEncoder(out).Encode(res)
-	} else {
-		err = printExplanation(out, res, attempt.ToSign())
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("printing the explanation: %w", err)
+		}
+		text = string(raw) + "\n"
 	}
-	if err != nil {
-		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
+	if _, err := io.WriteString(w, printable(text)); err != nil {
+		return fmt.Errorf("printing the explanation: %w", err)
 	}
-	return statusOf(res), nil
+	return nil
+}
+
+// printable escapes control characters and other invisible ones, which a terminal might obey, but not line feeds. It keeps JSON valid.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == '\n' || strconv.IsPrint(r) {
+			_, _ = b.WriteRune(r) // a builder does not fail
+			continue
+		}
+		for _, u := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, u)
+		}
+	}
+	return b.String()
 }
 
 // checkPrivateKey returns an error if the private key was copied wrongly. The explanation would find the mistake in the request.
@@ -138,8 +188,6 @@ func checkPrivateKey(s string) error {
 	switch {
 	case strings.HasPrefix(s, "pk_"):
 		what = "begins with pk_, as public keys do"
-	case strings.TrimSpace(s) != s:
-		what = "begins or ends with white space"
 	case strings.Trim(s, "\"'`") != s:
 		what = "begins or ends with a quotation mark"
 	default:
@@ -164,46 +212,35 @@ func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	if err != nil {
 		return explainBadInput, fmt.Errorf("finding the admin API: %w", err)
 	}
-	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminExplainPath+url.PathEscape(c.id), nil, nil)
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, caddymodule.AdminExplainPath+url.PathEscape(c.id), nil, nil)
 	if err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", adminError(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxCapture))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, explain.MaxCapture))
 	if err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
-	var d explainedFailure
+	var d caddymodule.ExplainedFailure
 	if err := json.Unmarshal(body, &d); err != nil {
 		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
 	}
-	out := cmd.OutOrStdout()
-	if c.json {
-		_, err = out.Write(body)
-	} else {
-		err = d.print(out)
-	}
-	if err != nil {
-		return explainBadInput, fmt.Errorf("printing the explanation: %w", err)
+	if err := c.print(cmd.OutOrStdout(), d, failureText(d)); err != nil {
+		return explainBadInput, err
 	}
 	return statusOf(d.Result), nil
 }
 
-// print prints an explanation for people.
-func (d *explainedFailure) print(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s, request %s, key %s: %s\n", d.At.UTC().Format(time.RFC3339), d.RequestID, cmp.Or(d.PublicKey, "none"), d.Reason); err != nil {
-		return err
-	}
+// failureText returns an explanation for people.
+func failureText(d caddymodule.ExplainedFailure) string {
+	text := fmt.Sprintf("%s, request %s, key %s: %s\n", d.At.UTC().Format(time.RFC3339), d.RequestID, cmp.Or(d.PublicKey, "none"), d.Reason)
 	if d.BodyLeft {
-		if _, err := fmt.Fprintln(w, "The request had a body, which is not kept: its signature cannot be explained."); err != nil {
-			return err
-		}
+		text += "The request had a body, which is not kept: its signature cannot be explained.\n"
 	}
 	if d.Reason == "unknown_key" && len(d.Mistakes) == 0 {
-		_, err := fmt.Fprintln(w, "There is no such key: it was not issued here, or was revoked.")
-		return err
+		return text + "There is no such key: it was not issued here, or was revoked.\n"
 	}
-	return printExplanation(w, d.Result, "")
+	return text + resultText(d.Result, "")
 }
 
 // complete adds what the flags say about the request.
@@ -235,8 +272,25 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("invalid time %q: must be RFC 3339 or Unix time, such as 2026-03-05T09:30:00Z", s)
 }
 
-// printExplanation prints a result for people. toSign is the string that should have been signed.
-func printExplanation(w io.Writer, res explain.Result, toSign string) error {
+// text returns an explanation for people. toSign is the string that should have been signed, and clock what the timestamp was compared to.
+func (e explanation) text(toSign, clock string) string {
+	text := resultText(e.Result, toSign)
+	if e.Behind == nil || !e.Verified {
+		return text
+	}
+	direction := "behind"
+	if *e.Behind < 0 {
+		direction = "ahead of"
+	}
+	text += fmt.Sprintf("Its timestamp is %s %s %s", (time.Duration(*e.Behind) * time.Second).Abs(), direction, clock)
+	if e.Expired {
+		text += ": the gateway would reject the request as expired, because at most\n5 minutes are allowed. To check it for the time when it was sent, set --at"
+	}
+	return text + ".\n"
+}
+
+// resultText returns a result for people. toSign is the string that should have been signed, if it may be shown.
+func resultText(res explain.Result, toSign string) string {
 	var b strings.Builder
 	switch {
 	case res.Verified:
@@ -244,6 +298,8 @@ func printExplanation(w io.Writer, res explain.Result, toSign string) error {
 		if toSign != "" {
 			b.WriteString("Not checked: whether the public key exists, and the method. The API serves only GET and HEAD.\n")
 		}
+	case res.Complete && len(res.Mistakes) == 1 && res.Mistakes[0].Code == "wrong_clock":
+		b.WriteString("The signature is correct, but:\n")
 	case len(res.Mistakes) == 0 && res.Searched:
 		b.WriteString("No known mistake explains this signature. Check first that the private key belongs to the public key.\n" +
 			"Other causes cannot be found by trying: a private key of another environment, another URL or base path than the one\n" +
@@ -258,11 +314,10 @@ func printExplanation(w io.Writer, res explain.Result, toSign string) error {
 	if toSign != "" && res.Complete && res.Signed != toSign {
 		fmt.Fprintf(&b, "\nString that was signed, %d bytes:\n%s", len(res.Signed), visible(res.Signed))
 	}
-	if toSign != "" && !res.Verified {
+	if toSign != "" && !res.Verified && res.Signed != toSign {
 		fmt.Fprintf(&b, "\nString to sign, %d bytes:\n%s", len(toSign), visible(toSign))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // visible returns text with its control and other invisible characters escaped, one line for each line.

@@ -1,4 +1,4 @@
-package caddymodule
+package cli
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,9 @@ func configureSign(cmd *cobra.Command) {
 func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	if c.key = cmp.Or(c.key, os.Getenv("GATEHOUSE_KEY")); c.key == "" {
 		return errors.New("no public key: set --key or GATEHOUSE_KEY")
+	}
+	if err := checkKey("public key", c.key); err != nil {
+		return err
 	}
 	secret, err := readSecret(c.secretEnv, c.secretFile, cmd.InOrStdin())
 	if err != nil {
@@ -126,33 +130,48 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	return err
 }
 
-// readSecret reads the private key from an environment variable, or from a file if one is given ("-" for standard input). It is
-// never an argument, because other users of the machine can see arguments.
+// maxSecretFile is the maximum size in bytes of a file that holds a private key.
+const maxSecretFile = 64 << 10
+
+// readSecret reads the private key from an environment variable, or from a file if one is given ("-" for standard input), without the
+// line feed at the file's end. It is never an argument, because other users of the machine can see arguments. A key that was copied
+// wrongly would sign, and each of its signatures would be wrong.
 func readSecret(env, file string, stdin io.Reader) (authsigner.Secret, error) {
 	if file == "" {
 		s := os.Getenv(env)
 		if s == "" {
 			return "", fmt.Errorf("no private key: the environment variable %s is empty (set it, or use --secret-env or --secret-file)", env)
 		}
-		return authsigner.Secret(s), nil
+		return authsigner.Secret(s), checkKey("private key", s)
 	}
-	var (
-		b   []byte
-		err error
-	)
-	if file == "-" {
-		b, err = io.ReadAll(io.LimitReader(stdin, 64<<10))
-	} else {
-		b, err = os.ReadFile(file)
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("reading the private key: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		stdin = f
 	}
+	b, err := io.ReadAll(io.LimitReader(stdin, maxSecretFile))
 	if err != nil {
 		return "", fmt.Errorf("reading the private key: %w", err)
 	}
-	s := strings.TrimRight(string(b), "\r\n")
+	s := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if s == "" {
 		return "", errors.New("reading the private key: the file is empty")
 	}
-	return authsigner.Secret(s), nil
+	return authsigner.Secret(s), checkKey("private key", s)
+}
+
+// checkKey returns an error if a key holds white space, or a control or another invisible character. It does not quote the key.
+func checkKey(name, s string) error {
+	i := strings.IndexFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) })
+	if i < 0 {
+		return nil
+	}
+	r, _ := utf8.DecodeRuneInString(s[i:])
+	return fmt.Errorf("reading the %s: byte %d of %d is %U, white space or a control character: must be the key as issued, and nothing else",
+		name, i+1, len(s), r)
 }
 
 // sendRequest sends the request with authsigner.Transport and prints the response. The error ends the process with exit status 4

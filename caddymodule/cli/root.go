@@ -1,4 +1,4 @@
-package caddymodule
+package cli
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
 // The groups of commands in `gatehouse help`.
@@ -43,7 +45,7 @@ Documentation:
 // configuration, and the log lines of libraries in Caddy's log. A program that only imports this package, such as one that xcaddy
 // builds, is Caddy with more modules and commands.
 func Main() {
-	RedirectLibraryLogs()
+	caddymodule.RedirectLibraryLogs()
 	caddy.CustomBinaryName = cmp.Or(caddy.CustomBinaryName, "gatehouse") // -ldflags may have set it
 	caddy.CustomLongDescription = programLong
 	caddycmd.Main()

@@ -1,4 +1,4 @@
-package caddymodule
+package cli
 
 import (
 	"cmp"
@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -144,8 +145,8 @@ func (k *keyFields) parseResources(s string) error {
 	names := strings.Split(s, ",")
 	for i := range names {
 		names[i] = strings.TrimSpace(names[i])
-		if !slices.Contains(proxiedNames(), names[i]) {
-			return fmt.Errorf("unknown resource %q: must be %s, or some of %s", names[i], valueAll, strings.Join(proxiedNames(), ","))
+		if !slices.Contains(caddymodule.ProxiedNames(), names[i]) {
+			return fmt.Errorf("unknown resource %q: must be %s, or some of %s", names[i], valueAll, strings.Join(caddymodule.ProxiedNames(), ","))
 		}
 	}
 	slices.Sort(names)
@@ -161,7 +162,7 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // completeResources suggests the next name of a list.
 func completeResources(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	list := typed[:strings.LastIndex(typed, ",")+1]
-	names := proxiedNames()
+	names := caddymodule.ProxiedNames()
 	if list == "" {
 		names = append(names, valueAll)
 	}
@@ -442,20 +443,17 @@ func timeOr(t time.Time, unset string) string {
 	return t.Format(time.RFC3339)
 }
 
-// openStore is the open credential source of a command, and the Redis through which it notifies gateways of changes.
+// openStore is the open credential source of a command.
 type openStore struct {
-	store CredentialStore
-	redis *pooledRedis // nil: there is none
-	file  bool         // store is a file, which gateways read again when it changes
+	store caddymodule.CredentialStore
+	app   *caddymodule.App // notifies gateways of changes
+	file  bool             // store is a file, which gateways read again when it changes
 }
 
 // invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
 // deadline too.
 func (s *openStore) invalidate(ctx context.Context, publicKey string) bool {
-	if s.redis == nil || !authsigner.ValidPublicKey(publicKey) {
-		return false
-	}
-	return publishInvalidation(ctx, s.redis.client, publicKey) == nil
+	return authsigner.ValidPublicKey(publicKey) && s.app.Invalidate(ctx, publicKey)
 }
 
 // changed returns the view of a changed key.
@@ -488,28 +486,28 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		if err != nil {
 			return err
 		}
-		source, err := loadSource(caddyCtx, app)
+		source, err := app.LoadCredentialSource(caddyCtx)
 		if err != nil && cfg != nil {
-			return cfg.LoadError(fmt.Errorf("loading %s app module: %w", appName, err))
+			return cfg.LoadError(fmt.Errorf("loading %s app module: %w", caddymodule.AppName, err))
 		}
 		if err != nil {
 			return err
 		}
-		fileSource, isFile := source.(*FileSource)
+		fileSource, isFile := source.(*caddymodule.FileSource)
 		if isFile {
-			fileSource.create = c.create
+			fileSource.Create = c.create
 		}
-		store, err := source.Open(ctx, func(SourceEvent) {})
+		store, err := source.Open(ctx, func(caddymodule.SourceEvent) {})
 		if err != nil {
 			return fmt.Errorf("opening the credential source: %w", err)
 		}
 		defer func() { err = errors.Join(err, store.Close(), app.Cleanup()) }()
 		if app.Redis != nil {
-			if err := app.acquireRedis(); err != nil {
+			if err := app.OpenRedis(); err != nil {
 				return fmt.Errorf("setting up redis: %w", err)
 			}
 		}
-		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, redis: app.redis, file: isFile}, args)
+		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, app: app, file: isFile}, args)
 		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here
 			err = errors.New(strings.Replace(err.Error(), authsigner.ErrUnavailable.Error()+": ", "", 1))
 		}
@@ -518,10 +516,10 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 }
 
 // loadApp returns the app's settings, and the configuration that they are from, or nil with --file.
-func (c *keysCommand) loadApp() (*App, *configfile.Config, error) {
-	app := new(App)
+func (c *keysCommand) loadApp() (*caddymodule.App, *configfile.Config, error) {
+	app := new(caddymodule.App)
 	if c.file != "" {
-		app.CredentialsRaw = caddyconfig.JSONModuleObject(&FileSource{Path: c.file}, "source", "file", nil)
+		app.CredentialsRaw = caddyconfig.JSONModuleObject(&caddymodule.FileSource{Path: c.file}, "source", "file", nil)
 		return app, nil, nil
 	}
 	loaded, err := configfile.Load(c.config, c.adapter)
@@ -537,14 +535,14 @@ func (c *keysCommand) loadApp() (*App, *configfile.Config, error) {
 	if err := json.Unmarshal(loaded.Raw, &cfg); err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.File, err)
 	}
-	if cfg.Apps[appName] == nil {
-		return nil, nil, fmt.Errorf("the configuration %s has no global option %q", loaded.File, appName)
+	if cfg.Apps[caddymodule.AppName] == nil {
+		return nil, nil, fmt.Errorf("the configuration %s has no global option %q", loaded.File, caddymodule.AppName)
 	}
-	if err := caddy.StrictUnmarshalJSON(cfg.Apps[appName], app); err != nil {
+	if err := caddy.StrictUnmarshalJSON(cfg.Apps[caddymodule.AppName], app); err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration %s: %w", loaded.File, err)
 	}
 	if app.CredentialsRaw == nil {
-		return nil, nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", loaded.File, appName)
+		return nil, nil, fmt.Errorf("the configuration %s has no credential source: set \"credentials\" in the global option %q", loaded.File, caddymodule.AppName)
 	}
 	return app, loaded, nil
 }
