@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -23,19 +24,20 @@ import (
 const (
 	checkClean    = 0 // or only warnings
 	checkErrors   = 1
+	checkSkipped  = 2 // no errors, but something could not be checked
 	checkBadInput = 3
 )
 
 // checkCommand holds the flags of `gatehouse check`.
 type checkCommand struct {
-	config, adapter      string
-	offline, json, sarif bool
+	config, adapter, business string
+	offline, json, sarif      bool
 }
 
 func registerCheck() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "check",
-		Usage: "[--config <path>] [--adapter <name>] [--envfile <path>] [--offline] [--json|--sarif]",
+		Usage: "[--config <path>] [--adapter <name>] [--envfile <path>] [--business <id>] [--offline] [--json|--sarif]",
 		Short: "Finds mistakes in a configuration, and in the stores and services that it uses",
 		Long: `
 Applies the rules of docs/check.md to a configuration and prints what is wrong,
@@ -46,8 +48,8 @@ First builds everything, as validate does, then asks Redis, Vault and the data
 services. With --offline, connects to nothing, and files and environment
 variables that the configuration names may be missing.
 
-Exit status: 0 no errors (there may be warnings), 1 errors, 3 the configuration
-cannot be read.`,
+Exit status: 0 no errors (there may be warnings), 1 errors, 2 no errors but
+something could not be checked, 3 the configuration cannot be read.`,
 		CobraFunc: configureCheck,
 	})
 }
@@ -59,6 +61,7 @@ func configureCheck(cmd *cobra.Command) {
 	f.StringVarP(&c.config, "config", "c", "", "configuration file (default: the Caddyfile in the current directory)")
 	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
 	f.StringSlice("envfile", nil, "environment files to load")
+	f.StringVar(&c.business, "business", "", "business for which data services are asked (default: that of a key in the credential file)")
 	f.BoolVar(&c.offline, "offline", false, "look at the configuration only")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.BoolVar(&c.sarif, "sarif", false, "print SARIF 2.1.0, for code scanning")
@@ -79,34 +82,36 @@ func configureCheck(cmd *cobra.Command) {
 }
 
 func (c *checkCommand) run(cmd *cobra.Command) (status int, err error) {
-	found, err := c.check(cmd.Context(), cmd.ErrOrStderr())
+	report, err := c.check(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return checkBadInput, err
 	}
 	out := cmd.OutOrStdout()
 	switch {
 	case c.json:
-		err = check.EncodeJSON(out, found)
+		err = report.EncodeJSON(out)
 	case c.sarif:
-		err = check.EncodeSARIF(out, found)
+		err = report.EncodeSARIF(out)
 	default:
-		err = check.Print(out, found)
+		err = report.Print(out)
 	}
-	if err != nil {
-		return checkBadInput, fmt.Errorf("printing the findings: %w", err)
-	}
-	if check.Count(found, check.SeverityError) > 0 {
+	switch {
+	case err != nil:
+		return checkBadInput, fmt.Errorf("printing the report: %w", err)
+	case report.Count(check.SeverityError) > 0:
 		return checkErrors, nil
+	case len(report.Skipped) > 0:
+		return checkSkipped, nil
 	}
 	return checkClean, nil
 }
 
-// check returns the findings. It discards what Caddy and the modules log meanwhile.
-func (c *checkCommand) check(ctx context.Context, progress io.Writer) ([]check.Finding, error) {
+// check checks the configuration. It discards what Caddy and the modules log meanwhile.
+func (c *checkCommand) check(ctx context.Context, progress io.Writer) (check.Report, error) {
 	defer muteLogs()()
 	return check.Run(ctx, c.config, c.adapter, check.Options{
 		Defaults: check.Defaults{Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath},
-		Offline:  c.offline, Live: live, Progress: progress,
+		Offline:  c.offline, Business: c.business, Live: live, Progress: progress,
 	})
 }
 
@@ -129,40 +134,41 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 		case *API:
 			served, _ := m.served() // it was valid when it was built
 			for _, u := range m.Upstreams {
-				name := proxiedNames()[0]
-				for _, other := range proxiedNames() {
-					if cmp.Or(served[other], served[""]) == u {
-						name = other
+				s := liveService(app, u.service, m.MaxResponseSize)
+				s.Contract = m.contract
+				for _, name := range proxiedNames() {
+					if cmp.Or(served[name], served[""]) == u {
+						s.Resources = append(s.Resources, upstream.ByName(name))
 					}
 				}
-				services = append(services, liveService(app, u.service, name, upstream.ByName(name).Path))
+				services = append(services, s)
 			}
 		case *Connect:
-			services = []check.Service{liveService(app, m.service, upstream.ConnectAudience, "/connect/v1/check")}
+			services = []check.Service{liveService(app, m.service, data.MaxResponseSize)}
 		}
 		l.Services = append(l.Services, services)
 	}
 	return l
 }
 
-func liveService(app *App, service *dataService, audience, path string) check.Service {
-	s := check.Service{Path: path, Backends: func(r *http.Request) ([]check.Backend, error) {
+func liveService(app *App, service *dataService, maxSize int64) check.Service {
+	s := check.Service{Backends: func(r *http.Request) ([]check.Backend, error) {
 		found, err := service.backends(r, 0)
 		var backends []check.Backend
 		for _, b := range found {
 			backends = append(backends, check.Backend{
 				Address: b.dial.Address,
-				Send: func(r *http.Request, deadline time.Time) (int, error) {
-					return service.exchange(r, deadline, b, &upstreamResponse{maxSize: upstream.DefaultMaxResponseSize})
+				Send: func(r *http.Request, deadline time.Time) (*check.Response, error) {
+					res := &upstreamResponse{maxSize: maxSize}
+					_, err := service.exchange(r, deadline, b, res)
+					return &check.Response{Status: res.status, Header: res.header, Body: res.body.Bytes()}, err
 				},
 			})
 		}
 		return backends, err
 	}}
 	if app.asserter != nil {
-		s.Assert = func(businessID, requestID string) (string, error) {
-			return app.asserter.Assert(audience, businessID, requestID)
-		}
+		s.Assert = app.asserter.Assert
 	}
 	return s
 }
