@@ -56,7 +56,7 @@ func (c *checker) checkRecords() {
 		}
 		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields(), name) })
 		if len(unknown) > 0 {
-			c.report("GH046", pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
+			c.report("GH048", pointer, "the record of the key %s has members that the gateway does not know: %s", key, strings.Join(unknown, ", "))
 		}
 		switch {
 		case !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()):
