@@ -2,8 +2,6 @@ package caddymodule
 
 import (
 	"cmp"
-	"net/http"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -11,6 +9,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -41,49 +40,23 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 		case *API:
 			served, _ := m.served() // it was valid when it was built
 			for _, u := range m.Upstreams {
-				name := ProxiedNames()[0]
-				for _, other := range ProxiedNames() {
-					if cmp.Or(served[other], served[""]) == u {
-						name = other
+				s := liveService(app, u.service, m.MaxResponseSize)
+				s.Contract = m.contract
+				for _, name := range ProxiedNames() {
+					if cmp.Or(served[name], served[""]) == u {
+						s.Resources = append(s.Resources, upstream.ByName(name))
 					}
 				}
-				services = append(services, liveService(app, u.service, name, upstream.ByName(name).Path))
+				services = append(services, s)
 			}
 		case *Connect:
-			services = []check.Service{liveService(app, m.service, upstream.ConnectAudience, "/connect/v1/check")}
+			services = []check.Service{liveService(app, m.service, data.MaxResponseSize)}
 		}
 		l.Services = append(l.Services, services)
 	}
 	return l
 }
 
-func liveService(app *App, service *dataservice.Service, resource, path string) check.Service {
-	s := check.Service{Path: path, Backends: func(r *http.Request) ([]check.Backend, error) {
-		addresses, err := service.Addresses(r.Context())
-		var backends []check.Backend
-		for _, address := range addresses {
-			backends = append(backends, check.Backend{
-				Address: address,
-				Send: func(r *http.Request, deadline time.Time) (int, error) {
-					res, err := service.DoAt(r.Context(), address, upstream.Call{
-						BusinessID: r.Header.Get(upstream.HeaderBusinessID), RequestID: r.Header.Get(upstream.HeaderRequestID),
-						Resource: resource, Method: r.Method, Path: r.URL.EscapedPath(), Host: r.Host,
-						Deadline: deadline, MaxResponse: upstream.DefaultMaxResponseSize,
-					}, r.Header.Get(upstream.HeaderAssertion) != "")
-					if err != nil {
-						return 0, err
-					}
-					defer res.Release()
-					return res.Status, nil
-				},
-			})
-		}
-		return backends, err
-	}}
-	if app.asserter != nil {
-		s.Assert = func(businessID, requestID string) (string, error) {
-			return app.asserter.Assert(resource, businessID, requestID)
-		}
-	}
-	return s
+func liveService(app *App, service *dataservice.Service, maxResponse int64) check.Service {
+	return check.Service{Asserted: app.asserter != nil, MaxResponse: maxResponse, Addresses: service.Addresses, Do: service.DoAt}
 }

@@ -27,7 +27,11 @@ func CheckHeader(res *Resource, status int, h http.Header) error {
 			return refuse(ErrUpstreamUnavailable, "status 200, not 503 with Retry-After")
 		}
 	}
-	if status != http.StatusOK {
+	switch status {
+	case http.StatusOK:
+	case http.StatusUnauthorized:
+		return refuse(ErrContractViolation, "status 200, not 401: the data service rejects the gateway's assertion, or requires one")
+	default:
 		return refuse(ErrContractViolation, "status 200, not "+strconv.Itoa(status))
 	}
 	if values := h["Content-Type"]; len(values) != 1 || !isJSON(values[0]) {

@@ -48,6 +48,8 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 		assert.NotContains(t, err.Error(), "10.0.0.7")
 	}
 	require.EqualError(t, upstream.CheckHeader(res, 404, nil), "upstream response violates the contract: events: expected status 200, not 404")
+	require.ErrorContains(t, upstream.CheckHeader(res, 401, nil), "status 200, not 401: the data service rejects the gateway's assertion",
+		"the log must name what a 401 is about")
 }
 
 func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {

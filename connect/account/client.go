@@ -134,7 +134,13 @@ type errorResponse struct {
 
 func (r *errorResponse) is(status int, code string) bool { return r.status == status && r.code == code }
 
-func (r *errorResponse) String() string { return fmt.Sprintf("status %d %q", r.status, r.code) }
+func (r *errorResponse) String() string {
+	text := fmt.Sprintf("status %d %q", r.status, r.code)
+	if r.status == http.StatusUnauthorized {
+		text += ": it rejects the gateway's assertion, or requires one"
+	}
+	return text
+}
 
 // do makes a call. It returns an account if there is neither an error response nor an error.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *errorResponse, error) {

@@ -35,7 +35,7 @@ var (
 	ErrNoAccount = fmt.Errorf("%w: the account or its business is not active", ErrForbidden)
 
 	// ErrGatewayRejected is returned if the service does not accept the gateway, which is a configuration error.
-	ErrGatewayRejected = errors.New("the data service rejected the gateway's identity")
+	ErrGatewayRejected = errors.New("the data service rejected the gateway or its assertion")
 
 	// ErrBusy is returned if the service limits the rate of calls; see [Error.RetryAfter].
 	ErrBusy = errors.New("the data service is busy")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -23,11 +24,15 @@ type Options struct {
 	// Offline connects to nothing, and needs no files and environment variables that the configuration names.
 	Offline bool
 
+	// Business is the ID of the business for which data services are asked. Default: that of the first key in the credential
+	// file that can be used, or else DefaultBusiness.
+	Business string
+
 	// Live returns what live checks use. app is nil if it is not configured. The handlers are the gatehouse_api and
 	// gatehouse_connect of the configuration.
 	Live func(app caddy.App, handlers []caddyhttp.MiddlewareHandler) Live
 
-	// Progress is where it says what it is waiting for, and what could not be checked.
+	// Progress is where it says what it is waiting for.
 	Progress io.Writer
 }
 
@@ -38,20 +43,30 @@ type Defaults struct {
 	JWKSPath    string
 }
 
-// Run returns the findings, in the order of their places. The error is about what prevented the check.
-func Run(ctx context.Context, file, adapter string, o Options) (found []Finding, err error) {
+// DefaultBusiness is the business for which data services are asked if no other is known. It has no records.
+const DefaultBusiness = "gatehouse-check"
+
+var validBusiness = regexp.MustCompile(`^[[:graph:]]{1,256}$`) // as upstream.PrepareRequest
+
+// Run checks a configuration. The error is about what prevented the check.
+func Run(ctx context.Context, file, adapter string, o Options) (report Report, err error) {
+	if o.Business != "" && !validBusiness.MatchString(o.Business) {
+		return Report{}, fmt.Errorf("invalid business ID %q: must be 1 to 256 visible ASCII characters", o.Business)
+	}
 	config, err := configfile.Load(file, adapter)
 	if err != nil {
-		return loadFindings(err)
+		report.Findings, err = loadFindings(err)
+		return report, err
 	}
 	c, err := newChecker(config, o.Defaults)
 	if err != nil {
-		return loadFindings(err)
+		report.Findings, err = loadFindings(err)
+		return report, err
 	}
 	c.checkStatic(ctx)
 	dir, err := os.MkdirTemp("", "gatehouse-check-")
 	if err != nil {
-		return nil, fmt.Errorf("creating a directory for files that modules write: %w", err)
+		return Report{}, fmt.Errorf("creating a directory for files that modules write: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if o.Offline {
@@ -59,8 +74,9 @@ func Run(ctx context.Context, file, adapter string, o Options) (found []Finding,
 	} else {
 		err = c.checkLive(ctx, dir, o)
 	}
+	var failed []Finding
 	if err != nil {
-		found, err = loadFindings(err)
+		failed, err = loadFindings(err)
 	}
-	return sortFindings(append(c.found, found...)), err
+	return Report{Findings: sortFindings(append(c.found, failed...)), Skipped: c.skipped}, err
 }

@@ -37,8 +37,10 @@ const soundCaddyfile = `{
 			gatehouse_drain
 		}
 		timeouts {
+			read_header 5s
 			read_body 15s
 			write 30s
+			idle 2m
 		}
 	}
 	gatehouse {
@@ -188,9 +190,14 @@ func mistakes() [][3]string {
 		{"GH004", global, global + "order gatehouse_api first\n"},
 		{"GH004", site, site + "respond \"Hello\" # HERE\n"},
 		{"GH004", site, site + "file_server # HERE\n"},
-		{"GH004", site, site + "reverse_proxy /api/* localhost:5 # HERE\n"},
+		{"GH004", site, site + "reverse_proxy /api/* localhost:5 { # HERE\nheader_up -X-*\n}\n"},
 		{"GH004", site, site + "redir https://www.example.com{uri} # HERE\n"},
 		{"GH004", site, site + "handle /api/v1/events {\nrespond no # HERE\n}\n"},
+		// two handlers for the same paths of one site
+		{"GH004", api, api + "}\ngatehouse_api { # HERE\nupstream http://localhost:4\n"},
+		{"GH004", api, "handle /api/* {\n" + api + "}\n}\nhandle /api/* {\ngatehouse_api { # HERE\nupstream http://localhost:4\n}\n"},
+		{"GH004", api, "handle /api/* {\n" + api + "}\n}\nhandle /api* {\ngatehouse_api { # HERE\nupstream http://localhost:4\n}\n"},
+		{"GH004", site, site + "gatehouse_health /healthz\ngatehouse_health /health* # HERE\n"},
 		{"GH005", "write 30s", "write 12s # HERE"},
 		{"GH005", options, options + "timeout 40s\n"},
 		{"GH010", global, global + "grace_period 12s # HERE\n"},
@@ -210,7 +217,7 @@ func mistakes() [][3]string {
 		{"GH010", "listener_wrappers {\n\t\t\tgatehouse_drain\n\t\t}\n", ""},
 		{"GH011", "admin localhost:2019", "admin 0.0.0.0:2019 # HERE"},
 		{"GH011", "admin localhost:2019", "admin :2019 # HERE"},
-		{"GH011", site, site + "reverse_proxy /config/* localhost:2019 # HERE\n"},
+		{"GH011", site, site + "reverse_proxy /config/* localhost:2019 { # HERE\nheader_up -X-*\n}\n"},
 		{"GH012", redis, "redis redis://localhost:1 {\npassword s3cret # HERE\n}\n"},
 		{"GH012", redis, "redis redis://:s3cret@localhost:1 # HERE\n"},
 		{"GH012", keys, "credentials vault https://localhost:4 {\nauth token s3cret # HERE\n}\n"},
@@ -236,6 +243,10 @@ func mistakes() [][3]string {
 		{"GH022", site, site + "method POST # HERE\n"},
 		{"GH022", site, site + "rewrite /mcp /mcp/v1 # HERE\n"},
 		{"GH022", site, site + "basic_auth { # HERE\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
+		// a prefix that is removed before signatures are verified
+		{"GH022", site, site + "uri strip_prefix /gw # HERE\n"},
+		{"GH022", site, site + "uri /gw/* strip_prefix gw # HERE\n"},
+		{"GH003", api, "handle_path /gw/* { # HERE\n" + api + "}\n"},
 		{"GH023", site, site + "metrics /metrics # HERE\n"},
 		{"GH023", site, "metrics.example.com {\nmetrics # HERE\n}\n" + site},
 		{"GH024", soundCaddyfile, strings.NewReplacer(site, "http://api.example.com {\n", "trusted_proxies static 10.0.0.0/8", "", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
@@ -252,9 +263,34 @@ func mistakes() [][3]string {
 		{"GH029", global, global + "log { # HERE\noutput discard\n}\n"},
 		{"GH029", global, global + "log { # HERE\nlevel ERROR\n}\n"},
 		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
-		{"GH046", "DIR/keys.json", "DIR/unknown.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
+		{"GH048", "DIR/keys.json", "DIR/unknown.json # HERE"},
 		{"GH047", keys, keys + "cache {\nttl 24h # HERE\n}\n"},
+		{"GH061", "read_header 5s\n", ""},
+		{"GH061", "read_body 15s\n", ""},
+		{"GH061", "write 30s\n", ""},
+		{"GH061", "idle 2m\n", ""},
+		{"GH062", site, site + "reverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "handle /old/* {\nreverse_proxy localhost:5 # HERE\n}\n"},
+		{"GH062", site, site + "handle_path /old/* {\nreverse_proxy localhost:5 # HERE\n}\n"},
+		{"GH062", site, site + "@old path_regexp ^/old\nreverse_proxy @old localhost:5 # HERE\n"},
+		{"GH062", site, site + "@old {\nmethod POST\nheader Old yes\n}\nreverse_proxy @old localhost:5 # HERE\n"},
+		{"GH062", site, site + "@old not path /api/*\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "request_header /old/a* -X-*\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "@old path /a/* /b/*\nrequest_header /a/* -X-*\nreverse_proxy @old localhost:5 # HERE\n"},
+		{"GH062", site, site + "@own remote_ip 10.0.0.0/8\nrequest_header @own -X-*\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "request_header -X-Business-Id\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "reverse_proxy /old/* localhost:5 { # HERE\nheader_up X-Business-Id {header.X-Business-Id}\nheader_up -X-Account-Id\n}\n"},
+		{"GH062", site, site + "reverse_proxy /old/* localhost:5 { # HERE\n@down status 500\nhandle_response @down {\nrespond down\n}\n}\n"},
+		{"GH062", site, site + "php_fastcgi /old/* localhost:9000 # HERE\n"},
+		{"GH062", site, site + "handle_errors {\nreverse_proxy localhost:5 # HERE\n}\n"},
+		{"GH062", site, site + "basic_auth /old/a* {\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, site + "@old path *.php\nreverse_proxy @old localhost:5 # HERE\n"},
+		{"GH062", site, site + "reverse_proxy /old/* localhost:5 { # HERE\nheader_up X-Business-Id \"as {header.X-Business-Id}\"\nheader_up -X-Account-Id\n}\n"},
+		{"GH062", "https://api.example.com {\n\ttls internal\n", "https://b.example.com, https://api.example.com {\ntls internal\n@b host b.example.com\nrequest_header @b -X-Business-Id\nrequest_header @b -X-Account-Id\nreverse_proxy /old/* localhost:5 # HERE\n"},
+		{"GH062", site, "http://api.example.com {\nreverse_proxy localhost:5 # HERE\n}\n" + site},
+		{"GH062", site, "https://{env.CHECK_HOST} {\ntls internal\nreverse_proxy localhost:3 # HERE\n}\n" + site},
+		{"GH062", site, "other.example.com {\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
 	}
 }
@@ -276,6 +312,7 @@ func TestCheckReportsNoDefaults(t *testing.T) {
 
 // Each mistake is found by its rule, on its line, and by no other.
 func TestCheckFindsMistakes(t *testing.T) {
+	t.Setenv("CHECK_HOST", "other.example.com")
 	seen := map[string]bool{}
 	for i, m := range mistakes() {
 		id, online := strings.CutSuffix(m[0], " online")
@@ -288,7 +325,7 @@ func TestCheckFindsMistakes(t *testing.T) {
 				args = nil
 			}
 			found, status := checkFile(t, caddyfile, args...)
-			require.Len(t, found, 1, "%s\n%v", caddyfile, found)
+			require.Len(t, found, 1, "%s\n%s", caddyfile, asJSON(t, found))
 			require.Equal(t, id, found[0].Rule, found)
 			require.Positive(t, found[0].Line)
 			if before, _, ok := strings.Cut(caddyfile, "HERE"); ok {
@@ -297,11 +334,23 @@ func TestCheckFindsMistakes(t *testing.T) {
 			require.Equal(t, map[string]string{check.SeverityError: "1", check.SeverityWarning: "0"}[found[0].Severity], strings.TrimPrefix(status, "exiting with status "))
 		})
 	}
-	live, err := os.ReadFile("live.go") // which live_test.go tests
-	require.NoError(t, err)
+	var live []byte
+	for _, file := range []string{"live.go", "services.go"} { // which live_test.go and services_test.go test
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		live = append(live, text...)
+	}
 	for _, id := range ruleIDs() {
 		assert.True(t, seen[id] || bytes.Contains(live, []byte(id)), "no mistake for %s", id)
 	}
+}
+
+// asJSON returns findings with all of their members; they print as their places.
+func asJSON(t *testing.T, found []check.Finding) string {
+	t.Helper()
+	text, err := json.Marshal(found)
+	require.NoError(t, err)
+	return string(text)
 }
 
 func TestCheckPrintsForPeopleAndTools(t *testing.T) {
@@ -399,34 +448,44 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
 	)
 	for name, lines := range map[string][2]string{
-		"an unknown matcher":             {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
-		"a handler for some clients":     {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
-		"a handler of another path":      {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
-		"a log of another site":          {site, "www.example.com {\nlog\n}\n" + site},
-		"metrics for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nmetrics @m\n"},
-		"metrics on another port":        {site, ":9100 {\nmetrics\n}\n" + site},
-		"a site for this machine":        {site, "http://localhost:8080 {\ngatehouse_api {\nupstream http://localhost:3\n}\n}\n" + site},
-		"changes of other headers":       {site, site + "request_header -X-Debug\nrequest_header X-Forwarded-Host example.com\n"},
-		"a password for another path":    {site, site + "basic_auth /docs/* {\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
-		"templates of another site":      {site, "www.example.com {\ntemplates\n}\n" + site},
-		"http behind a load balancer":    {"https://api.example.com {\n\ttls internal", "http://api.example.com {"},
-		"health checks":                  {api, "gatehouse_api {\nupstream http://localhost:3 {\nhealth_uri /healthz\nunhealthy_status 5xx\n}\n}\n"},
-		"forward_auth":                   {site, site + "forward_auth localhost:9 {\nuri /check\n}\n"},
-		"handle_path":                    {api, "handle_path /api/* {\n" + api + "}\n"},
-		"a rewrite":                      {site, site + "rewrite /api/* /v2{uri}\n"},
-		"a base path":                    {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
-		"two instances":                  {api, "handle /api/v1/events* {\n" + api + "}\n" + api},
-		"a private readiness check":      {site, site + "gatehouse_health /healthz\n"},
-		"one host of a site":             {"https://api.example.com {", "https://*.example.com {"},
-		"a matcher for that host":        {site + "\tgatehouse_connect", "https://*.example.com {\ntls internal\n@a host api.example.com\nhandle @a {\ngatehouse_health\n}\n\tgatehouse_connect"},
-		"several paths":                  {api, "@m path /x /api/*\nhandle @m {\n" + api + "}\n"},
-		"a negated path":                 {api, "@m not path /x /y/*\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
-		"a method matcher for the calls": {api, "@m method GET HEAD\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+		"an unknown matcher":               {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+		"a handler for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
+		"a handler of another path":        {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
+		"a log of another site":            {site, "www.example.com {\nlog\n}\n" + site},
+		"metrics for some clients":         {site, site + "@m remote_ip 10.0.0.0/8\nmetrics @m\n"},
+		"metrics on another port":          {site, ":9100 {\nmetrics\n}\n" + site},
+		"a site for this machine":          {site, "http://localhost:8080 {\ngatehouse_api {\nupstream http://localhost:3\n}\n}\n" + site},
+		"changes of other headers":         {site, site + "request_header -X-Debug\nrequest_header X-Forwarded-Host example.com\n"},
+		"a password for another path":      {site, site + "basic_auth /docs/* {\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
+		"templates of another site":        {site, "www.example.com {\ntemplates\n}\n" + site},
+		"http behind a load balancer":      {"https://api.example.com {\n\ttls internal", "http://api.example.com {"},
+		"health checks":                    {api, "gatehouse_api {\nupstream http://localhost:3 {\nhealth_uri /healthz\nunhealthy_status 5xx\n}\n}\n"},
+		"forward_auth":                     {site, site + "forward_auth localhost:9 {\nuri /check\n}\n"},
+		"handle_path":                      {api, "handle_path /api/* {\n" + api + "}\n"},
+		"a rewrite":                        {site, site + "rewrite /api/* /v2{uri}\n"},
+		"a base path that is also removed": {api, "handle_path /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
+		"a proxy with removed headers":     {site, site + "request_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy /old/* localhost:5\n"},
+		"a proxy that removes headers":     {site, site + "reverse_proxy /old/* localhost:5 {\nheader_up -X-Business-Id\nheader_up -X-Account-Id\n}\n"},
+		"a proxy with fixed headers":       {site, site + "reverse_proxy /old/* localhost:5 {\nheader_up X-Business-Id mine\nheader_up -X-Account-Id\n}\n"},
+		"headers removed for the matcher":  {site, site + "@old {\npath_regexp ^/old\nremote_ip 10.0.0.0/8\n}\nrequest_header @old -X-*\nreverse_proxy @old localhost:5\n"},
+		"headers removed in a handle":      {site, site + "handle /old/* {\nrequest_header -X-*\nreverse_proxy localhost:5\n}\n"},
+		"a proxy with a password":          {site, site + "basic_auth /old/* {\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nreverse_proxy /old/* localhost:5\n"},
+		"a proxy with forward_auth":        {site, site + "forward_auth /old/* localhost:9 {\nuri /check\n}\nreverse_proxy /old/* localhost:5\n"},
+		"a proxy of another site":          {site, "www.example.com {\nreverse_proxy localhost:5\n}\n" + site},
+		"two kinds of keys":                {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n" + api},
+		"a base path":                      {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
+		"two instances":                    {api, "handle /api/v1/events* {\n" + api + "}\n" + api},
+		"a private readiness check":        {site, site + "gatehouse_health /healthz\n"},
+		"one host of a site":               {"https://api.example.com {", "https://*.example.com {"},
+		"a matcher for that host":          {site + "\tgatehouse_connect", "https://*.example.com {\ntls internal\n@a host api.example.com\nhandle @a {\ngatehouse_health\n}\n\tgatehouse_connect"},
+		"several paths":                    {api, "@m path /x /api/*\nhandle @m {\n" + api + "}\n"},
+		"a negated path":                   {api, "@m not path /x /y/*\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
+		"a method matcher for the calls":   {api, "@m method GET HEAD\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, soundCaddyfile, lines[0])
 			found, _ := checkFile(t, strings.Replace(soundCaddyfile, lines[0], lines[1], 1), "--offline")
-			require.Empty(t, found)
+			require.Empty(t, found, asJSON(t, found))
 		})
 	}
 }

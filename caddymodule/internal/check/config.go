@@ -25,6 +25,7 @@ const (
 	jwksName    = "gatehouse_jwks"
 	errorsName  = "gatehouse_errors"
 	drainName   = "gatehouse_drain"
+	proxyName   = "reverse_proxy"
 )
 
 // The settings that rules look at. The modules have more.
@@ -86,7 +87,9 @@ type checker struct {
 	handlers []*handlerConfig // those of placed that serve callers
 
 	defaults Defaults
+	business string // of a key in the credential file; "" if there is none
 	found    []Finding
+	skipped  []Skip
 }
 
 // serverConfig is an HTTP server.
@@ -248,4 +251,9 @@ func (c *checker) upstreams() []*serviceConfig {
 func (c *checker) report(id, pointer, message string, args ...any) {
 	text := fmt.Sprintf(message, args...)
 	c.found = append(c.found, newFinding(id, c.Position(pointer, text), text))
+}
+
+// skip adds something that could not be checked.
+func (c *checker) skip(what, why string, args ...any) {
+	c.skipped = append(c.skipped, Skip{what, fmt.Sprintf(why, args...)})
 }

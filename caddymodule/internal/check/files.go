@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -55,10 +56,13 @@ func (c *checker) checkRecords() {
 		}
 		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields(), name) })
 		if len(unknown) > 0 {
-			c.report("GH046", pointer, "the record of the key %s has members that are ignored: %s", key, strings.Join(unknown, ", "))
+			c.report("GH048", pointer, "the record of the key %s has members that the gateway does not know: %s", key, strings.Join(unknown, ", "))
 		}
-		if !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()) {
+		switch {
+		case !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()):
 			c.report("GH046", pointer, "the key %s expired at %s", key, cred.ExpiresAt.Format(time.RFC3339))
+		case cred.Status == authsigner.StatusActive:
+			c.business = cmp.Or(c.business, cred.BusinessID)
 		}
 	}
 }

@@ -36,6 +36,20 @@ type Finding struct {
 	Fix     string `json:"fix"`
 }
 
+// Skip is something that could not be checked.
+type Skip struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+func (s Skip) String() string { return s.What + ": " + s.Why }
+
+// Report is the result of a check.
+type Report struct {
+	Findings []Finding `json:"findings"` // in the order of their places
+	Skipped  []Skip    `json:"skipped"`
+}
+
 // sentences returns what is wrong and how to correct it.
 func (f Finding) sentences() string {
 	message := strings.TrimSuffix(f.Message, ".")
@@ -70,9 +84,9 @@ func sortFindings(found []Finding) []Finding {
 }
 
 // Count returns the number of findings of a severity.
-func Count(found []Finding, severity string) int {
+func (r Report) Count(severity string) int {
 	n := 0
-	for _, f := range found {
+	for _, f := range r.Findings {
 		if f.Severity == severity {
 			n++
 		}
@@ -80,14 +94,23 @@ func Count(found []Finding, severity string) int {
 	return n
 }
 
-// Print prints findings for people.
-func Print(w io.Writer, found []Finding) error {
-	for _, f := range found {
+// Print prints a report for people.
+func (r Report) Print(w io.Writer) error {
+	for _, f := range r.Findings {
 		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.Position, f.Severity, f.Rule, f.sentences()); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s, %s\n", plural(Count(found, SeverityError), "error"), plural(Count(found, SeverityWarning), "warning"))
+	for _, s := range r.Skipped {
+		if _, err := fmt.Fprintf(w, "Not checked: %s\n", s); err != nil {
+			return err
+		}
+	}
+	summary := plural(r.Count(SeverityError), "error") + ", " + plural(r.Count(SeverityWarning), "warning")
+	if n := len(r.Skipped); n > 0 {
+		summary += fmt.Sprintf(", %d not checked", n)
+	}
+	_, err := fmt.Fprintln(w, summary)
 	return err
 }
 
@@ -98,29 +121,27 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// EncodeJSON prints findings as JSON.
-func EncodeJSON(w io.Writer, found []Finding) error {
-	if found == nil {
-		found = []Finding{}
-	}
-	return json.NewEncoder(w).Encode(map[string]any{"findings": found})
+// EncodeJSON prints a report as JSON.
+func (r Report) EncodeJSON(w io.Writer) error {
+	r.Findings, r.Skipped = append([]Finding{}, r.Findings...), append([]Skip{}, r.Skipped...) // not null
+	return json.NewEncoder(w).Encode(r)
 }
 
-// EncodeSARIF prints findings in the Static Analysis Results Interchange Format, version 2.1.0.
-func EncodeSARIF(w io.Writer, found []Finding) error {
+// EncodeSARIF prints a report in the Static Analysis Results Interchange Format, version 2.1.0.
+func (r Report) EncodeSARIF(w io.Writer) error {
 	type (
 		object = map[string]any
 		text   struct {
 			Text string `json:"text"`
 		}
 	)
-	all, results := []object{}, []object{}
+	all, results, skipped := []object{}, []object{}, []object{}
 	for _, r := range rules() {
 		all = append(all, object{
 			"id": r.id, "shortDescription": text{r.title}, "help": text{r.fix}, "defaultConfiguration": object{"level": r.severity},
 		})
 	}
-	for _, f := range found {
+	for _, f := range r.Findings {
 		physical := object{"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()}}
 		if f.Line > 0 {
 			physical["region"] = object{"startLine": f.Line}
@@ -133,12 +154,16 @@ func EncodeSARIF(w io.Writer, found []Finding) error {
 			"ruleId": f.Rule, "level": f.Severity, "message": text{f.sentences()}, "locations": []object{location},
 		})
 	}
+	for _, s := range r.Skipped {
+		skipped = append(skipped, object{"level": SeverityWarning, "message": text{"Not checked: " + s.String()}})
+	}
 	return json.NewEncoder(w).Encode(object{
 		"$schema": "https://json.schemastore.org/sarif-2.1.0.json",
 		"version": "2.1.0",
 		"runs": []object{{
-			"tool":    object{"driver": object{"name": "gatehouse check", "rules": all}},
-			"results": results,
+			"tool":        object{"driver": object{"name": "gatehouse check", "rules": all}},
+			"invocations": []object{{"executionSuccessful": true, "toolExecutionNotifications": skipped}},
+			"results":     results,
 		}},
 	})
 }

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
@@ -27,7 +24,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 const (
@@ -57,37 +53,10 @@ type Live struct {
 	Services [][]Service
 }
 
-// Service is a data service.
-type Service struct {
-	// Path is what to ask for.
-	Path string
-
-	// Assert returns a hop assertion. It is nil if none are configured.
-	Assert func(businessID, requestID string) (string, error)
-
-	// Backends returns the backends to which a request may go.
-	Backends func(*http.Request) ([]Backend, error)
-}
-
-// Backend is one server of a data service.
-type Backend struct {
-	Address string // host and port, or the path of a socket
-
-	// Send sends a request there and returns the status of the response.
-	Send func(r *http.Request, deadline time.Time) (status int, err error)
-}
-
 // liveChecker asks the stores, the data services and the operating system.
 type liveChecker struct {
 	*checker
 	Live
-
-	progress io.Writer
-}
-
-// note says what could not be checked.
-func (l *liveChecker) note(message string, args ...any) {
-	_, _ = fmt.Fprintf(l.progress, "Not checked: "+message+"\n", args...)
 }
 
 // checkLive builds the configuration, and checks what it uses. It says on progress what takes long.
@@ -97,7 +66,8 @@ func (c *checker) checkLive(ctx context.Context, dir string, o Options) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, built.close()) }()
-	l := &liveChecker{c, o.Live(built.app, built.handlers), o.Progress}
+	c.business = cmp.Or(o.Business, c.business)
+	l := &liveChecker{c, o.Live(built.app, built.handlers)}
 	for _, p := range []struct {
 		what string
 		run  func(context.Context)
@@ -130,7 +100,9 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 		l.report("GH030", pointer, "Redis does not respond: %v", err)
 		return
 	}
-	if hello, err := client.Do(ctx, "HELLO").Result(); err == nil {
+	if hello, err := client.Do(ctx, "HELLO").Result(); err != nil {
+		l.skip("the version of Redis", "%v", err)
+	} else {
 		if helloField(hello, "mode") == "cluster" && !l.app.Redis.Cluster {
 			l.report("GH035", pointer, "this Redis is a node of a Cluster, but the option cluster is missing")
 			return
@@ -146,7 +118,9 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 		for _, s := range slots {
 			covered += s.End - s.Start + 1
 		}
-		if err == nil && covered < 16384 {
+		if err != nil {
+			l.skip("the slots of the Redis Cluster", "%v", err)
+		} else if covered < 16384 {
 			l.report("GH035", pointer, "the Cluster serves %d of 16384 slots", covered)
 			return // commands fail, depending on the slot of their key
 		}
@@ -156,8 +130,11 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 	info := map[string]string{}
 	for _, section := range []string{"memory", "persistence"} {
 		text, err := client.Info(ctx, section).Result()
+		if redis.HasErrorPrefix(err, "NOPERM") {
+			err = errors.New("its user may not run INFO, which +info permits")
+		}
 		if err != nil {
-			l.note("memory policy and persistence of Redis, because its user may not run INFO")
+			l.skip("memory policy and persistence of Redis", "%v", err)
 			return
 		}
 		for line := range strings.Lines(text) {
@@ -280,91 +257,6 @@ func (l *liveChecker) probeCredentials(ctx context.Context) {
 	}
 }
 
-// checkBusiness is the business for which data services are asked. It has no records.
-const checkBusiness = "gatehouse-check"
-
-func (l *liveChecker) probeDataServices(ctx context.Context) {
-	seen := map[string]bool{}
-	for i, services := range l.Services {
-		for j, service := range services {
-			l.probeDataService(ctx, l.handlers[i].upstreams[j], service, seen)
-		}
-	}
-}
-
-// probeDataService asks each address of a data service, with a hop assertion if one is configured, and then without, and its
-// health_uri.
-func (l *liveChecker) probeDataService(ctx context.Context, u *serviceConfig, service Service, seen map[string]bool) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gatehouse.invalid"+service.Path, http.NoBody)
-	if err != nil {
-		return // the path is constant
-	}
-	req = caddyhttp.PrepareRequest(req, caddy.NewReplacer(), nil, new(caddyhttp.Server))
-	req.RequestURI = req.URL.RequestURI()
-	backends, err := service.Backends(req)
-	if err != nil {
-		l.report("GH050", u.pointer, "the addresses of the data service are not known: %v", err)
-		return
-	}
-	for i, backend := range backends {
-		at := fmt.Sprintf("%s/upstreams/%d", u.pointer, i)
-		ask := func(path string, asserted bool) (int, error) {
-			ctx, cancel := context.WithTimeout(ctx, probeTimeout/4)
-			defer cancel()
-			out := req.Clone(req.Context()) //nolint:contextcheck // it is derived from ctx
-			target, err := url.ParseRequestURI(path)
-			if err != nil {
-				return 0, fmt.Errorf("parsing the path: %w", err)
-			}
-			out.URL, out.RequestURI = target, path
-			id := uuid.NewString()
-			out.Header = http.Header{
-				"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "User-Agent": {""},
-				upstream.HeaderBusinessID: {checkBusiness}, upstream.HeaderRequestID: {id},
-			}
-			if asserted && service.Assert != nil {
-				assertion, err := service.Assert(checkBusiness, id)
-				if err != nil {
-					return 0, err
-				}
-				out.Header.Set(upstream.HeaderAssertion, assertion)
-			}
-			deadline, _ := ctx.Deadline()
-			return backend.Send(out, deadline)
-		}
-		key := backend.Address + service.Path
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		status, err := ask(service.Path, true)
-		if err != nil {
-			l.report("GH050", at, "the data service at %s does not respond: %v", backend.Address, err)
-			continue
-		}
-		if status >= http.StatusInternalServerError {
-			l.report("GH050", at, "the data service at %s responds with %d", backend.Address, status)
-		}
-		if active := u.HealthChecks.Active; active != nil && strings.HasPrefix(active.URI, "/") && active.Port == 0 && active.Upstream == "" {
-			health, err := ask(active.URI, false)
-			if err == nil && !caddyhttp.StatusCodeMatches(health, cmp.Or(active.ExpectStatus, 2)) {
-				l.report("GH050", u.pointer+"/health_checks/active/uri", "the data service at %s responds with %d to health_uri %s", backend.Address, health, active.URI)
-			}
-		}
-		if service.Assert == nil {
-			continue
-		}
-		if status == http.StatusUnauthorized {
-			l.report("GH052", at, "the data service at %s responds with 401 to a request with an assertion", backend.Address)
-			continue
-		}
-		// A 404 proves nothing: the data service may not have the path.
-		if status, err := ask(service.Path, false); err == nil && status < http.StatusMultipleChoices {
-			l.report("GH051", at, "the data service at %s responds with %d to a request without an assertion", backend.Address, status)
-		}
-	}
-}
-
 // probeListeners reports addresses in use, unless a gateway that runs on this machine has them.
 func (l *liveChecker) probeListeners(ctx context.Context) {
 	running := sync.OnceValue(func() []string { return l.runningAddresses(ctx) })
@@ -375,9 +267,12 @@ func (l *liveChecker) probeListeners(ctx context.Context) {
 				continue // only TCP is checked; Caddy replaces the file of a Unix socket
 			}
 			listener, err := new(net.ListenConfig).Listen(ctx, a.Network, a.JoinHostPort(0))
-			if err == nil {
+			switch {
+			case err == nil:
 				_ = listener.Close()
-			} else if errors.Is(err, syscall.EADDRINUSE) && !slices.Contains(running(), address) {
+			case !errors.Is(err, syscall.EADDRINUSE):
+				l.skip("the listen address "+address, "%v", err)
+			case !slices.Contains(running(), address):
 				l.report("GH060", s.pointer, "another process listens on %s", address)
 			}
 		}

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,17 +27,26 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // probed are the parts of a configuration that probes look at.
 type probed struct {
 	redis, credentials, app, service, connect string
-	listen                                    string
+	api, listen                               string
 }
 
 // probe checks a configuration with live stores, and returns the rules of probes that find something.
 func probe(t *testing.T, p probed) (ids []string, text string) {
+	t.Helper()
+	report, text, _ := probeWith(t, p)
+	for _, f := range report.Findings {
+		ids = append(ids, f.Rule)
+	}
+	return slices.Compact(ids), text
+}
+
+// probeWith returns the findings of probes and of the loader, what was skipped, what was printed, and the exit status.
+func probeWith(t *testing.T, p probed, args ...string) (report check.Report, text, status string) {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.json"), []byte(`{"keys":{}}`), 0o600))
@@ -47,11 +57,11 @@ func probe(t *testing.T, p probed) (ids []string, text string) {
 		p.listen = "127.0.0.1:0"
 	}
 	if p.connect != "" {
-		p.connect = "gatehouse_connect {\nissuer http://localhost:8080\nupstream " + p.service + "\n" + p.connect + "\n}\n"
+		p.connect = "gatehouse_connect {\nissuer http://127.0.0.1:8080\nupstream " + p.service + "\n" + p.connect + "\n}\n"
 	}
 	path := filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(
-		"REDIS", p.redis, "CREDENTIALS", p.credentials, "APP", p.app, "SERVICE", p.service, "CONNECT", p.connect, "LISTEN", p.listen,
+		"REDIS", p.redis, "CREDENTIALS", p.credentials, "APP", p.app, "SERVICE", p.service, "CONNECT", p.connect, "LISTEN", p.listen, "API", cmp.Or(p.api, "upstream "+p.service),
 	).Replace(`{
 	admin off
 	auto_https off
@@ -64,41 +74,22 @@ func probe(t *testing.T, p probed) (ids []string, text string) {
 http://LISTEN {
 	CONNECT
 	gatehouse_api {
-		upstream SERVICE
+		API
 	}
 }
 `)), 0o600))
-	stdout, stderr, _ := runCheck(t, "--json", "--config", path)
-	var result struct {
-		Findings []check.Finding `json:"findings"`
+	stdout, stderr, status := runCheck(t, append([]string{"--json", "--config", path}, args...)...)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout+stderr)
+	report.Findings = slices.DeleteFunc(report.Findings, func(f check.Finding) bool { return f.Rule < "GH030" && f.Rule != "GH001" })
+	for _, f := range report.Findings {
+		require.Positive(t, f.Line)
 	}
-	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout+stderr)
-	for _, f := range result.Findings {
-		if f.Rule >= "GH030" || f.Rule == "GH001" {
-			ids = append(ids, f.Rule)
-			require.Positive(t, f.Line)
-		}
-	}
-	return slices.Compact(ids), stdout + stderr
-}
-
-// dataService returns a data service that responds with a status, depending on whether there is an assertion.
-func dataServiceFor(t *testing.T, asserted, unasserted int) string {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(upstream.HeaderAssertion) != "" {
-			w.WriteHeader(asserted)
-			return
-		}
-		w.WriteHeader(unasserted)
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
+	return report, stdout + stderr, status
 }
 
 func TestCheckProbesRedis(t *testing.T) {
-	service := dataServiceFor(t, 200, 200)
-	const docs = "+@connection +@scripting +@pubsub +get +set +time ~gatehouse:* &gatehouse:*"
+	service := soundService(t)
+	const docs = "+@connection +@scripting +@pubsub +get +set +time +info ~gatehouse:* &gatehouse:*"
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithUser("limits", "pass", docs),
 		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"))
 	open := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
@@ -118,7 +109,7 @@ func TestCheckProbesRedis(t *testing.T) {
 		"evicting":           {probed{redis: "redis " + evicting.URL()}, []string{"GH033"}, "allkeys-lru"},
 		"without a log":      {probed{redis: "redis " + evicting.URL(), connect: "name x"}, []string{"GH033", "GH034"}, "appendonly"},
 		"stopped":            {probed{redis: "redis " + stopped.URL()}, []string{"GH030"}, "does not respond"},
-		"the documented ACL": {probed{redis: as("limits")}, nil, "Not checked: memory policy"},
+		"the documented ACL": {probed{redis: as("limits")}, nil, ""},
 		"a narrow ACL":       {probed{redis: as("narrow")}, []string{"GH031"}, "may not run TIME, EVAL on"},
 		"for assistants":     {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
 		"a wrong password":   {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
@@ -139,9 +130,34 @@ func TestCheckProbesRedis(t *testing.T) {
 	}
 }
 
+// What the user of Redis does not permit to check is part of the report, and not a success.
+func TestCheckReportsWhatIsNotChecked(t *testing.T) {
+	const blind = "+@connection +@scripting +@pubsub +@transaction +@read +@write +time -@dangerous ~gatehouse:* ~rate:gatehouse:* &gatehouse:*"
+	server := redistest.Start(t, redistest.WithConfig("appendonly", "no"), redistest.WithUser("blind", "pass", blind),
+		redistest.WithUser("documented", "pass", blind+" +info"))
+	t.Setenv("CHECK_PASSWORD", "pass")
+	p := probed{service: soundService(t), connect: "name x"}
+	const why = "its user may not run INFO, which +info permits"
+
+	p.redis = "redis redis://" + server.Addr + " {\nusername blind\npassword {env.CHECK_PASSWORD}\n}"
+	report, text, status := probeWith(t, p, "--business", knownBusiness)
+	require.Empty(t, report.Findings)
+	require.Equal(t, []check.Skip{{What: "memory policy and persistence of Redis", Why: why}}, report.Skipped, text)
+	require.Equal(t, "2", status)
+	require.Contains(t, text, `"findings":[]`)
+
+	p.redis = strings.Replace(p.redis, "blind", "documented", 1)
+	report, text, status = probeWith(t, p, "--business", knownBusiness)
+	require.Len(t, report.Findings, 1, text)
+	assert.Equal(t, "GH034", report.Findings[0].Rule)
+	assert.Empty(t, report.Skipped)
+	assert.Contains(t, text, `"skipped":[]`)
+	assert.Equal(t, "1", status)
+}
+
 func TestCheckProbesCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.WithConfig("appendonly", "yes"))
-	node, service := "redis redis://"+cluster.Addrs()[0], dataServiceFor(t, 200, 200)
+	node, service := "redis redis://"+cluster.Addrs()[0], soundService(t)
 	ids, text := probe(t, probed{redis: node + " {\ncluster\n}", service: service, connect: "name x"})
 	require.Empty(t, ids, text)
 	ids, text = probe(t, probed{redis: node, service: service})
@@ -191,7 +207,7 @@ func TestCheckFindsAnOldRedis(t *testing.T) {
 			}()
 		}
 	}()
-	ids, text := probe(t, probed{redis: "redis redis://" + listener.Addr().String(), service: dataServiceFor(t, 200, 200)})
+	ids, text := probe(t, probed{redis: "redis redis://" + listener.Addr().String(), service: soundService(t)})
 	assert.Equal(t, []string{"GH032"}, ids, text)
 	assert.Contains(t, text, "the version of Redis is 6.")
 }
@@ -224,7 +240,7 @@ func TestCheckFindsASlowVaultWithAnotherClock(t *testing.T) {
 	t.Cleanup(front.Close)
 	t.Setenv("CHECK_TOKEN", server.RootToken)
 	ids, text := probe(t, probed{
-		redis: "redis " + redistest.Start(t).URL(), service: dataServiceFor(t, 200, 200),
+		redis: "redis " + redistest.Start(t).URL(), service: soundService(t),
 		credentials: "credentials vault " + front.URL + " {\nauth token {env.CHECK_TOKEN}\n}",
 	})
 	assert.Equal(t, []string{"GH042", "GH043", "GH044"}, ids, text)
@@ -233,7 +249,7 @@ func TestCheckFindsASlowVaultWithAnotherClock(t *testing.T) {
 }
 
 func TestCheckProbesVault(t *testing.T) {
-	redis, service := "redis "+redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL(), dataServiceFor(t, 200, 200)
+	redis, service := "redis "+redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL(), soundService(t)
 	server := vaulttest.Start(t, vaulttest.Options{})
 	policy := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
@@ -292,39 +308,8 @@ func TestCheckProbesVault(t *testing.T) {
 	})
 }
 
-func TestCheckProbesDataServices(t *testing.T) {
-	redis := "redis " + redistest.Start(t).URL()
-	file := filepath.Join(t.TempDir(), "hop")
-	writeCertificate(t, file, "example.com", time.Hour)
-	assertion := "assertion " + file + ".key"
-	tls := httptest.NewTLSServer(http.NotFoundHandler())
-	t.Cleanup(tls.Close)
-	for name, c := range map[string]struct {
-		app, service string
-		want         []string
-		says         string
-	}{
-		"without assertion":       {"", dataServiceFor(t, 200, 200), nil, ""},
-		"verifying":               {assertion, dataServiceFor(t, 200, 401), nil, ""},
-		"ignoring the assertion":  {assertion, dataServiceFor(t, 200, 200), []string{"GH051"}, "without an assertion"},
-		"rejecting the assertion": {assertion, dataServiceFor(t, 401, 401), []string{"GH052"}, "401"},
-		"broken":                  {"", dataServiceFor(t, 500, 500), []string{"GH050"}, "responds with 500"},
-		"stopped":                 {"", "http://127.0.0.1:1", []string{"GH050"}, "connection refused"},
-		"not in DNS":              {"", "http://data.invalid:80", []string{"GH050"}, "data.invalid"},
-		"unhealthy":               {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\n}", []string{"GH050"}, "responds with 401 to health_uri /healthz"},
-		"healthy":                 {assertion, dataServiceFor(t, 200, 401) + " {\nhealth_uri /healthz\nhealth_status 4xx\n}", nil, ""},
-		"not trusted":             {"", tls.URL, []string{"GH050"}, "certificate"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ids, text := probe(t, probed{redis: redis, service: c.service, app: c.app})
-			assert.Equal(t, c.want, ids, text)
-			assert.Contains(t, text, c.says)
-		})
-	}
-}
-
 func TestCheckProbesListenersAndRecords(t *testing.T) {
-	redis, service := "redis "+redistest.Start(t).URL(), dataServiceFor(t, 200, 200)
+	redis, service := "redis "+redistest.Start(t).URL(), soundService(t)
 	t.Run("an address in use", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)

@@ -1,22 +1,26 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -69,14 +73,34 @@ func (c *checker) checkRoutes(parent context.Context) {
 			continue
 		}
 		var missed []*blocker
+		own, others := 0, 0 // the samples that reach the handler, or another one of the kind
 		samples := c.defaults.sampleRequests(h.Value)
 		for _, sample := range samples {
-			if o := c.send(ctx, h, sample); o != nil { //nolint:contextcheck // it is derived from parent
-				missed = append(missed, o)
+			w := c.send(ctx, h, sample) //nolint:contextcheck // it is derived from parent
+			if w == nil {
+				continue
 			}
+			blocker := w.broken
+			switch w.reached {
+			case "":
+				blocker = w.missed
+			case h.Pointer:
+				own++
+			default:
+				others++
+			}
+			if blocker != nil {
+				missed = append(missed, blocker)
+			}
+		}
+		if own == 0 && others > 0 {
+			c.report("GH004", h.Pointer, "%s gets no requests: another %s of its site serves the same paths", h.Name, h.Name)
 		}
 		if h.Name == healthName && len(missed) < len(samples) {
 			continue // one of the checks may be private
+		}
+		if h.Name == apiName && missed == nil {
+			c.checkStripped(ctx, h) //nolint:contextcheck // it is derived from parent
 		}
 		for _, o := range missed {
 			i := slices.IndexFunc(found, func(other *blocker) bool { return other.rule == o.rule && other.key == o.key })
@@ -101,10 +125,152 @@ func (c *checker) checkRoutes(parent context.Context) {
 			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
 		}
 	}
+	c.checkProxies(ctx) //nolint:contextcheck // it is derived from parent
 }
 
-// send returns what keeps a request from the handler at each host of its site, or what breaks it on the way, or nil.
-func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (missed *blocker) {
+// checkStripped looks for prefixes that are removed from paths in front of a gatehouse_api, which serves paths as clients send and
+// sign them.
+func (c *checker) checkStripped(ctx caddy.Context, h configfile.Handler) {
+	base, _ := h.Value["base_path"].(string)
+	for _, rewriting := range c.placed {
+		prefix, _ := rewriting.Value["strip_path_prefix"].(string)
+		prefix = "/" + strings.Trim(prefix, "/")
+		block := rewriting.Pointer[:strings.LastIndex(rewriting.Pointer, "/routes/")+1]
+		if rewriting.Name != "rewrite" || prefix == "/" || strings.Contains(prefix, "{") || !strings.HasPrefix(h.Pointer, block) ||
+			strings.HasPrefix(base+upstream.Prefix, prefix+"/") { // it is the beginning of the API's own paths
+			continue
+		}
+		path := base + upstream.Resources()[0].Path
+		w := c.send(ctx, h, "GET "+prefix+path)
+		if w != nil && w.end == h.Pointer && w.r.URL.Path == path {
+			c.report("GH022", rewriting.Pointer, "%s is removed from paths, but gatehouse_api serves and verifies them as they are sent: GET %s gets 404 without base_path %s",
+				prefix, prefix+path, prefix+base)
+		}
+	}
+}
+
+// identityHeaders returns the headers by which data services know for whom a request is.
+func (c *checker) identityHeaders() []string {
+	if slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool { return h.connect != nil }) {
+		return []string{upstream.HeaderBusinessID, data.HeaderAccountID}
+	}
+	return []string{upstream.HeaderBusinessID}
+}
+
+// checkProxies looks for proxied routes that pass on identity headers of callers: those of sites that have a Gatehouse handler for
+// callers, and those to data services.
+func (c *checker) checkProxies(ctx caddy.Context) {
+	for _, h := range c.placed {
+		if h.Name != proxyName || isForwardAuth(h.Value) {
+			continue
+		}
+		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
+		proxy := newServiceConfig(h.Pointer, raw)
+		var to []string
+		for _, u := range proxy.Upstreams {
+			to = append(to, u.Dial)
+		}
+		beside := slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return sameSite(own.Handler, h) })
+		toService := slices.ContainsFunc(c.upstreams(), func(s *serviceConfig) bool {
+			return slices.ContainsFunc(s.Upstreams, func(u *reverseproxy.Upstream) bool {
+				return slices.ContainsFunc(to, func(address string) bool { return sameAddress(address, u.Dial) })
+			})
+		})
+		if !beside && !toService {
+			continue
+		}
+		if passed := c.forged(ctx, h); passed != nil {
+			c.report("GH062", h.Pointer, "requests to %s pass on %s as callers send it", cmp.Or(strings.Join(to, ", "), "dynamic addresses"), strings.Join(passed, " and "))
+		}
+	}
+}
+
+// sameSite reports whether handlers serve the same host, or the same port if they have no hosts.
+func sameSite(a, b configfile.Handler) bool {
+	hosts := configfile.HostsOf(b.Site)
+	if hosts == nil && configfile.HostsOf(a.Site) == nil {
+		return a.Server == b.Server
+	}
+	return slices.ContainsFunc(configfile.HostsOf(a.Site), func(host string) bool { return slices.Contains(hosts, host) })
+}
+
+// forged returns the identity headers of callers that a reverse_proxy passes on.
+func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []string) {
+	var ways []*walk
+	for _, anyway := range []bool{false, true} { // the second time if it is not known which requests lead there
+		for _, sample := range c.leading(h) {
+			ways = append(ways, c.ways(ctx, h, sample, anyway)...)
+		}
+		if ways = slices.DeleteFunc(ways, func(w *walk) bool { return w.end != h.Pointer }); len(ways) > 0 {
+			break
+		}
+	}
+	for _, w := range ways {
+		if w.authenticated {
+			continue
+		}
+		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
+		for _, name := range c.identityHeaders() {
+			isSent := func(value string) bool { return strings.Contains(value, sentValue) }
+			if slices.ContainsFunc(w.r.Header[name], isSent) && !slices.Contains(passed, name) {
+				passed = append(passed, name)
+			}
+		}
+	}
+	return passed
+}
+
+// leading returns requests that match the matchers of the routes that lead to a handler, as far as these name methods and paths.
+func (c *checker) leading(h configfile.Handler) (samples []string) {
+	method, paths := http.MethodGet, []string(nil)
+	var value any = c.Value
+	for step := range strings.SplitSeq(h.Pointer[1:], "/") {
+		value = configfile.Member(value, step)
+		sets, _ := configfile.Member(value, "match").([]any)
+		for _, set := range sets {
+			if methods, _ := configfile.Member(set, "method").([]any); len(methods) > 0 {
+				method = fmt.Sprint(methods[0])
+			}
+			patterns, _ := configfile.Member(set, "path").([]any)
+			for _, pattern := range patterns {
+				path := "/" + strings.TrimPrefix(strings.ReplaceAll(fmt.Sprint(pattern), "*", "gatehouse"), "/")
+				if !strings.ContainsAny(path, "{? ") {
+					paths = append(paths, path)
+				}
+			}
+		}
+	}
+	for _, path := range append(paths, "/gatehouse") {
+		samples = append(samples, method+" "+path)
+	}
+	return samples
+}
+
+// isForwardAuth reports whether a reverse_proxy is a forward_auth, which responds only if it refuses a request.
+func isForwardAuth(step any) bool {
+	responses, _ := configfile.Member(step, "handle_response").([]any)
+	return slices.ContainsFunc(responses, func(r any) bool {
+		statuses, _ := configfile.Member(r, "match", "status_code").([]any)
+		return slices.Contains(statuses, any(float64(2)))
+	})
+}
+
+// send returns the way of a request for a handler at the host of its site where it reaches the handler, or else where it reaches
+// another one of the kind, or else at the first. It returns nil if the hosts are not known.
+func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (best *walk) {
+	for _, w := range c.ways(ctx, h, sample, false) {
+		if w.end == h.Pointer {
+			return w
+		}
+		if best == nil || best.reached == "" && w.reached != "" {
+			best = w
+		}
+	}
+	return best
+}
+
+// ways sends a request for a handler to each host of its site. If anyway is set, matchers on the way to the handler match.
+func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, anyway bool) (all []*walk) {
 	hosts := configfile.HostsOf(h.Site)
 	for _, host := range h.Hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
@@ -117,7 +283,10 @@ func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (
 	method, path, _ := strings.Cut(sample, " ")
 	for _, host := range hosts {
 		if strings.Contains(host, "{") {
-			return nil
+			if h.Name != proxyName {
+				return nil
+			}
+			host = "gatehouse.invalid"
 		}
 		r, err := http.NewRequestWithContext(ctx, method, "http://"+strings.ReplaceAll(host, "*", "gatehouse")+path, http.NoBody)
 		if err != nil {
@@ -126,22 +295,18 @@ func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (
 		r.RequestURI = path
 		repl := caddy.NewReplacer()
 		for _, name := range sentHeaders(h.Name) {
-			r.Header.Set(name, "sent")
+			r.Header.Set(name, sentValue)
 		}
-		w := &walk{checker: c, ctx: ctx, repl: repl, handler: h, sample: sample}
+		w := &walk{checker: c, ctx: ctx, repl: repl, handler: h, sample: sample, anyway: anyway}
 		w.r = caddyhttp.PrepareRequest(r, repl, nil, new(caddyhttp.Server))
 		w.routes("/apps/http/servers/"+h.Server+"/routes", w.server("routes"))
-		if w.reached {
-			return w.broken
+		if h.IsError {
+			w.end = ""
+			w.routes("/apps/http/servers/"+h.Server+"/errors/routes", configfile.Member(w.server("errors"), "routes"))
 		}
-		if w.missed == nil {
-			return nil
-		}
-		if missed == nil {
-			missed = w.missed
-		}
+		all = append(all, w)
 	}
-	return missed
+	return all
 }
 
 // walk is the way of a request through the routes of a server. What cannot be evaluated here, such as an address of a client, is
@@ -154,9 +319,13 @@ type walk struct {
 	r       *http.Request
 	handler configfile.Handler
 	sample  string
-	reached bool
+	anyway  bool     // matchers on the way to the handler match
 	missed  *blocker // the first
 	broken  *blocker // the first
+
+	end           string // the pointer of the handler that ended it; "" if none did
+	reached       string // the same, if it is one of the kind that serves the sample
+	authenticated bool
 }
 
 func (w *walk) miss(rule, key, pointer, what string) {
@@ -165,9 +334,14 @@ func (w *walk) miss(rule, key, pointer, what string) {
 	}
 }
 
-// sentHeaders returns the headers that callers of a handler authenticate with.
+// sentValue is the value of headers that sample requests have.
+const sentValue = "sent-by-gatehouse-check"
+
+// sentHeaders returns the headers that callers of a handler authenticate with, or that they may forge.
 func sentHeaders(handler string) []string {
 	switch handler {
+	case proxyName:
+		return []string{upstream.HeaderBusinessID, data.HeaderAccountID}
 	case apiName:
 		return []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature}
 	case connectName:
@@ -188,13 +362,14 @@ func (w *walk) inspect(pointer, name string, step any) {
 	case "templates":
 		breaks("templates evaluates responses, which contain names that clients choose")
 	case "authentication":
+		w.authenticated = true
 		breaks("basic_auth asks for a password, but callers send signatures or tokens")
 	case "headers":
 		if m, ok := w.load("http.handlers.headers", step).(*headers.Handler); ok && m.Request != nil {
 			m.Request.ApplyToRequest(w.r)
 		}
 		for _, header := range names {
-			if values := w.r.Header[header]; len(values) != 1 || values[0] != "sent" {
+			if values := w.r.Header[header]; len(values) != 1 || values[0] != sentValue {
 				breaks("request_header changes %s, with which callers authenticate", header)
 			}
 		}
@@ -227,7 +402,11 @@ func (w *walk) routes(pointer string, list any) bool {
 			continue
 		}
 		sets := configfile.Member(route, "match")
-		switch w.matches(sets) {
+		result := w.matches(sets)
+		if (w.anyway || result == unknown) && w.isOnTheWay(sets) {
+			result = yes
+		}
+		switch result {
 		case no:
 			if leads {
 				w.miss("GH003", at, w.handler.Pointer, describeMatchers(sets))
@@ -257,7 +436,11 @@ func (w *walk) routes(pointer string, list any) bool {
 func (w *walk) handle(pointer string, step any) bool {
 	name, _ := configfile.Member(step, "handler").(string)
 	if name == w.handler.Name && slices.Contains(w.defaults.sampleRequests(step), w.sample) {
-		w.reached = true
+		w.reached, w.end = pointer, pointer
+		return true
+	}
+	if pointer == w.handler.Pointer {
+		w.end = pointer
 		return true
 	}
 	switch name {
@@ -267,8 +450,9 @@ func (w *walk) handle(pointer string, step any) bool {
 		named, _ := configfile.Member(step, "name").(string)
 		route := configfile.Member(w.server("named_routes"), named)
 		return w.routes(pointer, []any{route})
-	case "reverse_proxy":
+	case proxyName:
 		if responses, _ := configfile.Member(step, "handle_response").([]any); len(responses) > 0 {
+			w.authenticated = w.authenticated || isForwardAuth(step)
 			return false // as forward_auth, which responds only if it refuses
 		}
 	case "file_server":
@@ -288,7 +472,20 @@ func (w *walk) handle(pointer string, step any) bool {
 		return false
 	}
 	w.miss("GH004", pointer, pointer, name)
+	w.end = pointer
 	return true
+}
+
+// isOnTheWay reports whether matchers are those of a route that leads to the handler.
+func (w *walk) isOnTheWay(sets any) bool {
+	value := w.Value
+	for step := range strings.SplitSeq(w.handler.Pointer[1:], "/") {
+		value = configfile.Member(value, step)
+		if own := configfile.Member(value, "match"); own != nil && reflect.DeepEqual(own, sets) {
+			return true
+		}
+	}
+	return false
 }
 
 // server returns a setting of the handler's server.

@@ -43,6 +43,7 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkIneffective()
 	c.checkTrustedProxies()
 	c.checkCatchAll()
+	c.checkServerTimeouts()
 	c.checkDrain()
 	c.checkAdmin()
 	c.checkSecrets()
@@ -228,6 +229,24 @@ func (c *checker) checkCatchAll() {
 	}
 }
 
+// checkServerTimeouts looks for timeouts without which slow clients keep connections for minutes, or for ever.
+func (c *checker) checkServerTimeouts() {
+	for _, s := range c.public() {
+		var missing []string
+		for _, o := range []struct {
+			name  string
+			value caddy.Duration
+		}{{"read_header", s.ReadHeaderTimeout}, {"read_body", s.ReadTimeout}, {"write", s.WriteTimeout}, {"idle", s.IdleTimeout}} {
+			if o.value <= 0 {
+				missing = append(missing, o.name)
+			}
+		}
+		if missing != nil {
+			c.report("GH061", s.pointer, "the server on %s has no timeouts for %s", strings.Join(s.Listen, ", "), strings.Join(missing, ", "))
+		}
+	}
+}
+
 func (c *checker) checkDrain() {
 	for _, s := range c.public() {
 		if !slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == drainName }) {
@@ -245,7 +264,7 @@ func (c *checker) checkAdmin() {
 		c.report("GH011", "/admin/listen", "the admin API listens on %s", listen)
 	}
 	for _, h := range c.placed {
-		if h.Name != "reverse_proxy" {
+		if h.Name != proxyName {
 			continue
 		}
 		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON

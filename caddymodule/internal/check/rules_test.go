@@ -74,3 +74,20 @@ func TestSamplesAreServed(t *testing.T) {
 	}
 	require.Len(t, served, 1, "only that of unknown settings pages is left")
 }
+
+// Of the calls of the connection server, all that read and need no ID are made.
+func TestConnectCallsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/data-services.md")
+	require.NoError(t, err)
+	want := []string{"/connect/v1/accounts/" + checkAccount}
+	for _, m := range regexp.MustCompile("(?m)^\\| `GET (/connect/v1/[^`{]+)` \\|").FindAllSubmatch(page, -1) {
+		want = append(want, string(m[1]))
+	}
+	var made []string
+	for _, c := range connectCalls() {
+		made = append(made, c.path)
+	}
+	require.Greater(t, len(want), 10)
+	assert.ElementsMatch(t, want, made)
+}

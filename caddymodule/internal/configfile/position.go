@@ -39,6 +39,7 @@ func directivesOf(name string) []string {
 		"logs":                   {"log"},
 		"read_header_timeout":    {"read_header"},
 		"read_timeout":           {"read_body"},
+		"reverse_proxy":          {"reverse_proxy", "php_fastcgi", "forward_auth"},
 		"rewrite":                {"rewrite", "method", "uri", "try_files", "handle_path"},
 		"secret_id":              {"auth"},
 		"selection_policy":       {"lb_policy"},

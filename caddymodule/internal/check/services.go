@@ -1,0 +1,384 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// Service is a data service.
+type Service struct {
+	// Resources are those of the public API that it serves. That of gatehouse_connect has none.
+	Resources []*upstream.Resource
+
+	// Contract checks the responses for Resources.
+	Contract *upstream.Contract
+
+	// Asserted reports whether calls have a hop assertion.
+	Asserted bool
+
+	// MaxResponse is the maximum size of a response in bytes.
+	MaxResponse int64
+
+	// Addresses returns the addresses of the service: host and port, or the path of a socket.
+	Addresses func(context.Context) ([]string, error)
+
+	// Do makes a call to one address, with or without a hop assertion.
+	Do func(ctx context.Context, address string, call upstream.Call, asserted bool) (*upstream.Response, error)
+}
+
+const (
+	// checkAccount is the account for which the data service of gatehouse_connect is asked. It does not exist.
+	checkAccount = "gatehouse-check"
+
+	// maxProbes is the number of requests to data services at a time.
+	maxProbes = 16
+)
+
+// call is a request that the gateway sends to a data service, and its check of the response.
+type call struct {
+	path string
+	send func(context.Context, *probe) error
+}
+
+// resourceCall returns the request for the first page of a resource.
+func resourceCall(res *upstream.Resource, contract *upstream.Contract) call {
+	return call{res.Path, func(ctx context.Context, p *probe) error {
+		query, err := res.CleanQuery("")
+		if err != nil {
+			return fmt.Errorf("preparing the query: %w", err)
+		}
+		response, err := p.do(ctx, upstream.NewCall(&http.Request{Host: p.host}, res, query, p.business, uuid.NewString()))
+		if err != nil {
+			return err
+		}
+		defer response.Release()
+		if err := upstream.CheckHeader(res, response.Status, response.Header); err != nil {
+			return err
+		}
+		report, err := contract.Check(new(bytes.Buffer), res, query, p.business, response.Body)
+		if err == nil && report.CrossTenant > 0 { // removed from the list of events
+			err = &upstream.ContractError{Kind: upstream.ErrCrossTenantRecord, Resource: res.Name, Record: -1}
+		}
+		return err
+	}}
+}
+
+// connectCalls returns the calls of gatehouse_connect that read and need no ID, and that for an account.
+func connectCalls() []call {
+	return []call{
+		{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
+			client, err := account.NewClient(account.ClientOptions{
+				Host: p.host, Do: p.do, Timeout: probeTimeout, RequestID: func(context.Context) string { return uuid.NewString() },
+				Log: zap.NewNop(),
+			})
+			if err != nil {
+				return fmt.Errorf("creating a client: %w", err)
+			}
+			if _, err = client.Account(ctx, checkAccount); errors.Is(err, account.ErrUnknown) {
+				return nil
+			}
+			return err
+		}},
+		read("business", (*data.Client).Business),
+		read("business/hours", (*data.Client).Hours),
+		read("business/service-areas", (*data.Client).ServiceAreas),
+		list("contacts", (*data.Client).Contacts),
+		list("conversations", (*data.Client).Conversations),
+		list("calendars", (*data.Client).Calendars),
+		list("appointments", (*data.Client).Appointments),
+		read("receptionist", (*data.Client).Receptionist),
+		list("receptionist/faqs", (*data.Client).FAQs),
+		list("receptionist/services", (*data.Client).Services),
+		list("invoices", (*data.Client).Invoices),
+		list("estimates", (*data.Client).Estimates),
+		list("jobs", (*data.Client).Jobs),
+		list("automations", (*data.Client).Automations),
+		read("object-types", func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[data.ObjectType], error) {
+			return c.ObjectTypes(ctx, by, data.List{})
+		}),
+	}
+}
+
+// read returns a call of the connection server. An error that says that the account does not exist is a valid response.
+func read[T any](path string, get func(*data.Client, context.Context, data.Caller) (T, error)) call {
+	return call{"/connect/v1/" + path, func(ctx context.Context, p *probe) error {
+		client, err := data.New(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
+		if err != nil {
+			return fmt.Errorf("creating a client: %w", err)
+		}
+		_, err = get(client, ctx, data.Caller{BusinessID: p.business, AccountID: checkAccount, RequestID: uuid.NewString()})
+		if errors.Is(err, data.ErrForbidden) {
+			return nil
+		}
+		return err
+	}}
+}
+
+func list[T data.Record, F any](path string, collection func(*data.Client) data.Collection[T, F]) call {
+	return read(path, func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[T], error) {
+		var all F
+		return collection(c).List(ctx, by, all)
+	})
+}
+
+// healthCall returns the request of an active health check. Every status is returned as an error, except for those that it expects.
+func healthCall(active *reverseproxy.ActiveHealthChecks) call {
+	return call{path: active.URI, send: func(ctx context.Context, p *probe) error {
+		path, query, _ := strings.Cut(active.URI, "?")
+		response, err := p.do(ctx, upstream.Call{
+			BusinessID: p.business, RequestID: uuid.NewString(), Method: http.MethodGet, Path: path, Query: query, Host: p.host,
+		})
+		if err != nil {
+			return err
+		}
+		defer response.Release()
+		if !caddyhttp.StatusCodeMatches(response.Status, cmp.Or(active.ExpectStatus, 2)) {
+			err = fmt.Errorf("status %d", response.Status)
+		}
+		return err
+	}}
+}
+
+// probe sends a call to one address of a data service, as the gateway does.
+type probe struct {
+	call
+
+	service  Service
+	address  string
+	host     string
+	business string
+	asserted bool // with a hop assertion
+
+	sent    bool
+	status  int   // of the response; 0: there was none
+	failure error // why there was none
+	err     error // the failure, or what the gateway rejects about the response
+}
+
+// run makes the call.
+func (p *probe) run(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	p.sent = true
+	if p.err = p.send(ctx, p); p.err != nil && p.status == 0 {
+		p.failure = cmp.Or(p.failure, p.err)
+	}
+}
+
+// do makes a call to the address.
+func (p *probe) do(ctx context.Context, c upstream.Call) (*upstream.Response, error) {
+	c.Deadline, _ = ctx.Deadline()
+	c.MaxResponse = p.service.MaxResponse
+	response, err := p.service.Do(ctx, p.address, c, p.asserted)
+	if err != nil {
+		p.failure = err
+		return nil, err
+	}
+	p.status = response.Status
+	return response, nil
+}
+
+// address is one address of a data service, and what is sent to it.
+type address struct {
+	*serviceConfig
+
+	at         string // the pointer
+	name       string
+	asserts    bool // an assertion is configured
+	calls      []*probe
+	unasserted []*probe // the calls without an assertion, if one is configured
+	health     *probe   // nil: no health_uri
+}
+
+// probes returns all that is sent.
+func (a *address) probes() []*probe {
+	all := slices.Concat(a.calls, a.unasserted)
+	if a.health != nil {
+		all = append(all, a.health)
+	}
+	return all
+}
+
+// probeDataServices makes all calls to each address of each data service: with a hop assertion if one is configured, and then
+// without. It also asks for the health_uri.
+func (l *liveChecker) probeDataServices(ctx context.Context) {
+	var (
+		addresses []*address
+		running   sync.WaitGroup
+		slots     = make(chan struct{}, maxProbes)
+	)
+	for i, services := range l.Services {
+		h := l.handlers[i]
+		for j, service := range services {
+			for _, a := range l.addresses(ctx, h, h.upstreams[j], service) {
+				addresses = append(addresses, a)
+				for _, p := range a.probes() {
+					running.Go(func() {
+						select {
+						case slots <- struct{}{}:
+							defer func() { <-slots }()
+							p.run(ctx, h.timeout)
+						case <-ctx.Done():
+						}
+					})
+				}
+			}
+		}
+	}
+	running.Wait()
+	for _, a := range addresses {
+		l.reportCalls(a)
+	}
+}
+
+// addresses returns the addresses of a data service.
+func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *serviceConfig, service Service) (all []*address) {
+	calls := connectCalls()
+	if h.api != nil {
+		calls = nil
+		for _, res := range service.Resources {
+			calls = append(calls, resourceCall(res, service.Contract))
+		}
+	}
+	common := probe{service: service, host: h.probeHost(), business: cmp.Or(l.business, DefaultBusiness)}
+	addresses, err := service.Addresses(ctx)
+	if err != nil {
+		l.report("GH050", u.pointer, "the addresses of the data service are not known: %v", err)
+		return nil
+	}
+	for i, name := range addresses {
+		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: service.Asserted}
+		common.address = name
+		for _, c := range calls {
+			p := common
+			p.call = c
+			if a.asserts {
+				without := p
+				a.unasserted = append(a.unasserted, &without)
+				p.asserted = true
+			}
+			a.calls = append(a.calls, &p)
+		}
+		switch active := u.HealthChecks.Active; {
+		case active == nil, !strings.HasPrefix(active.URI, "/"): // without a path, other rules have findings
+		case active.Port != 0 || active.Upstream != "":
+			l.skip("health_uri "+active.URI+" of the data service at "+a.name, "it is on another port or address")
+		default:
+			p := common
+			p.call = healthCall(active)
+			a.health = &p
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// reportCalls reports what is wrong with the responses from an address. Paths with the same mistake are one finding.
+func (l *liveChecker) reportCalls(a *address) {
+	if unsent := pathsOf(a.probes(), func(p *probe) bool { return !p.sent }); unsent != "" {
+		l.skip(unsent+" of the data service at "+a.name, "the probes before took too long")
+	}
+	failed := func(p *probe) bool { return p.failure != nil }
+	if i := slices.IndexFunc(a.calls, failed); i >= 0 {
+		paths := ""
+		if slices.ContainsFunc(a.calls, func(p *probe) bool { return !failed(p) }) {
+			paths = " for " + pathsOf(a.calls, failed)
+		}
+		l.report("GH050", a.at, "requests to the data service at %s%s fail: %v", a.name, paths, a.calls[i].failure)
+	}
+	if l.business == "" {
+		l.acceptUnknownBusiness(a)
+	}
+	var statuses []int
+	for _, p := range a.calls {
+		switch {
+		case p.failure != nil || p.err == nil:
+		case p.status/100 == 2:
+			l.report("GH053", a.at, "the response of the data service at %s to %s is invalid: %v", a.name, p.path, p.err)
+		case !slices.Contains(statuses, p.status):
+			statuses = append(statuses, p.status)
+		}
+	}
+	for _, status := range statuses {
+		paths := pathsOf(a.calls, func(p *probe) bool { return p.err != nil && p.status == status })
+		switch {
+		case status == http.StatusUnauthorized && a.asserts:
+			l.report("GH052", a.at, "the data service at %s rejects the assertion: it responds with 401 to %s", a.name, paths)
+		case status == http.StatusUnauthorized:
+			l.report("GH052", a.at, "the data service at %s responds with 401 to %s, and no assertion is configured", a.name, paths)
+		case status >= http.StatusInternalServerError:
+			l.report("GH050", a.at, "the data service at %s responds with %d to %s", a.name, status, paths)
+		default:
+			l.report("GH053", a.at, "the data service at %s responds with %d to %s for the business %s", a.name, status, paths, cmp.Or(l.business, DefaultBusiness))
+		}
+	}
+	served := func(p *probe) bool { return p.sent && (p.err == nil || p.status/100 == 2) }
+	if paths := pathsOf(a.unasserted, served); paths != "" {
+		l.report("GH051", a.at, "the data service at %s responds without an assertion to %s", a.name, paths)
+	}
+	if paths := pathsOf(a.unasserted, failed); paths != "" && !slices.ContainsFunc(a.calls, failed) {
+		l.skip("whether the data service at "+a.name+" requires an assertion for "+paths, "it does not respond without one")
+	}
+	if h := a.health; h != nil && h.err != nil {
+		l.report("GH050", a.pointer+"/health_checks/active/uri", "the data service at %s, asked for health_uri %s: %v", a.name, h.path, h.err)
+	}
+}
+
+// acceptUnknownBusiness accepts 404 or 403 for the business itself, with which a data service responds if it does not know the
+// business, unless it responds to other paths like this, too.
+func (l *liveChecker) acceptUnknownBusiness(a *address) {
+	own := upstream.ByName("business").Path
+	absent := func(p *probe) bool {
+		return p.err != nil && (p.status == http.StatusNotFound || p.status == http.StatusForbidden)
+	}
+	if pathsOf(a.calls, absent) != own {
+		return
+	}
+	l.skip(own+" of the data service at "+a.name, "it does not know the business %s: name one that it knows with --business", DefaultBusiness)
+	a.calls = slices.DeleteFunc(slices.Clone(a.calls), absent)
+}
+
+// pathsOf returns the paths of the probes that match.
+func pathsOf(probes []*probe, match func(*probe) bool) string {
+	var paths []string
+	for _, p := range probes {
+		if match(p) && !slices.Contains(paths, p.path) {
+			paths = append(paths, p.path)
+		}
+	}
+	return strings.Join(paths, ", ")
+}
+
+// probeHost returns the host that clients of a handler name.
+func (h *handlerConfig) probeHost() string {
+	if h.connect != nil {
+		if issuer, err := url.Parse(caddy.NewReplacer().ReplaceAll(h.connect.Issuer, "")); err == nil && issuer.Host != "" {
+			return issuer.Host
+		}
+	}
+	for _, host := range h.Hosts {
+		if host != "" && !strings.Contains(host, "{") {
+			return strings.ReplaceAll(host, "*", "gatehouse")
+		}
+	}
+	return "gatehouse.invalid"
+}
