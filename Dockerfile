@@ -13,12 +13,13 @@ ARG TARGETARCH
 ARG VERSION=unknown
 ARG GOTAGS=nobadger,nomysql,nopgx
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local
+RUN apt-get update && apt-get install -y --no-install-recommends jq && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/root/.cache/go-build \
-    go -C tools run ./xcaddybuild -config ../xcaddy.json -output /out/gatehouse \
-      -os "$TARGETOS" -arch "$TARGETARCH" -tags "$GOTAGS" \
-      -ldflags "-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse"
+    GOOS="$TARGETOS" GOARCH="$TARGETARCH" \
+      LDFLAGS="-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
+      scripts/xcaddy.sh /out/gatehouse
 # Certificates and the last configuration are stored here. The directories must belong to the user that the image runs as.
 RUN mkdir -p /out/config /out/data
 
