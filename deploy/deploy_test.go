@@ -53,6 +53,21 @@ func TestPluginListAndImagesAgreeWithGoMod(t *testing.T) {
 	}
 }
 
+// A tag may name another image tomorrow. Images without a tag are built here.
+func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
+	t.Parallel()
+	images := 0
+	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, line := range regexp.MustCompile(`(?m)^(FROM .*| +image: \S+:.*)$`).FindAllString(string(text), -1) {
+			images++
+			assert.Regexp(t, `@sha256:[0-9a-f]{64}( AS \w+)?$`, line, file)
+		}
+	}
+	assert.Equal(t, 7, images)
+}
+
 // It runs the setup of the composition twice on a new Vault, and uses the logins of the gateway and of the operator.
 func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	t.Parallel()
