@@ -1,11 +1,9 @@
-# syntax=docker/dockerfile:1
-
 # The gateway's image: the binary of `make xcaddy`, built from the plugin list in xcaddy.json, on a base image without a shell
 # or a package manager. It does not run as root.
 #
 #   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t gatehouse .
 
-FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 WORKDIR /src
 ARG TARGETOS
 ARG TARGETARCH
@@ -13,16 +11,17 @@ ARG TARGETARCH
 ARG VERSION=unknown
 ARG GOTAGS=nobadger,nomysql,nopgx
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local
+RUN apt-get update && apt-get install -y --no-install-recommends jq && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/root/.cache/go-build \
-    go -C tools run ./xcaddybuild -config ../xcaddy.json -output /out/gatehouse \
-      -os "$TARGETOS" -arch "$TARGETARCH" -tags "$GOTAGS" \
-      -ldflags "-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse"
+    GOOS="$TARGETOS" GOARCH="$TARGETARCH" \
+      LDFLAGS="-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
+      scripts/xcaddy.sh /out/gatehouse
 # Certificates and the last configuration are stored here. The directories must belong to the user that the image runs as.
 RUN mkdir -p /out/config /out/data
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 ARG VERSION=unknown
 LABEL org.opencontainers.image.title="Gatehouse" \
       org.opencontainers.image.description="An API gateway on Caddy: signed requests, fleet-wide rate limits, one contract" \

@@ -2,10 +2,12 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,52 @@ import (
 
 // patience limits each wait. It is long because the machine may be busy.
 const patience = time.Minute
+
+// Both ways of building, and the images, use the versions of go.mod.
+func TestPluginListAndImagesAgreeWithGoMod(t *testing.T) {
+	t.Parallel()
+	read := func(path string) string {
+		data, err := os.ReadFile(filepath.Join("..", path))
+		require.NoError(t, err)
+		return string(data)
+	}
+	module := read("go.mod")
+	var list struct {
+		CaddyVersion string `json:"caddy_version"`
+		Plugins      []struct {
+			ModulePath string `json:"module_path"`
+			Version    string `json:"version"`
+		} `json:"plugins"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(read("xcaddy.json")), &list))
+	require.NotEmpty(t, list.Plugins)
+	assert.Contains(t, module, "\tgithub.com/caddyserver/caddy/v2 "+list.CaddyVersion+"\n")
+	for _, plugin := range list.Plugins {
+		if strings.Contains(module, "\t"+plugin.ModulePath+" ") {
+			assert.Contains(t, module, "\t"+plugin.ModulePath+" "+plugin.Version)
+		}
+	}
+	for _, file := range []string{"Dockerfile", "deploy/dataservice/Dockerfile"} {
+		image := regexp.MustCompile(`(?m)^FROM .*golang:(\d+\.\d+)`).FindStringSubmatch(read(file))
+		require.Len(t, image, 2, file)
+		assert.Contains(t, module, "\ngo "+image[1]+".", file)
+	}
+}
+
+// A tag may name another image tomorrow. Images without a tag are built here.
+func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
+	t.Parallel()
+	images := 0
+	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, line := range regexp.MustCompile(`(?m)^(FROM .*| +image: \S+:.*)$`).FindAllString(string(text), -1) {
+			images++
+			assert.Regexp(t, `@sha256:[0-9a-f]{64}( AS \w+)?$`, line, file)
+		}
+	}
+	assert.Equal(t, 7, images)
+}
 
 // It runs the setup of the composition twice on a new Vault, and uses the logins of the gateway and of the operator.
 func TestLoginsHaveLeastPrivilege(t *testing.T) {

@@ -355,6 +355,7 @@ func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 		o := cli(t, nil, "reload", "--config", g.Config, "--adapter", "caddyfile", "--address", strings.TrimPrefix(g.AdminURL, "http://"), "--force")
 		require.Positive(t, o.code, name)
 		require.NotEmpty(t, errorLine(o.stderr), name)
+		g.AwaitReload(t)
 
 		requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/events"))
 		require.Equal(t, config, anonymous().Get(t, g.AdminURL, "/config/").Body, name)

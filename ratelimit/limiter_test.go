@@ -276,7 +276,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return f.Stats().RoundTrips > 0 }, longTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return f.Stats().RoundTrips > 0 }, patience, time.Millisecond)
 	require.NoError(t, f.Close())
 	wg.Wait()
 	require.NoError(t, f.Close(), "closing twice must be harmless")

@@ -34,7 +34,7 @@ func keepBusy(s *redistest.Server) error {
 		_ = client.Eval(ctx, "while true do end", nil).Err()
 		_ = client.Close()
 	}()
-	for until := time.Now().Add(longTimeout); time.Now().Before(until); {
+	for until := time.Now().Add(patience); time.Now().Before(until); {
 		if redis.HasErrorPrefix(client.Set(ctx, "x", "1", 0).Err(), "BUSY") {
 			return nil
 		}
@@ -107,12 +107,12 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			require.Eventually(t, func() bool {
 				allowConcurrently(t, []ratelimit.Limiter{a, b}, 2, "eventually", limit(ratelimit.MaxRequests, time.Millisecond))
 				return a.Unavailable() != nil && b.Unavailable() != nil
-			}, longTimeout, time.Millisecond)
+			}, patience, time.Millisecond)
 			// Eventually, because an earlier attempt may have timed out.
 			require.Eventually(t, func() bool {
 				err := a.Unavailable()
 				return err != nil && strings.Contains(err.Error(), failure.cause)
-			}, longTimeout, time.Millisecond)
+			}, patience, time.Millisecond)
 			trips := a.Stats().RoundTrips
 			for i := range 20 {
 				r := allow(t, a, fmt.Sprint("free", i), l)
@@ -136,7 +136,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 				var err error
 				r, err = b.Peek(context.Background(), "k", counter("k", l))
 				return err == nil && r.By == ratelimit.ByRedis
-			}, longTimeout, time.Millisecond)
+			}, patience, time.Millisecond)
 			require.False(t, r.Allowed)
 			fresh := newLimiter(t, gateway(), ratelimit.Options{})
 			require.False(t, allow(t, fresh, "k", l).Allowed)
@@ -144,7 +144,7 @@ func TestEveryRedisFailureIsAnOutageWithRecovery(t *testing.T) {
 			require.Equal(t, 20, allowConcurrently(t, []ratelimit.Limiter{a, b, fresh}, 100, "unused", l))
 
 			// The event comes after the first shared decisions.
-			require.Eventually(t, func() bool { return len(events) >= 2 }, longTimeout, time.Millisecond)
+			require.Eventually(t, func() bool { return len(events) >= 2 }, patience, time.Millisecond)
 			began, ended := <-events, <-events
 			require.Empty(t, events)
 			require.Equal(t, ratelimit.EventUnavailable, began.Kind)

@@ -84,7 +84,7 @@ func promoteReplica(t *testing.T, s *redistest.Sentinel) {
 	require.Eventually(t, func() bool {
 		addr, err := s.MasterAddr(t.Context())
 		return err == nil && addr == s.Replica.Addr
-	}, 2*longTimeout, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 }
 
 // allowUntil sends requests from concurrent callers until done, all of which must be allowed. It returns their number by
@@ -139,7 +139,8 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
 			f := newLimiter(t, o, ratelimit.Options{Timeout: 500 * time.Millisecond})
-			require.NoError(t, f.Ping(t.Context()))
+			// Eventually, because the first connections may take longer than the timeout.
+			require.Eventually(t, func() bool { return f.Ping(t.Context()) == nil }, patience, time.Millisecond)
 			for _, link := range links {
 				link.Slow(0, 250*time.Millisecond)
 			}
@@ -272,7 +273,7 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 				if c.snapshot != nil {
 					concerned = 2 // the snapshot has all requests of the idle gateway
 				}
-				require.Eventually(t, func() bool { return losses.Load() == concerned }, longTimeout, time.Millisecond)
+				require.Eventually(t, func() bool { return losses.Load() == concerned }, patience, time.Millisecond)
 			}
 			if c.idle {
 				require.Zero(t, outages.Load())
@@ -356,9 +357,9 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r := allow(t, limiters[1], alive, limit(ratelimit.MaxRequests, time.Minute))
 		return r.By == ratelimit.ByRedis
-	}, longTimeout, time.Millisecond)
+	}, patience, time.Millisecond)
 	require.Equal(t, 30, allowConcurrently(t, limiters, 100, keys[1][1], l))
-	require.Eventually(t, func() bool { allow(t, limiters[0], keys[2][1], l); return limiters[0].Unavailable() != nil }, longTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { allow(t, limiters[0], keys[2][1], l); return limiters[0].Unavailable() != nil }, patience, time.Millisecond)
 	down := maps.Collect(unavailable.Range)
 	require.LessOrEqual(t, len(down), 6, "only the failed node's slots may become unavailable")
 	require.Subset(t, []any{16}, slices.Collect(maps.Values(down)))
@@ -372,7 +373,7 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, err := fresh.Peek(ctx, dead, counter(dead, l))
 		return err == nil && r.By == ratelimit.ByRedis && !r.Allowed
-	}, longTimeout, 10*time.Millisecond, "what was allowed during the outage must be synced")
+	}, patience, 10*time.Millisecond, "what was allowed during the outage must be synced")
 }
 
 // TestFailoverKeepsCounts kills a master whose replica has all data. Meanwhile each gateway continues from its local window.
@@ -393,7 +394,7 @@ func TestFailoverKeepsCounts(t *testing.T) {
 				require.Eventually(t, func() bool {
 					info, err := replica.Info(t.Context(), "replication").Result()
 					return err == nil && strings.Contains(info, "role:master")
-				}, 2*longTimeout, 20*time.Millisecond)
+				}, patience, 20*time.Millisecond)
 				cl.SetNodeTimeout(t, time.Minute)
 			}
 		},
@@ -414,7 +415,7 @@ func TestFailoverKeepsCounts(t *testing.T) {
 					require.Eventually(t, func() bool {
 						r, err := f.Peek(t.Context(), key, counter(key, l))
 						return err == nil && reached(f, r)
-					}, longTimeout, 10*time.Millisecond)
+					}, patience, 10*time.Millisecond)
 				}
 			}
 			require.Equal(t, 20, allowConcurrently(t, limiters, 20, key, l))

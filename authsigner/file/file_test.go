@@ -43,7 +43,7 @@ const (
 	testSecret = "canary-private-key-of-a-business"
 
 	poll     = 10 * time.Millisecond
-	patience = 20 * time.Second
+	patience = time.Minute
 	tick     = 5 * time.Millisecond
 )
 

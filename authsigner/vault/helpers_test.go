@@ -35,7 +35,7 @@ const (
 	testSecret = "canary-private-key-of-a-business"
 
 	// patience limits each wait of a test. It is long because the machine may be slow.
-	patience = 20 * time.Second
+	patience = time.Minute
 	tick     = 20 * time.Millisecond
 )
 

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -22,6 +25,9 @@ func explainLoadErrors(root *cobra.Command) {
 		switch cmd.Name() {
 		case "run", "reload", "adapt", "validate": // start runs run
 			run := cmd.RunE
+			if cmd.Name() == "reload" {
+				run = repeatUnanswered(run)
+			}
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				err := run(cmd, args)
 				if failure := located(cmd, err); failure != nil {
@@ -97,4 +103,41 @@ func muteLogs() (unmute func()) {
 		muted.FlushTo(zap.NewNop())
 		caddy.UnbufferDefaultLogger(logger)
 	}
+}
+
+// How often and at what interval reload sends a configuration again.
+const (
+	reloadRepeats  = 20
+	reloadInterval = 100 * time.Millisecond
+)
+
+// repeatUnanswered repeats the command reload while the admin API closes its connection without a response. Each configuration, also
+// one that fails to load, opens a new socket for the admin API, and the kernel then resets the connections that wait at the previous
+// one. Loading a configuration twice does no harm.
+func repeatUnanswered(reload func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		for range reloadRepeats {
+			err := reload(cmd, args)
+			if err == nil || !unanswered(err) {
+				return err
+			}
+			cmd.PrintErrln("The admin API closed the connection without a response; sending the configuration again.")
+			select {
+			case <-cmd.Context().Done():
+				return err
+			case <-time.After(reloadInterval):
+			}
+		}
+		return reload(cmd, args)
+	}
+}
+
+// unanswered reports whether Caddy's error, which wraps no cause, is that of a connection that ended before a response.
+func unanswered(err error) bool {
+	for _, cause := range []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if strings.HasSuffix(err.Error(), ": "+cause.Error()) {
+			return true
+		}
+	}
+	return false
 }

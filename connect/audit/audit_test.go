@@ -22,7 +22,7 @@ import (
 )
 
 // patience limits each wait.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // shared is the Redis of all tests, in which each has its own prefix.
 var shared *redistest.Server

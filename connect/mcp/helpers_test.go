@@ -469,6 +469,6 @@ func fresh(t *testing.T, o demo.Options) *demo.Service {
 }
 
 const (
-	patience = 20 * time.Second
+	patience = time.Minute
 	tick     = 10 * time.Millisecond
 )

@@ -33,7 +33,7 @@ var shared *redistest.Server
 func TestMain(m *testing.M) { redistest.Main(m, &shared) }
 
 // patience limits each wait.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // clock is the clock of a Redis, which a test can advance.
 type clock struct {
@@ -82,7 +82,7 @@ func clientOf(t testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
 	t.Helper()
 	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t)}
-	o.SetTimeout(10 * time.Second)
+	o.SetTimeout(patience)
 	for _, c := range change {
 		c(&o)
 	}

@@ -371,6 +371,7 @@ func (g *Gateway) Reload(tb testing.TB) {
 	out, err := Command(tb, nil, "reload", "--config", g.Config, "--adapter", "caddyfile",
 		"--address", strings.TrimPrefix(g.AdminURL, "http://"), "--force")
 	require.NoError(tb, err, "%s", out)
+	g.AwaitReload(tb)
 }
 
 // Command runs the binary with other arguments and returns its output.

@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"net"
@@ -94,4 +95,36 @@ func (g *Gateway) Load(tb testing.TB) {
 	require.NoError(tb, err)
 	require.NoError(tb, res.Body.Close())
 	require.Equal(tb, http.StatusOK, res.StatusCode, fmt.Sprint(body.String()))
+	g.AwaitReload(tb)
+}
+
+// AwaitReload waits until a reload, successful or not, has closed the admin API's previous socket. The kernel resets the connections
+// that wait at it.
+func (g *Gateway) AwaitReload(tb testing.TB) {
+	tb.Helper()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(g.AdminURL, "http://"))
+	require.NoError(tb, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(tb, err)
+	address := fmt.Sprintf(":%04X", number)
+	require.Eventually(tb, func() bool {
+		sockets, err := os.Open(g.proc("net/tcp")) // see proc_net_tcp(5)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = sockets.Close() }()
+		listening := 0
+		lines := bufio.NewScanner(sockets)
+		lines.Scan() // the titles
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text()) // number, local address, remote address, state
+			if len(fields) < 4 || fields[3] != "0A" {
+				break // listening sockets come first, and there may be thousands of others
+			}
+			if strings.HasSuffix(fields[1], address) {
+				listening++
+			}
+		}
+		return listening < 2
+	}, stopTimeout, pollInterval)
 }

@@ -75,9 +75,10 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Options are client options for the cluster.
+// Options are client options for the cluster, with go-redis's timeouts: after them, a client asks another node for the slots.
 func (c *Cluster) Options() *redis.UniversalOptions {
 	o := c.Nodes[0].Options()
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 0, 0, 0
 	o.Addrs = c.Addrs()
 	o.IsClusterMode = true
 	return o

@@ -172,9 +172,13 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Options are client options for this server.
+// Options are client options for this server. Timeouts are long, because the machine may be busy: go-redis would send a command again
+// after three seconds.
 func (s *Server) Options() *redis.UniversalOptions {
-	o := &redis.UniversalOptions{Addrs: []string{s.Addr}, TLSConfig: s.tls.Clone()}
+	o := &redis.UniversalOptions{
+		Addrs: []string{s.Addr}, TLSConfig: s.tls.Clone(),
+		DialTimeout: startTimeout, ReadTimeout: startTimeout, WriteTimeout: startTimeout,
+	}
 	if len(s.settings.users) > 0 {
 		o.Username, o.Password = s.settings.users[0].name, s.settings.users[0].password
 	}

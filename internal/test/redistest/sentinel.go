@@ -52,9 +52,11 @@ func StartSentinel(tb testing.TB, options ...Option) *Sentinel {
 	return s
 }
 
-// Options are client options that find the master through the Sentinels.
+// Options are client options that find the master through the Sentinels, with go-redis's timeouts: after them, a client asks another
+// Sentinel.
 func (s *Sentinel) Options() *redis.UniversalOptions {
 	o := s.Master.Options()
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 0, 0, 0
 	o.MasterName = MasterName
 	o.Addrs = nil
 	for _, p := range s.Sentinels {
