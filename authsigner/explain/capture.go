@@ -108,35 +108,37 @@ func parseHTTP(text string) (Request, error) {
 	return r, nil
 }
 
-var (
-	// curlToken is text in quotation marks, an escaped character, or other text up to what ends a word.
-	curlToken = regexp.MustCompile(`^(?s:'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\|&;<>()]+))`)
-	expansion = regexp.MustCompile("`|\\$['\\w{(]")
-	escaped   = regexp.MustCompile("\\\\([\"\\\\$`])")
-)
-
 // curlWords splits the arguments of a curl command into words: by quotation marks and backslashes as a POSIX shell does, without
 // expanding anything. What follows the command is not read.
 func curlWords(text string) (words []string, err error) {
-	isSpace := func(c byte) bool { return c == ' ' || c == '\t' }
-	isEnd := func(c byte) bool { return strings.IndexByte("\n|&;<>()", c) >= 0 }
-	for text = strings.TrimLeft(text, " \t"); text != "" && !isEnd(text[0]); text = strings.TrimLeft(text, " \t") {
-		var word strings.Builder
-		for text != "" && !isSpace(text[0]) && !isEnd(text[0]) {
-			m := curlToken.FindStringSubmatch(text)
-			if m == nil {
-				return nil, errors.New("the curl command is not complete: check its quotation marks")
+	const expanded = "{('_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // by a shell, after a dollar sign
+	var word []byte
+	inWord, quote := false, byte(0)
+	text += "\n" // ends the command, unless it is in quotation marks
+	for i := 0; i < len(text); i++ {
+		c, next := text[i], text[min(i+1, len(text)-1)]
+		switch {
+		case quote != '\'' && (c == '`' || c == '$' && strings.IndexByte(expanded, next) >= 0):
+			return nil, errors.New("the curl command contains a variable or another command ($ or `), which is not expanded: replace it by its value")
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			inWord, quote = true, c
+		case c == '\\' && (quote == 0 || quote == '"' && strings.IndexByte("\"\\$`", next) >= 0):
+			word, inWord = append(word, next), true
+			i++
+		case quote == 0 && strings.IndexByte(" \t\n|&;<>()", c) >= 0:
+			if inWord {
+				words, word, inWord = append(words, string(word)), word[:0], false
 			}
-			text = text[len(m[0]):]
-			plain := m[4] + text[:min(1, len(text))] // with a quotation mark after a dollar sign
-			if expansion.MatchString(escaped.ReplaceAllString(m[2], "")) || m[4] != "" && expansion.MatchString(plain) {
-				return nil, errors.New("the curl command contains a variable or another command ($ or `), which is not expanded: replace it by its value")
+			if c != ' ' && c != '\t' {
+				return words, nil
 			}
-			word.WriteString(m[1] + escaped.ReplaceAllString(m[2], "$1") + m[3] + m[4])
+		default:
+			word, inWord = append(word, c), true
 		}
-		words = append(words, word.String())
 	}
-	return words, nil
+	return nil, errors.New("the curl command is not complete: check its quotation marks")
 }
 
 // parseCurl reads the arguments of curl.

@@ -56,10 +56,9 @@ type Attempt struct {
 
 	sentAt   time.Time // what Timestamp means; zero if it is not known
 	timeCode string    // of the mistake in its form, or ""
-
-	digest []byte // the beginning of the signature
-	size   int    // length of the whole signature in bytes; 0 if there is none
-	shown  string // string that the signature shows instead of signing it
+	digest   []byte    // the beginning of the signature
+	size     int       // length of the whole signature in bytes; 0 if there is none
+	shown    string    // string that the signature shows instead of signing it
 
 	// The beginning of hexadecimal digits that are too few, perhaps because leading zeros are missing, and their number.
 	unpadded     string

@@ -21,13 +21,11 @@ import (
 )
 
 const (
-	maxPairText = 4 << 10   // bytes of target and body up to which pairs of mistakes and rare changes of the body are tried
-	maxTried    = 30_000    // HMACs after which a search ends
-	maxHashed   = 128 << 20 // bytes of signed strings after which it ends
-
-	// minSecretPart is the minimum length in bytes of a part of a private key that is tried. A shorter part could be guessed,
-	// and a request signed with the guess would then be explained.
-	minSecretPart = 16
+	maxPairText   = 4 << 10   // bytes of target and body up to which pairs of mistakes and rare changes of the body are tried
+	maxRewritten  = 64 << 10  // bytes of a body up to which it is written in other ways
+	maxTried      = 30_000    // HMACs after which a search ends
+	maxHashed     = 128 << 20 // bytes of signed strings after which it ends
+	minSecretPart = 16        // bytes of a part of a private key that is tried: callers could guess a shorter one, and have it confirmed
 )
 
 // parts is what a signature is computed from, by the names that variants.txt uses.
@@ -60,7 +58,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 	hostname, _, _ := strings.Cut(a.Host, ":")
 	_, rest, _ := strings.Cut(secret, "_")
 	_, random, _ := strings.Cut(rest, "_") // sk_live_ is the prefix of issued keys, and the rest may have more underscores
-	s := &search{attempt: a, functions: functions(), hashes: hashes(), seen: map[[2]string]bool{}, right: parts{
+	s := &search{attempt: a, p: parts{}, functions: functions(), hashes: hashes(), seen: map[[2]string]bool{}, right: parts{
 		"timestamp": a.Timestamp, "method": a.Method, "body": string(a.Body), "public_key": a.PublicKey, "issued_public_key": cred.PublicKey,
 		"target": target, "path": path, "query": query, "mark": target[len(path):], "scheme": cmp.Or(a.Scheme, "https"), "host": a.Host,
 		"hostname": hostname, "base": a.BasePath, "secret": secret, "rest": rest, "random": random,
@@ -105,8 +103,8 @@ func (s *search) addDocument() {
 			continue
 		}
 		common, code, detail := fields[0] == "common", fields[1], fields[2]
-		if long := len(s.attempt.Target)+len(s.attempt.Body) > maxPairText; long && !common && (part == "body" || part == "text") ||
-			len(s.attempt.Body) == 0 && (code == "body_newline" || code == "body_encoded") {
+		if size := len(s.attempt.Body); size+len(s.attempt.Target) > maxPairText && !common && (part == "body" || part == "text") ||
+			size == 0 && code == "body_newline" || (size == 0 || size > maxRewritten) && code == "body_encoded" {
 			continue
 		}
 		for _, field := range fields[3:] {
@@ -171,14 +169,14 @@ func (s *search) run(ctx context.Context) (found []variant, ok bool) {
 	if s.matches(ctx) {
 		return nil, true
 	}
-	var common []variant
-	for _, v := range s.variants {
+	common := slices.DeleteFunc(slices.Clone(s.variants), func(v variant) bool { return !v.common })
+	for _, v := range append(common, s.variants...) { // a large body ends the search before all rare ones
 		if s.matches(ctx, v) {
 			return []variant{v}, true
 		}
-		if v.common && len(s.attempt.Target)+len(s.attempt.Body) <= maxPairText {
-			common = append(common, v)
-		}
+	}
+	if len(s.attempt.Target)+len(s.attempt.Body) > maxPairText {
+		return nil, false
 	}
 	for i, v := range common {
 		for _, w := range common[i+1:] {
@@ -197,7 +195,7 @@ func (s *search) matches(ctx context.Context, variants ...variant) bool {
 		return false
 	}
 	s.tried++
-	s.p = maps.Clone(s.right)
+	maps.Copy(s.p, s.right)
 	for _, v := range variants {
 		s.p[v.part] = v.value
 	}
