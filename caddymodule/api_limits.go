@@ -32,8 +32,8 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	default:
 		group, counters = h.app.Limits.forIP(req.clientIP)
 	}
-	ctx, span := tracing.Start(context.WithoutCancel(r.Context()), "rate limit", trace.SpanKindClient)
-	res, err := h.app.limiter.Allow(ctx, group, counters...)
+	ctx, span := tracing.Start(r.Context(), "rate limit", trace.SpanKindClient)
+	res, err := h.app.limiter.Allow(context.WithoutCancel(ctx), group, counters...)
 	if span.IsRecording() {
 		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
 			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
