@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,8 +84,6 @@ func serveTLS(tb testing.TB, run script) *rawService {
 }
 
 // identity is the certificate of data services over TLS.
-//
-//nolint:gochecknoglobals // a constant that takes a moment to make
 var identity = sync.OnceValue(func() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), nil)
 	if err != nil {
@@ -106,8 +105,6 @@ var identity = sync.OnceValue(func() tls.Certificate {
 })
 
 // serverTLS and clientTLS resume sessions, which saves most of the time of thousands of handshakes.
-//
-//nolint:gochecknoglobals // as identity
 var (
 	serverTLS = sync.OnceValue(func() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{identity()}} })
 	sharedTLS = sync.OnceValue(func() *tls.Config {
@@ -259,6 +256,7 @@ func TestConnectionIsReusedAfterACompleteResponse(t *testing.T) {
 }
 
 func testConnectionIsReusedAfterACompleteResponse(t *testing.T, serve serveFunc) {
+	t.Helper()
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 	for name, response := range map[string]string{
 		"length":        sized("hello"),
@@ -289,6 +287,7 @@ func TestAmbiguousResponseEndsTheConnection(t *testing.T) {
 }
 
 func testAmbiguousResponseEndsTheConnection(t *testing.T, serve serveFunc) {
+	t.Helper()
 	const (
 		ok      = "HTTP/1.1 200 OK\r\n"
 		chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
@@ -336,6 +335,7 @@ func TestIdleConnectionWithSurplusDataIsNotReused(t *testing.T) {
 }
 
 func testIdleConnectionWithSurplusDataIsNotReused(t *testing.T, serve serveFunc) {
+	t.Helper()
 	s := serve(t, first(sized("honest")))
 	c := s.client(t)
 	requireGet(t, c, "honest")
@@ -415,6 +415,7 @@ func TestConnectionThatCarriedAWriteIsNotReused(t *testing.T) {
 }
 
 func testConnectionThatCarriedAWriteIsNotReused(t *testing.T, serve serveFunc) {
+	t.Helper()
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
@@ -437,6 +438,7 @@ func TestResponseWithAnotherRequestIDIsRejected(t *testing.T) {
 }
 
 func testResponseWithAnotherRequestIDIsRejected(t *testing.T, serve serveFunc) {
+	t.Helper()
 	for name, test := range map[string]struct {
 		header   string
 		rejected bool
@@ -493,13 +495,20 @@ func TestUntrustedServiceGetsNoRequest(t *testing.T) {
 func TestConnectionsAreLimited(t *testing.T) { onEveryWire(t, testConnectionsAreLimited) }
 
 func testConnectionsAreLimited(t *testing.T, serve serveFunc) {
-	var now, most atomic.Int64
+	t.Helper()
+	var (
+		mu        sync.Mutex
+		now, most int
+	)
 	s := serve(t, func(int, int, string) (string, bool) {
-		n := now.Add(1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		defer now.Add(-1)
-		time.Sleep(time.Millisecond)
+		mu.Lock()
+		now++
+		most = max(most, now)
+		mu.Unlock()
+		runtime.Gosched() // others may arrive
+		mu.Lock()
+		now--
+		mu.Unlock()
 		return sized("hello"), true
 	})
 	c := s.client(t)
@@ -520,7 +529,7 @@ func testConnectionsAreLimited(t *testing.T, serve serveFunc) {
 		})
 	}
 	wg.Wait()
-	assert.LessOrEqual(t, most.Load(), int64(3))
+	assert.LessOrEqual(t, most, 3)
 }
 
 // A service that sends a little now and then is not stuck; one that sends nothing is, unless nobody waits.
@@ -529,6 +538,7 @@ func TestSilentServiceEndsTheResponseIfAsked(t *testing.T) {
 }
 
 func testSilentServiceEndsTheResponseIfAsked(t *testing.T, serve serveFunc) {
+	t.Helper()
 	s := serve(t, func(int, int, string) (string, bool) {
 		return "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", true
 	})
@@ -563,6 +573,7 @@ func testSilentServiceEndsTheResponseIfAsked(t *testing.T, serve serveFunc) {
 func TestTruncatedResponseIsAnError(t *testing.T) { onEveryWire(t, testTruncatedResponseIsAnError) }
 
 func testTruncatedResponseIsAnError(t *testing.T, serve serveFunc) {
+	t.Helper()
 	for name, response := range map[string]string{
 		"nothing":         "",
 		"status line":     "HTTP/1.1 200",
@@ -590,6 +601,7 @@ func TestClosedIdleConnectionFailsNoGet(t *testing.T) {
 }
 
 func testClosedIdleConnectionFailsNoGet(t *testing.T, serve serveFunc) {
+	t.Helper()
 	s := serve(t, func(_, n int, _ string) (string, bool) { return sized("hello"), n < 2 })
 	c := s.client(t)
 	var wg sync.WaitGroup
@@ -610,6 +622,7 @@ func testClosedIdleConnectionFailsNoGet(t *testing.T, serve serveFunc) {
 func TestOnlyGetIsRetried(t *testing.T) { onEveryWire(t, testOnlyGetIsRetried) }
 
 func testOnlyGetIsRetried(t *testing.T, serve serveFunc) {
+	t.Helper()
 	for name, test := range map[string]struct {
 		method, body, response string
 		received               int64 // with the request that opens the connection
@@ -641,6 +654,7 @@ func testOnlyGetIsRetried(t *testing.T, serve serveFunc) {
 func TestOnlyGetReusesConnections(t *testing.T) { onEveryWire(t, testOnlyGetReusesConnections) }
 
 func testOnlyGetReusesConnections(t *testing.T, serve serveFunc) {
+	t.Helper()
 	s := serve(t, func(_, _ int, request string) (string, bool) { return sized(request), true })
 	c := s.client(t)
 	for i := range 3 {
@@ -657,6 +671,7 @@ func TestDeadlineAndContextEndAnExchange(t *testing.T) {
 }
 
 func testDeadlineAndContextEndAnExchange(t *testing.T, serve serveFunc) {
+	t.Helper()
 	const header = "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"
 	for _, test := range []struct{ stalls, response, end string }{
 		{"before the header", "", "deadline"},
@@ -835,6 +850,7 @@ func requireSameAsTransport(tb testing.TB, response string, serve serveFunc) {
 func TestClientAgreesWithNetHTTP(t *testing.T) { onEveryWire(t, testClientAgreesWithNetHTTP) }
 
 func testClientAgreesWithNetHTTP(t *testing.T, serve serveFunc) {
+	t.Helper()
 	const batches, size = 30, 100
 	for batch := range uint64(batches) {
 		t.Run(fmt.Sprintf("seeds from %d", batch*size), func(t *testing.T) {

@@ -168,13 +168,14 @@ func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte)
 }
 
 func (c *Client) send(ctx context.Context, by Caller, r request, body []byte, deadline time.Time) (*upstream.Response, error) {
-	path := "/connect/v1"
+	path := make([]string, 0, 8)
+	path = append(path, "/connect/v1")
 	for _, p := range r.path {
 		// Proxies would remove dot segments, which would result in another path.
 		if p == "" || p == "." || p == ".." {
 			return nil, &Error{Kind: ErrNotFound}
 		}
-		path += "/" + url.PathEscape(p)
+		path = append(path, url.PathEscape(p))
 	}
 	header := http.Header{HeaderAccountID: {by.AccountID}}
 	if r.write.Key != "" {
@@ -186,7 +187,7 @@ func (c *Client) send(ctx context.Context, by Caller, r request, body []byte, de
 	write := r.method != http.MethodGet
 	res, err := c.o.Do(ctx, upstream.Call{
 		BusinessID: by.BusinessID, RequestID: by.RequestID, Share: by.BusinessID, Resource: upstream.ConnectAudience,
-		Method: r.method, Path: path, Query: r.query.Encode(), Host: c.o.Host, Header: header, Body: body,
+		Method: r.method, Path: strings.Join(path, "/"), Query: r.query.Encode(), Host: c.o.Host, Header: header, Body: body,
 		Deadline: deadline, MaxResponse: MaxResponseSize,
 	})
 	if err != nil {

@@ -145,7 +145,7 @@ func healthCall(active *reverseproxy.ActiveHealthChecks) call {
 	return call{path: active.URI, send: func(ctx context.Context, p *probe) error {
 		path, query, _ := strings.Cut(active.URI, "?")
 		response, err := p.do(ctx, upstream.Call{
-			BusinessID: p.business, RequestID: uuid.NewString(), Method: http.MethodGet, Path: path, Query: query, Host: p.host,
+			BusinessID: "-", RequestID: uuid.NewString(), Method: http.MethodGet, Path: path, Query: query, Host: p.host,
 		})
 		if err != nil {
 			return err

@@ -180,7 +180,7 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"another business's event":    {service: bodyFor(events, `{"events":[{"id":"0190f3a2-7c4b-7d11-9e55-0000000003e8","business_id":"`+s3cret+`","status":"published","created_at":"2026-01-01T00:00:00Z"}]}`), want: []string{"GH053"}, says: []string{events, "cross-tenant record"}},
 		"no tenant":                   {service: bodyFor(contacts, page("contacts", `{"id":1}`)), want: []string{"GH053"}, says: []string{"record without business_id"}},
 		"no tenant, which is allowed": {service: bodyFor(contacts, page("contacts", `{"id":1}`)), options: "allow_missing_tenant"},
-		"too large":                   {service: bodyFor(contacts, page("contacts", `{"id":1,"business_id":"`+strings.Repeat("x", 5000)+`"}`)), options: "max_response_size 4KiB", want: []string{"GH050"}, says: []string{contacts + " fail: the data service's response exceeds max_response_size"}},
+		"too large":                   {service: bodyFor(contacts, page("contacts", `{"id":1,"business_id":"`+strings.Repeat("x", 5000)+`"}`)), options: "max_response_size 4KiB", want: []string{"GH050"}, says: []string{contacts + " fail: upstream response violates the contract: larger than the maximum size"}},
 		"HTML":                        {service: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>" + s3cret)) }, connect: "name x", want: []string{"GH053"}, says: append(apiPaths(), "Content-Type", "/connect/v1/contacts is invalid")},
 		"another business, connected": {service: bodyFor("/connect/v1/contacts", `{"contacts":[{"id":1,"business_id":"`+s3cret+`"}],"next_cursor":null}`), connect: "name x", want: []string{"GH053"}, says: []string{"/connect/v1/contacts is invalid"}},
 		"hanging":                     {service: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, options: "timeout 50ms", want: []string{"GH050"}, says: []string{"fail: "}},
@@ -298,7 +298,7 @@ func TestCheckProbesHealthURI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			service := func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/healthz" {
-					assert.Empty(t, r.Header.Get(upstream.HeaderAssertion)+r.Header.Get(upstream.HeaderBusinessID), "health checks have no identity")
+					assert.Empty(t, strings.Trim(r.Header.Get(upstream.HeaderAssertion)+r.Header.Get(upstream.HeaderBusinessID), "-"), "health checks name no business")
 				}
 				if r.URL.Path != "/healthz" && isUnasserted(r) {
 					w.WriteHeader(http.StatusUnauthorized)

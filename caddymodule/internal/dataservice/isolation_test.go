@@ -70,6 +70,7 @@ func do(t *testing.T, s *Service, c upstream.Call) error {
 // A business whose requests are slow must not make the addresses fail for all others.
 func TestSlowRequestsOfOneBusinessFailNoAddress(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		ch := make(chan struct{})
 		t.Cleanup(func() { close(ch) })
 		s := loaded(t, services(t, 2, secure, func(_ http.ResponseWriter, r *http.Request) {
@@ -123,6 +124,7 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 
 func TestClientThatLeavesFailsNoAddress(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		arrived := make(chan struct{}, 1)
 		s := loaded(t, services(t, 2, secure, func(_ http.ResponseWriter, r *http.Request) {
 			arrived <- struct{}{}
@@ -146,8 +148,9 @@ func TestClientThatLeavesFailsNoAddress(t *testing.T) {
 func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
 	const most = 3
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		stop := make(chan struct{})
-		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, r *http.Request) {
+		s := loaded(t, services(t, 1, secure, func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {
 				<-stop
 			}
@@ -199,6 +202,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // A data service that stalls one business's large responses must not make all others wait.
 func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		stop := make(chan struct{})
 		t.Cleanup(func() { close(stop) })
 		var begun atomic.Int64
@@ -225,6 +229,7 @@ func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 
 func TestStalledResponseGivesItsMemoryBack(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		stop := make(chan struct{})
 		t.Cleanup(func() { close(stop) })
 		var begun atomic.Int64
@@ -307,6 +312,7 @@ func TestOptionsThatAreNotHTTP11AreRejected(t *testing.T) {
 // What a service sends may hold customers' records.
 func TestErrorsDoNotQuoteTheService(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
 		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if assert.NoError(t, err) {
