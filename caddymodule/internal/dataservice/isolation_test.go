@@ -328,3 +328,29 @@ func TestErrorsDoNotQuoteTheService(t *testing.T) {
 		require.NotEmpty(t, failed.Address)
 	})
 }
+
+func TestIdleConnectionsOfAllAddressesAreLimited(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		s := loaded(t, strings.Replace(services(t, 3, secure, func(http.ResponseWriter, *http.Request) {},
+			`,"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0}`),
+			`"protocol":"http"`, `"protocol":"http","keep_alive":{"max_idle_conns":1}`, 1))
+		for range 9 {
+			require.NoError(t, do(t, s, callOf("b", "/", patience)))
+			idle, _ := s.Connections()
+			require.LessOrEqual(t, idle, 1)
+		}
+	})
+}
+
+func TestReadTimeoutEndsASilentExchange(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		s := loaded(t, strings.Replace(services(t, 1, secure, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ""),
+			`"protocol":"http"`, `"protocol":"http","read_timeout":"50ms","write_timeout":"1m"`, 1))
+		err := do(t, s, callOf("b", "/", time.Hour))
+		var network net.Error
+		require.ErrorAs(t, err, &network)
+		require.True(t, network.Timeout())
+	})
+}
