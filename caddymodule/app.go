@@ -119,6 +119,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 
 // Provision opens the shared clients, or reuses the running ones if their settings have not changed.
 func (a *App) Provision(ctx caddy.Context) error {
+	dropQuotes()
 	a.logger = ctx.Logger()
 	m, err := registerMetrics(ctx.GetMetricsRegistry())
 	if err != nil {
