@@ -307,15 +307,10 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	if r.ProtoMajor == 1 || r.Method == "PRI" {
 		req.writer.framing = b
 		b.http1 = true
-		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests. RFC 9112, section 6.1 requires closing the
-		// connection.
-		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1
-		if hasBody {
-			// net/http does not tell whether a chunked request also had a Content-Length, which requires closing the connection
-			// (RFC 9112, section 6.1).
-			b.mustClose = b.mustClose || r.ContentLength < 0 || namesFraming(r.Header)
-			b.unread = true
-		}
+		b.unread = hasBody
+		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests, and does not tell whether a chunked request also had a
+		// Content-Length. RFC 9112, section 6.1 requires closing the connection in both cases.
+		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.ContentLength < 0 || namesFraming(r.Header)
 	}
 	if !hasBody {
 		return
@@ -337,20 +332,29 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	r.Body = http.MaxBytesReader(w, b, e.maxBody)
 }
 
-// namesFraming reports whether a header field's value contains the name of a framing header field. It may be a field that
-// net/http unfolded into the previous line (RFC 9112, section 5.2) and a proxy in front read as a field.
+// namesFraming reports whether a header field's value contains the name of a framing header field. net/http joins a folded field with
+// the line before it (RFC 9112, section 5.2), which a proxy in front may have read as a field of its own: without a body here, with one
+// there.
 func namesFraming(h http.Header) bool {
 	for _, values := range h {
 		for _, v := range values {
-			if len(v) < len("content-length") {
-				continue
-			}
-			if v = strings.ToLower(v); strings.Contains(v, "transfer-encoding") || strings.Contains(v, "content-length") {
-				return true
+			for before, after, ok := strings.Cut(v, "-"); ok; before, after, ok = strings.Cut(after, "-") {
+				if endsWithFold(before, "content") && startsWithFold(after, "length") ||
+					endsWithFold(before, "transfer") && startsWithFold(after, "encoding") {
+					return true
+				}
 			}
 		}
 	}
 	return false
+}
+
+func endsWithFold(s, end string) bool {
+	return len(s) >= len(end) && strings.EqualFold(s[len(s)-len(end):], end)
+}
+
+func startsWithFold(s, start string) bool {
+	return len(s) >= len(start) && strings.EqualFold(s[:len(start)], start)
 }
 
 // The limits of linger.

@@ -90,6 +90,19 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	require.Equal(t, http.ErrAbortHandler, panicked)
 }
 
+// The scan of every header field of every request allocates nothing.
+func TestFramingNamesAreFoundInAnySpelling(t *testing.T) { //nolint:paralleltest // it counts allocations
+	for value, want := range map[string]bool{
+		"Content-Length: 5": true, "y content-length:5": true, "CONTENT-LENGTH": true, "a-b-Transfer-Encoding: chunked": true, "x-tRaNsFeR-eNcOdInG": true,
+		"": false, "-": false, "content": false, "content-": false, "-length": false, "content-lengt": false, "ontent-length": false,
+		"content- length": false, "transfer-length": false, "content-encoding": false, "text/html; q=0.5, x-y-z": false,
+	} {
+		h := http.Header{"X-One": {"one"}, "X-Two": {"two", value}}
+		assert.Equal(t, want, namesFraming(h), "%q", value)
+		assert.Zero(t, testing.AllocsPerRun(10, func() { namesFraming(h) }), "%q", value)
+	}
+}
+
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
 func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
