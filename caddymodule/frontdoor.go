@@ -28,7 +28,8 @@ import (
 //
 // It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size and duration of
 // request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
-// panics into responses in the route's format; writes one log line and records metrics.
+// panics into responses in the route's format; aborts responses that could not be written whole; writes one log line and records
+// metrics.
 type frontDoor struct {
 	route  route
 	app    *App
@@ -151,10 +152,21 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	req.frame(w, r, e)
 
 	status := d.respond(r, req, e)
+	if r.ProtoMajor == 3 {
+		_ = req.writer.FlushError() // quic-go would ignore errors of its own flush after the handler
+	}
+	failed := req.writer.err
+	if failed != nil && req.cause == nil {
+		req.cause = fmt.Errorf("writing the response: %w", failed)
+	}
 	took := time.Since(req.start)
 	e.metrics.count(r.Context(), status, req.code, took)
 	d.log(r, req, e, status, took)
 	req.describe(trace.SpanFromContext(r.Context()), e)
+	if failed != nil {
+		// quic-go would end the response as if it were complete, and so would net/http one whose length the client does not know.
+		panic(http.ErrAbortHandler)
+	}
 	req.body.linger()
 	return nil
 }
@@ -170,12 +182,9 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 		return w.status
 	}
 	req.cause = err
-	if w.status != 0 {
-		// The response has begun: abort the connection, or the client would take the partial response as complete.
-		took := time.Since(req.start)
-		e.metrics.count(r.Context(), w.status, req.code, took)
-		d.log(r, req, e, w.status, took)
-		panic(http.ErrAbortHandler)
+	if w.status != 0 { // the response has begun
+		w.err = err
+		return w.status
 	}
 	p := problemOf(err, req.start)
 	status := p.Status
@@ -300,12 +309,11 @@ func clientAddr(ctx context.Context) netip.Addr {
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
 func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
-	req.writer.ResponseWriter = w
 	b := &req.body
+	req.writer.ResponseWriter, req.writer.body = w, b
 	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
 	// net/http accepts "PRI * HTTP/2.0" with header fields as an HTTP/1 request.
 	if r.ProtoMajor == 1 || r.Method == "PRI" {
-		req.writer.framing = b
 		b.http1 = true
 		b.unread = hasBody
 		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests, and does not tell whether a chunked request also had a
@@ -415,19 +423,27 @@ func (b *requestBody) linger() {
 	_, _ = io.CopyN(io.Discard, b.inner, lingerBytes)
 }
 
-// responseWriter records the response's status and closes ambiguous connections.
+// responseWriter records the response's status and whether it could be written, and closes ambiguous connections.
 type responseWriter struct {
 	http.ResponseWriter
-	status  int
-	framing *requestBody // nil for HTTP/2 and HTTP/3
+	status int
+	err    error // why the response could not be written whole
+	body   *requestBody
+}
+
+// fail records an error of a write. A body that the status does not allow is not part of the response.
+func (w *responseWriter) fail(err error) {
+	if err != nil && w.err == nil && !errors.Is(err, http.ErrBodyNotAllowed) {
+		w.err = err
+	}
 }
 
 // WriteHeader records the first final status.
 func (w *responseWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
-		if w.framing != nil {
-			w.framing.endConnection(w.Header(), status)
+		if w.body.http1 {
+			w.body.endConnection(w.Header(), status)
 		} else {
 			// A Connection header makes a response over HTTP/2 and HTTP/3 malformed (RFC 9113, section 8.2.2; RFC 9114, 4.2).
 			delete(w.Header(), "Connection")
@@ -441,15 +457,28 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	if n < len(b) && err == nil {
+		err = io.ErrShortWrite
+	}
+	w.fail(err)
+	return n, err
 }
 
 // Flush implements http.Flusher, for handlers that do not use http.ResponseController.
-func (w *responseWriter) Flush() {
+func (w *responseWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (w *responseWriter) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush does not buffer
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil // a writer that cannot flush does not buffer
+	}
+	w.fail(err)
+	return err
 }
 
 // Unwrap is for http.ResponseController.

@@ -1,10 +1,13 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -88,6 +91,78 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	}
 	_, panicked = serve()
 	require.Equal(t, http.ErrAbortHandler, panicked)
+}
+
+// faultyWriter is a response writer whose writes and flushes fail.
+type faultyWriter struct {
+	*httptest.ResponseRecorder
+	short    int // bytes that a write leaves out without an error
+	write    error
+	flushing error
+}
+
+func (w *faultyWriter) Write(b []byte) (int, error) {
+	if w.write != nil {
+		return 0, w.write
+	}
+	return w.ResponseRecorder.Write(b[:len(b)-w.short])
+}
+
+func (w *faultyWriter) FlushError() error { return w.flushing }
+
+func (w *faultyWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }
+
+// A client would take a response that ends early for a complete one. Endpoints ignore the errors of writes.
+func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
+	t.Parallel()
+	deadline := os.ErrDeadlineExceeded
+	for name, tc := range map[string]struct {
+		protocol int
+		faults   faultyWriter
+		status   int
+		aborted  bool
+		cause    any
+	}{
+		"write fails":                     {1, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"write fails over HTTP/2":         {2, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"write fails over HTTP/3":         {3, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"error response fails":            {1, faultyWriter{write: deadline}, 0, true, errNotFound.Error()},
+		"write is short":                  {1, faultyWriter{short: 1}, 200, true, "writing the response: short write"},
+		"flush fails over HTTP/3":         {3, faultyWriter{flushing: deadline}, 200, true, "writing the response: i/o timeout"},
+		"nothing fails":                   {3, faultyWriter{}, 200, false, nil},
+		"flush is not supported":          {3, faultyWriter{flushing: http.ErrNotSupported}, 200, false, nil},
+		"status without a body, but body": {1, faultyWriter{write: http.ErrBodyNotAllowed}, 204, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+				if tc.status == 0 {
+					return errNotFound
+				}
+				w.WriteHeader(tc.status)
+				_, _ = io.WriteString(w, "a page")
+				return nil
+			}}}
+			core, logs := observer.New(zap.DebugLevel)
+			d := &frontDoor{route: e, app: new(App), logger: zap.New(core)}
+			tc.faults.ResponseRecorder = httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+			r.ProtoMajor = tc.protocol
+			var want any
+			if tc.aborted {
+				want = http.ErrAbortHandler
+			}
+			require.Equal(t, want, func() (panicked any) {
+				defer func() { panicked = recover() }()
+				require.NoError(t, d.ServeHTTP(&tc.faults, r, nil))
+				return nil
+			}())
+			require.Len(t, logs.All(), 1)
+			line := logs.All()[0].ContextMap()
+			assert.Equal(t, tc.cause, line["cause"])
+			assert.EqualValues(t, cmp.Or(tc.status, http.StatusNotFound), line["status"])
+		})
+	}
 }
 
 // The scan of every header field of every request allocates nothing.
