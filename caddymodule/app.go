@@ -51,6 +51,7 @@ type App struct {
 	services    []*dataService             // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
+	bodies   bodies       // of all routes
 	requests atomic.Int64 // in progress
 	ended    atomic.Bool  // Cleanup was called
 	released sync.Once

@@ -21,13 +21,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // frontDoor is the outermost handler of all of Gatehouse's routes. Each handler module embeds it and has no ServeHTTP of its
 // own (TestEveryHandlerEmbedsTheFrontDoor).
 //
-// It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size and duration of
-// request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
+// It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size, duration and memory
+// of request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
 // panics into responses in the route's format; aborts responses that could not be written whole; writes one log line and records
 // metrics.
 type frontDoor struct {
@@ -149,7 +151,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	h := w.Header()
 	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
-	req.frame(w, r, e)
+	req.frame(w, r, e, &d.app.bodies)
 
 	status := d.respond(r, req, e)
 	if r.ProtoMajor == 3 {
@@ -203,15 +205,21 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	return status
 }
 
-// run checks host and early data, calls the endpoint, and turns a panic into an error.
+// run checks host and early data, calls the endpoint, and turns a panic into an error. It returns the error of a body that was
+// refused, whatever the endpoint makes of it.
 func (d *frontDoor) run(r *http.Request, req *request, e *endpoint) (err error) {
 	defer func() {
+		refused := req.body.release()
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
 				panic(v)
 			}
 			d.logger.Error("panic in a handler", zap.String("request_id", req.id), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", v)
+		}
+		if refused != nil && err == nil && req.writer.status == 0 {
+			delete(req.writer.Header(), "Content-Length") // of the endpoint's response
+			err = refused
 		}
 	}()
 	if e.hosts != nil && !slices.Contains(e.hosts, strings.ToLower(r.Host)) {
@@ -308,7 +316,7 @@ func clientAddr(ctx context.Context) netip.Addr {
 }
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
-func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
+func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint, all *bodies) {
 	b := &req.body
 	req.writer.ResponseWriter, req.writer.body = w, b
 	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
@@ -337,6 +345,7 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	if b.timeout == 0 {
 		b.timeout = defaultBodyTimeout
 	}
+	b.all, b.client = all, clientip.Key(req.clientIP)
 	r.Body = http.MaxBytesReader(w, b, e.maxBody)
 }
 
@@ -371,12 +380,17 @@ const (
 	lingerBytes   = 8 << 20
 )
 
-// requestBody is a request body with a read deadline.
+// requestBody is a request body with a read deadline, whose bytes count against those that its client IP may have in progress.
 type requestBody struct {
 	inner   io.ReadCloser
 	rc      *http.ResponseController
 	timeout time.Duration
 	reading bool // the deadline is set
+
+	all     *bodies
+	client  string // the key of its client IP in all
+	held    int64  // bytes counted in all
+	refused error  // of all
 
 	// For HTTP/1 connections:
 	http1     bool
@@ -385,8 +399,12 @@ type requestBody struct {
 	closing   bool // the connection closes after the response
 }
 
-// Read implements io.Reader. The first read sets the deadline for the whole body; the end of the body clears it.
+// Read implements io.Reader. The first read sets the deadline for the whole body; the end of the body clears it. After an error of
+// all, nothing is read.
 func (b *requestBody) Read(p []byte) (int, error) {
+	if b.refused != nil {
+		return 0, b.refused
+	}
 	if !b.reading {
 		b.reading = true
 		_ = b.rc.SetReadDeadline(time.Now().Add(b.timeout))
@@ -396,7 +414,22 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.unread = err != io.EOF // not errors.Is: a wrapped EOF is a failure
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
+	if n > 0 {
+		b.held += int64(n)
+		if b.refused = b.all.add(b.client, int64(n)); b.refused != nil {
+			return 0, b.refused
+		}
+	}
 	return n, err
+}
+
+// release stops counting the body. It returns why the body was refused, if it was.
+func (b *requestBody) release() (refused error) {
+	if b.held > 0 {
+		b.all.remove(b.client, b.held)
+	}
+	refused, b.held, b.refused = b.refused, 0, nil
+	return refused
 }
 
 // Close implements io.Closer.
@@ -423,13 +456,17 @@ func (b *requestBody) linger() {
 	_, _ = io.CopyN(io.Discard, b.inner, lingerBytes)
 }
 
-// responseWriter records the response's status and whether it could be written, and closes ambiguous connections.
+// responseWriter records the response's status and whether it could be written, and closes ambiguous connections. It drops what an
+// endpoint responds to a refused body.
 type responseWriter struct {
 	http.ResponseWriter
 	status int
 	err    error // why the response could not be written whole
 	body   *requestBody
 }
+
+// drops reports whether the response is to a refused body.
+func (w *responseWriter) drops() bool { return w.body.refused != nil && w.status == 0 }
 
 // fail records an error of a write. A body that the status does not allow is not part of the response.
 func (w *responseWriter) fail(err error) {
@@ -440,6 +477,9 @@ func (w *responseWriter) fail(err error) {
 
 // WriteHeader records the first final status.
 func (w *responseWriter) WriteHeader(status int) {
+	if w.drops() {
+		return
+	}
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
 		if w.body.http1 {
@@ -454,6 +494,9 @@ func (w *responseWriter) WriteHeader(status int) {
 
 // Write implements io.Writer.
 func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.drops() {
+		return len(b), nil
+	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -470,6 +513,9 @@ func (w *responseWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is for http.ResponseController.
 func (w *responseWriter) FlushError() error {
+	if w.drops() {
+		return nil
+	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}

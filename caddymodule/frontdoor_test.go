@@ -3,7 +3,9 @@ package caddymodule
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,6 +23,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
 // A Gatehouse handler that has a ServeHTTP of its own would have none of the front door's defences.
@@ -164,6 +169,83 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 		})
 	}
 }
+
+// The refusal does not depend on what an endpoint makes of it, and nothing is counted when the request has ended.
+func TestRefusedBodyIsAnErrorInTheRoutesFormat(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(http.ResponseWriter, error) error{
+		"responds itself": func(w http.ResponseWriter, _ error) error {
+			w.Header().Set("Content-Length", "7")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "its own")
+			w.(http.Flusher).Flush()
+			return nil
+		},
+		"responds nothing":  func(http.ResponseWriter, error) error { return nil },
+		"returns the error": func(_ http.ResponseWriter, err error) error { return err },
+		"wraps the error": func(_ http.ResponseWriter, err error) error {
+			return fmt.Errorf("%w: %w", authsigner.ErrBodyUnreadable, err)
+		},
+		"panics":             func(http.ResponseWriter, error) error { panic("a canary") },
+		"aborts":             func(http.ResponseWriter, error) error { panic(http.ErrAbortHandler) },
+		"has another error":  func(http.ResponseWriter, error) error { return errNotFound },
+		"responded before":   func(http.ResponseWriter, error) error { return nil },
+		"all bodies, not IP": func(http.ResponseWriter, error) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &oneEndpoint{endpoint{name: "none", maxBody: 1 << 30, metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, r *http.Request, _ *request) error {
+				if name == "responded before" {
+					w.WriteHeader(http.StatusAccepted)
+				}
+				_, err := io.Copy(io.Discard, r.Body)
+				require.Error(t, err)
+				return read(w, err)
+			}}}
+			app := new(App)
+			if name == "all bodies, not IP" {
+				app.bodies.total = (freeShares + 1) * clientBodies
+			}
+			d := &frontDoor{route: e, app: app, logger: zap.NewNop()}
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodPost, "/", io.LimitReader(zeros{}, clientBodies+1))
+			total := app.bodies.total
+			panicked := func() (panicked any) {
+				defer func() { panicked = recover() }()
+				require.NoError(t, d.ServeHTTP(w, r, nil))
+				return nil
+			}()
+			assert.Equal(t, total, app.bodies.total)
+			assert.Empty(t, app.bodies.held)
+			want := http.StatusTooManyRequests
+			switch name {
+			case "aborts":
+				require.Equal(t, http.ErrAbortHandler, panicked)
+				return
+			case "responded before":
+				require.Equal(t, http.StatusAccepted, w.Code)
+				return
+			case "panics":
+				want = http.StatusInternalServerError
+			case "has another error":
+				want = http.StatusNotFound
+			case "all bodies, not IP":
+				want = http.StatusServiceUnavailable
+			}
+			require.Equal(t, want, w.Code)
+			var p problem
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+			require.Equal(t, strconv.Itoa(w.Body.Len()), w.Header().Get("Content-Length"))
+			if want == http.StatusTooManyRequests || want == http.StatusServiceUnavailable {
+				require.NotEmpty(t, w.Header().Get("Retry-After"))
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // The scan of every header field of every request allocates nothing.
 func TestFramingNamesAreFoundInAnySpelling(t *testing.T) { //nolint:paralleltest // it counts allocations
