@@ -123,6 +123,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	}
 	h.app = app
 	h.MaxBody = cmp.Or(h.MaxBody, authsigner.DefaultMaxBody)
+	app.bodies.maxBody = max(app.bodies.maxBody, h.MaxBody)
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)

@@ -53,6 +53,7 @@ type App struct {
 	services    []*dataservice.Service     // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
+	bodies   bodies       // of all routes
 	requests atomic.Int64 // in progress
 	ended    atomic.Bool  // Cleanup was called
 	released sync.Once
@@ -125,6 +126,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 
 // Provision opens the shared clients, or reuses the running ones if their settings have not changed.
 func (a *App) Provision(ctx caddy.Context) error {
+	dropQuotes()
 	a.logger = ctx.Logger()
 	m, err := registerMetrics(ctx.GetMetricsRegistry())
 	if err != nil {

@@ -92,6 +92,11 @@ func problemOf(err error, now time.Time) problem {
 		malformed *malformedHeaderError
 	)
 	switch {
+	// What a handler made of them does not matter.
+	case errors.Is(err, errClientBodies):
+		return problemOf(&rateLimitedError{retryAfter: defaultBodyTimeout}, now)
+	case errors.Is(err, errAllBodies):
+		return unavailable()
 	case errors.As(err, &param):
 		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
 	case errors.Is(err, authsigner.ErrMissingCredentials):

@@ -21,14 +21,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 // frontDoor is the outermost handler of all of Gatehouse's routes. Each handler module embeds it and has no ServeHTTP of its
 // own (TestEveryHandlerEmbedsTheFrontDoor).
 //
-// It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size and duration of
-// request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
-// panics into responses in the route's format; writes one log line and records metrics.
+// It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size, duration and memory
+// of request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
+// panics into responses in the route's format; aborts responses that could not be written whole; writes one log line and records
+// metrics.
 type frontDoor struct {
 	route  route
 	app    *App
@@ -148,13 +151,24 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	h := w.Header()
 	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
-	req.frame(w, r, e)
+	req.frame(w, r, e, &d.app.bodies)
 
 	status := d.respond(r, req, e)
+	if r.ProtoMajor == 3 {
+		_ = req.writer.FlushError() // quic-go would ignore errors of its own flush after the handler
+	}
+	failed := req.writer.err
+	if failed != nil && req.cause == nil {
+		req.cause = fmt.Errorf("writing the response: %w", failed)
+	}
 	took := time.Since(req.start)
 	e.metrics.count(r.Context(), status, req.code, took)
 	d.log(r, req, e, status, took)
 	req.describe(trace.SpanFromContext(r.Context()), e)
+	if failed != nil {
+		// quic-go would end the response as if it were complete, and so would net/http one whose length the client does not know.
+		panic(http.ErrAbortHandler)
+	}
 	req.body.linger()
 	return nil
 }
@@ -170,12 +184,9 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 		return w.status
 	}
 	req.cause = err
-	if w.status != 0 {
-		// The response has begun: abort the connection, or the client would take the partial response as complete.
-		took := time.Since(req.start)
-		e.metrics.count(r.Context(), w.status, req.code, took)
-		d.log(r, req, e, w.status, took)
-		panic(http.ErrAbortHandler)
+	if w.status != 0 { // the response has begun
+		w.err = err
+		return w.status
 	}
 	p := problemOf(err, req.start)
 	status := p.Status
@@ -194,15 +205,21 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	return status
 }
 
-// run checks host and early data, calls the endpoint, and turns a panic into an error.
+// run checks host and early data, calls the endpoint, and turns a panic into an error. It returns the error of a body that was
+// refused, whatever the endpoint makes of it.
 func (d *frontDoor) run(r *http.Request, req *request, e *endpoint) (err error) {
 	defer func() {
+		refused := req.body.release()
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
 				panic(v)
 			}
 			d.logger.Error("panic in a handler", zap.String("request_id", req.id), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", v)
+		}
+		if refused != nil && err == nil && req.writer.status == 0 {
+			delete(req.writer.Header(), "Content-Length") // of the endpoint's response
+			err = refused
 		}
 	}()
 	if e.hosts != nil && !slices.Contains(e.hosts, strings.ToLower(r.Host)) {
@@ -299,23 +316,17 @@ func clientAddr(ctx context.Context) netip.Addr {
 }
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
-func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
-	req.writer.ResponseWriter = w
+func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint, all *bodies) {
 	b := &req.body
+	req.writer.ResponseWriter, req.writer.body = w, b
 	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
 	// net/http accepts "PRI * HTTP/2.0" with header fields as an HTTP/1 request.
 	if r.ProtoMajor == 1 || r.Method == "PRI" {
-		req.writer.framing = b
 		b.http1 = true
-		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests. RFC 9112, section 6.1 requires closing the
-		// connection.
-		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1
-		if hasBody {
-			// net/http does not tell whether a chunked request also had a Content-Length, which requires closing the connection
-			// (RFC 9112, section 6.1).
-			b.mustClose = b.mustClose || r.ContentLength < 0 || namesFraming(r.Header)
-			b.unread = true
-		}
+		b.unread = hasBody
+		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests, and does not tell whether a chunked request also had a
+		// Content-Length. RFC 9112, section 6.1 requires closing the connection in both cases.
+		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.ContentLength < 0 || namesFraming(r.Header)
 	}
 	if !hasBody {
 		return
@@ -334,23 +345,33 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	if b.timeout == 0 {
 		b.timeout = defaultBodyTimeout
 	}
+	b.all, b.client = all, clientip.Key(req.clientIP)
 	r.Body = http.MaxBytesReader(w, b, e.maxBody)
 }
 
-// namesFraming reports whether a header field's value contains the name of a framing header field. It may be a field that
-// net/http unfolded into the previous line (RFC 9112, section 5.2) and a proxy in front read as a field.
+// namesFraming reports whether a header field's value contains the name of a framing header field. net/http joins a folded field with
+// the line before it (RFC 9112, section 5.2), which a proxy in front may have read as a field of its own: without a body here, with one
+// there.
 func namesFraming(h http.Header) bool {
 	for _, values := range h {
 		for _, v := range values {
-			if len(v) < len("content-length") {
-				continue
-			}
-			if v = strings.ToLower(v); strings.Contains(v, "transfer-encoding") || strings.Contains(v, "content-length") {
-				return true
+			for before, after, ok := strings.Cut(v, "-"); ok; before, after, ok = strings.Cut(after, "-") {
+				if endsWithFold(before, "content") && startsWithFold(after, "length") ||
+					endsWithFold(before, "transfer") && startsWithFold(after, "encoding") {
+					return true
+				}
 			}
 		}
 	}
 	return false
+}
+
+func endsWithFold(s, end string) bool {
+	return len(s) >= len(end) && strings.EqualFold(s[len(s)-len(end):], end)
+}
+
+func startsWithFold(s, start string) bool {
+	return len(s) >= len(start) && strings.EqualFold(s[:len(start)], start)
 }
 
 // The limits of linger.
@@ -359,12 +380,17 @@ const (
 	lingerBytes   = 8 << 20
 )
 
-// requestBody is a request body with a read deadline.
+// requestBody is a request body with a read deadline, whose bytes count against those that its client IP may have in progress.
 type requestBody struct {
 	inner   io.ReadCloser
 	rc      *http.ResponseController
 	timeout time.Duration
 	reading bool // the deadline is set
+
+	all     *bodies
+	client  string // the key of its client IP in all
+	held    int64  // bytes counted in all
+	refused error  // of all
 
 	// For HTTP/1 connections:
 	http1     bool
@@ -373,8 +399,12 @@ type requestBody struct {
 	closing   bool // the connection closes after the response
 }
 
-// Read implements io.Reader. The first read sets the deadline for the whole body; the end of the body clears it.
+// Read implements io.Reader. The first read sets the deadline for the whole body; the end of the body clears it. After an error of
+// all, nothing is read.
 func (b *requestBody) Read(p []byte) (int, error) {
+	if b.refused != nil {
+		return 0, b.refused
+	}
 	if !b.reading {
 		b.reading = true
 		_ = b.rc.SetReadDeadline(time.Now().Add(b.timeout))
@@ -384,7 +414,22 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.unread = err != io.EOF // not errors.Is: a wrapped EOF is a failure
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
+	if n > 0 {
+		b.held += int64(n)
+		if b.refused = b.all.add(b.client, int64(n)); b.refused != nil {
+			return 0, b.refused
+		}
+	}
 	return n, err
+}
+
+// release stops counting the body. It returns why the body was refused, if it was.
+func (b *requestBody) release() (refused error) {
+	if b.held > 0 {
+		b.all.remove(b.client, b.held)
+	}
+	refused, b.held, b.refused = b.refused, 0, nil
+	return refused
 }
 
 // Close implements io.Closer.
@@ -411,19 +456,34 @@ func (b *requestBody) linger() {
 	_, _ = io.CopyN(io.Discard, b.inner, lingerBytes)
 }
 
-// responseWriter records the response's status and closes ambiguous connections.
+// responseWriter records the response's status and whether it could be written, and closes ambiguous connections. It drops what an
+// endpoint responds to a refused body.
 type responseWriter struct {
 	http.ResponseWriter
-	status  int
-	framing *requestBody // nil for HTTP/2 and HTTP/3
+	status int
+	err    error // why the response could not be written whole
+	body   *requestBody
+}
+
+// drops reports whether the response is to a refused body.
+func (w *responseWriter) drops() bool { return w.body.refused != nil && w.status == 0 }
+
+// fail records an error of a write. A body that the status does not allow is not part of the response.
+func (w *responseWriter) fail(err error) {
+	if err != nil && w.err == nil && !errors.Is(err, http.ErrBodyNotAllowed) {
+		w.err = err
+	}
 }
 
 // WriteHeader records the first final status.
 func (w *responseWriter) WriteHeader(status int) {
+	if w.drops() {
+		return
+	}
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
-		if w.framing != nil {
-			w.framing.endConnection(w.Header(), status)
+		if w.body.http1 {
+			w.body.endConnection(w.Header(), status)
 		} else {
 			// A Connection header makes a response over HTTP/2 and HTTP/3 malformed (RFC 9113, section 8.2.2; RFC 9114, 4.2).
 			delete(w.Header(), "Connection")
@@ -434,18 +494,37 @@ func (w *responseWriter) WriteHeader(status int) {
 
 // Write implements io.Writer.
 func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.drops() {
+		return len(b), nil
+	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	if n < len(b) && err == nil {
+		err = io.ErrShortWrite
+	}
+	w.fail(err)
+	return n, err
 }
 
 // Flush implements http.Flusher, for handlers that do not use http.ResponseController.
-func (w *responseWriter) Flush() {
+func (w *responseWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (w *responseWriter) FlushError() error {
+	if w.drops() {
+		return nil
+	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot flush does not buffer
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil // a writer that cannot flush does not buffer
+	}
+	w.fail(err)
+	return err
 }
 
 // Unwrap is for http.ResponseController.

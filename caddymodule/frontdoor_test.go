@@ -1,13 +1,19 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -17,6 +23,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
 // A Gatehouse handler that has a ServeHTTP of its own would have none of the front door's defences.
@@ -88,6 +96,168 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	}
 	_, panicked = serve()
 	require.Equal(t, http.ErrAbortHandler, panicked)
+}
+
+// faultyWriter is a response writer whose writes and flushes fail.
+type faultyWriter struct {
+	*httptest.ResponseRecorder
+	short    int // bytes that a write leaves out without an error
+	write    error
+	flushing error
+}
+
+func (w *faultyWriter) Write(b []byte) (int, error) {
+	if w.write != nil {
+		return 0, w.write
+	}
+	return w.ResponseRecorder.Write(b[:len(b)-w.short])
+}
+
+func (w *faultyWriter) FlushError() error { return w.flushing }
+
+func (w *faultyWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }
+
+// A client would take a response that ends early for a complete one. Endpoints ignore the errors of writes.
+func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
+	t.Parallel()
+	deadline := os.ErrDeadlineExceeded
+	for name, tc := range map[string]struct {
+		protocol int
+		faults   faultyWriter
+		status   int
+		aborted  bool
+		cause    any
+	}{
+		"write fails":                     {1, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"write fails over HTTP/2":         {2, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"write fails over HTTP/3":         {3, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
+		"error response fails":            {1, faultyWriter{write: deadline}, 0, true, errNotFound.Error()},
+		"write is short":                  {1, faultyWriter{short: 1}, 200, true, "writing the response: short write"},
+		"flush fails over HTTP/3":         {3, faultyWriter{flushing: deadline}, 200, true, "writing the response: i/o timeout"},
+		"nothing fails":                   {3, faultyWriter{}, 200, false, nil},
+		"flush is not supported":          {3, faultyWriter{flushing: http.ErrNotSupported}, 200, false, nil},
+		"status without a body, but body": {1, faultyWriter{write: http.ErrBodyNotAllowed}, 204, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+				if tc.status == 0 {
+					return errNotFound
+				}
+				w.WriteHeader(tc.status)
+				_, _ = io.WriteString(w, "a page")
+				return nil
+			}}}
+			core, logs := observer.New(zap.DebugLevel)
+			d := &frontDoor{route: e, app: new(App), logger: zap.New(core)}
+			tc.faults.ResponseRecorder = httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+			r.ProtoMajor = tc.protocol
+			var want any
+			if tc.aborted {
+				want = http.ErrAbortHandler
+			}
+			require.Equal(t, want, func() (panicked any) {
+				defer func() { panicked = recover() }()
+				require.NoError(t, d.ServeHTTP(&tc.faults, r, nil))
+				return nil
+			}())
+			require.Len(t, logs.All(), 1)
+			line := logs.All()[0].ContextMap()
+			assert.Equal(t, tc.cause, line["cause"])
+			assert.EqualValues(t, cmp.Or(tc.status, http.StatusNotFound), line["status"])
+		})
+	}
+}
+
+// The refusal does not depend on what an endpoint makes of it, and nothing is counted when the request has ended.
+func TestRefusedBodyIsAnErrorInTheRoutesFormat(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(http.ResponseWriter, error) error{
+		"responds itself": func(w http.ResponseWriter, _ error) error {
+			w.Header().Set("Content-Length", "7")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "its own")
+			w.(http.Flusher).Flush()
+			return nil
+		},
+		"responds nothing":  func(http.ResponseWriter, error) error { return nil },
+		"returns the error": func(_ http.ResponseWriter, err error) error { return err },
+		"wraps the error": func(_ http.ResponseWriter, err error) error {
+			return fmt.Errorf("%w: %w", authsigner.ErrBodyUnreadable, err)
+		},
+		"panics":             func(http.ResponseWriter, error) error { panic("a canary") },
+		"aborts":             func(http.ResponseWriter, error) error { panic(http.ErrAbortHandler) },
+		"has another error":  func(http.ResponseWriter, error) error { return errNotFound },
+		"responded before":   func(http.ResponseWriter, error) error { return nil },
+		"all bodies, not IP": func(http.ResponseWriter, error) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &oneEndpoint{endpoint{name: "none", maxBody: 1 << 30, metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, r *http.Request, _ *request) error {
+				if name == "responded before" {
+					w.WriteHeader(http.StatusAccepted)
+				}
+				_, err := io.Copy(io.Discard, r.Body)
+				require.Error(t, err)
+				return read(w, err)
+			}}}
+			app := new(App)
+			if name == "all bodies, not IP" {
+				app.bodies.total = (freeShares + 1) * clientBodies
+			}
+			d := &frontDoor{route: e, app: app, logger: zap.NewNop()}
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodPost, "/", io.LimitReader(zeros{}, clientBodies+1))
+			total := app.bodies.total
+			panicked := func() (panicked any) {
+				defer func() { panicked = recover() }()
+				require.NoError(t, d.ServeHTTP(w, r, nil))
+				return nil
+			}()
+			assert.Equal(t, total, app.bodies.total)
+			assert.Empty(t, app.bodies.held)
+			want := http.StatusTooManyRequests
+			switch name {
+			case "aborts":
+				require.Equal(t, http.ErrAbortHandler, panicked)
+				return
+			case "responded before":
+				require.Equal(t, http.StatusAccepted, w.Code)
+				return
+			case "panics":
+				want = http.StatusInternalServerError
+			case "has another error":
+				want = http.StatusNotFound
+			case "all bodies, not IP":
+				want = http.StatusServiceUnavailable
+			}
+			require.Equal(t, want, w.Code)
+			var p problem
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+			require.Equal(t, strconv.Itoa(w.Body.Len()), w.Header().Get("Content-Length"))
+			if want == http.StatusTooManyRequests || want == http.StatusServiceUnavailable {
+				require.NotEmpty(t, w.Header().Get("Retry-After"))
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// The scan of every header field of every request allocates nothing.
+func TestFramingNamesAreFoundInAnySpelling(t *testing.T) { //nolint:paralleltest // it counts allocations
+	for value, want := range map[string]bool{
+		"Content-Length: 5": true, "y content-length:5": true, "CONTENT-LENGTH": true, "a-b-Transfer-Encoding: chunked": true, "x-tRaNsFeR-eNcOdInG": true,
+		"": false, "-": false, "content": false, "content-": false, "-length": false, "content-lengt": false, "ontent-length": false,
+		"content- length": false, "transfer-length": false, "content-encoding": false, "text/html; q=0.5, x-y-z": false,
+	} {
+		h := http.Header{"X-One": {"one"}, "X-Two": {"two", value}}
+		assert.Equal(t, want, namesFraming(h), "%q", value)
+		assert.Zero(t, testing.AllocsPerRun(10, func() { namesFraming(h) }), "%q", value)
+	}
 }
 
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).

@@ -1,8 +1,11 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -27,3 +30,23 @@ func (redisLogger) Printf(_ context.Context, format string, v ...any) {
 }
 
 func logTracing(message string) { caddy.Log().Named("tracing").Warn(message) }
+
+// withoutQuotes is an output of the standard logger that drops what libraries quote: net/http prints, among others, what a server
+// sends on an idle connection, which may be part of a response to somebody else's request.
+type withoutQuotes struct{ output io.Writer }
+
+// Write implements io.Writer. It drops the rest of a line from the first quotation mark on, so that nothing quoted can end a quotation.
+func (w withoutQuotes) Write(line []byte) (int, error) {
+	if before, _, quoted := bytes.Cut(line, []byte{'"'}); quoted {
+		line = append(bytes.Clone(before), "…"...)
+	}
+	return w.output.Write(line)
+}
+
+// dropQuotes makes the standard logger drop what libraries quote. Caddy sets the logger's output whenever it loads a configuration, so
+// each App calls it.
+func dropQuotes() {
+	if _, ok := log.Writer().(withoutQuotes); !ok {
+		log.SetOutput(withoutQuotes{log.Writer()})
+	}
+}

@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 )
 
 // mutedConn is a socket that receives nothing until a channel is closed, so that the server cannot validate its address.
@@ -101,4 +104,70 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)
 	assert.Equal(t, "8", a.Header.Get("X-RateLimit-Remaining"), "only two requests count")
+}
+
+// A client that reads too slowly gets a part of the response. On no wire does that end as if it were complete, whether or not the client
+// compares Content-Length.
+//
+//nolint:tparallel // the subtests count the lines of one log
+func TestResponseCutOffByTheWriteTimeoutIsAborted(t *testing.T) {
+	t.Parallel()
+	const target, size = "/api/v1/offerings?per_page=100", 7 << 20 // more than the sockets' buffers hold
+	var page strings.Builder
+	w := newEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		respondWith(http.StatusOK, "application/json", page.String())(w, r)
+	}))
+	page.WriteString(`{"offerings":[`)
+	for i := range 100 {
+		if i > 0 {
+			page.WriteByte(',')
+		}
+		fmt.Fprintf(&page, `{"id":"00000000-0000-4000-8000-%012d","business_id":%q,"description":%q}`, i, w.acmeID, strings.Repeat("n", size/100))
+	}
+	page.WriteString(`],"pagination":{"current_page":1,"per_page":100,"total_items":100,"total_pages":1}}`)
+	o := w.options(highLimits, "timeout 1m")
+	o.Servers = "timeouts {\n\t\t\twrite 2s\n\t\t}"
+	g, h3 := startEverywhere(t, o)
+	lines := 0
+	awaitEnd := func() { // of the gateway's attempts to write
+		lines++
+		require.Eventually(t, func() bool { return strings.Count(g.Output(), `"cause":"writing the response: `) == lines }, patience, 10*time.Millisecond)
+	}
+
+	t.Run(overHTTP1, func(t *testing.T) {
+		conn := dial(t, g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\n"+signedLines(w.acme, "GET", target, "")+"\r\n")
+		awaitEnd()
+		_, err := readResponse(conn.r, http.MethodGet)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	})
+	t.Run(overHTTP2, func(t *testing.T) {
+		c := dialH2(t, g.Addr)
+		id, err := c.open(true, append(h2Request("GET", target), signedFields(w.acme, "GET", target, "")...)...)
+		require.NoError(t, err)
+		awaitEnd()
+		for {
+			f, err := c.framer.ReadFrame()
+			require.NoError(t, err)
+			if data, ok := f.(*http2.DataFrame); ok {
+				require.False(t, data.StreamEnded(), "a clean end")
+			}
+			if _, ok := f.(*http2.RSTStreamFrame); ok && f.Header().StreamID == id {
+				return
+			}
+		}
+	})
+	t.Run(overHTTP3, func(t *testing.T) {
+		h3.dial()
+		stream, err := h3.conn.OpenStreamSync(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.SetDeadline(time.Now().Add(patience)))
+		_, err = stream.Write(h3Headers(append(h3Request("GET", target), signedFields(w.acme, "GET", target, "")...)...))
+		require.NoError(t, err)
+		require.NoError(t, stream.Close())
+		awaitEnd()
+		_, err = io.Copy(io.Discard, stream)
+		var reset *quic.StreamError
+		require.ErrorAs(t, err, &reset)
+	})
+	require.Equal(t, lines, strings.Count(g.Output(), `"msg":"request"`), "one line for each request")
 }

@@ -1,12 +1,14 @@
 package e2e_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,4 +201,56 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 			gatewaytest.RequireNowhere(t, series, "127.0.0.1", "10.", acme.PublicKey)
 		}
 	}
+}
+
+// Libraries quote what they do not expect on a connection: part of a record, if a data service answers twice.
+func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
+	t.Parallel()
+	const canary = `{"contacts":[{"email":"canary-record@example.com"}]}`
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var checks atomic.Int64 // that were answered twice
+	var twice atomic.Bool
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		_ = ln.Close()
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer func() { _ = conn.Close() }()
+				r := bufio.NewReader(conn)
+				for {
+					if _, err := http.ReadRequest(r); err != nil {
+						return // the gateway has closed the connection
+					}
+					response := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+					if twice.Load() {
+						response += canary
+						checks.Add(1)
+					}
+					if _, err := io.WriteString(conn, response); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	w := newEnvironment(t, nil)
+	w.dataURL = "http://" + ln.Addr().String() + " {\n\t\t\thealth_uri /healthz\n\t\t\thealth_interval 200ms\n\t\t}"
+	g := w.gateway(t)
+	for range 2 {
+		seen := checks.Load()
+		twice.Store(true)
+		require.Eventually(t, func() bool { return checks.Load() > seen+5 }, patience, 10*time.Millisecond)
+		twice.Store(false)
+		g.Reload(t) // Caddy sets up its logs again
+	}
+	g.Stop(t) // and ends the connections
+	require.NotContains(t, g.Output(), "canary-record")
 }

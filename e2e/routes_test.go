@@ -1,16 +1,23 @@
 package e2e_test
 
 import (
+	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -159,7 +166,8 @@ type routeGateway struct {
 	routes []routeCase
 }
 
-func newRouteGateway(t *testing.T) *routeGateway {
+// newRouteGateway starts a gateway with all routes. api is put into gatehouse_api.
+func newRouteGateway(t *testing.T, api string) *routeGateway {
 	t.Helper()
 	data, connect := &recorder{}, demoService(t).Handler()
 	w := newEnvironment(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -170,7 +178,8 @@ func newRouteGateway(t *testing.T) *routeGateway {
 		data.ServeHTTP(rw, r)
 	}))
 	f := &routeGateway{attack: &attack{environment: w, data: data}}
-	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
+	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), api)
+	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
 		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
@@ -201,7 +210,7 @@ func (f *routeGateway) route(name string) routeCase {
 
 // Every route works: the attacks below would prove nothing if their requests were rejected for another reason.
 func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
-	f := newRouteGateway(t)
+	f := newRouteGateway(t, "")
 	seen := map[string]bool{}
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
@@ -260,10 +269,24 @@ var framings = []string{
 	"Connection: Content-Length",
 }
 
+// foldedFramings returns header fields in several lines, of which a proxy may read the last as the framing of a body of n bytes. net/http
+// reads it as a part of the value before: there is no body.
+func foldedFramings(n int) []string {
+	length := fmt.Sprint("Content-Length: ", n)
+	lines := []string{"X: x\r\n Transfer-Encoding: chunked", "Accept: */*\r\n\ttransfer-encoding:chunked"}
+	for _, fold := range []string{
+		"X: x\r\n ", "X:\r\n ", "X: x\n ", "X: x\r\n\t", "X: x\r\n \t \t", "X: x\r\n y\r\n ", "X: x\r\n \r\n ", "X: x\r\nX: y\r\n ", "User-Agent: x-\r\n ",
+		"X-Public-Key: x\r\n ", "Cookie: a=b\r\n ", "Connection: x\r\n ", "X: content-\r\n x-",
+	} {
+		lines = append(lines, fold+length, fold+strings.ToLower(length), fold+strings.Replace(strings.ToUpper(length), ":", " \t:", 1))
+	}
+	return lines
+}
+
 // A proxy that frames by Content-Length would send a second response to another caller. So there is at most one response, and the
 // connection ends, on every route and host.
 func TestBodiesAreNeverReadAsRequests(t *testing.T) {
-	f := newRouteGateway(t)
+	f := newRouteGateway(t, "")
 	hidden := f.hidden()
 	events := f.route("events")
 	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
@@ -292,6 +315,13 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 					attack(what, c.head()+what, 1)
 				}
 			}
+			for _, lines := range foldedFramings(len(hidden)) {
+				rest := hidden
+				if strings.Contains(strings.ToLower(lines), "chunked") {
+					rest = tecl
+				}
+				attack(lines, c.head()+lines+"\r\n\r\n"+rest, 1)
+			}
 			// an HTTP/1.0 proxy may not have understood Transfer-Encoding
 			old := strings.Replace(c.head(), "HTTP/1.1", "HTTP/1.0", 1) + "Connection: keep-alive\r\n"
 			attack("1.0 chunked", old+"Transfer-Encoding: chunked\r\n\r\n"+clte, 1)
@@ -313,7 +343,7 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 // rest of the body is not a request.
 func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
-	f := newRouteGateway(t)
+	f := newRouteGateway(t, "")
 	events := f.route("events")
 	expired, tooLarge, unsigned := events, events, events
 	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
@@ -393,7 +423,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 // A body that does not arrive times out, by default after 10 s; one that is too large is rejected.
 func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	t.Parallel()
-	f := newRouteGateway(t)
+	f := newRouteGateway(t, "")
 	for _, c := range f.routes {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
@@ -423,7 +453,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 // The host is that of the Host header or of an absolute-form target (RFC 9112, section 3.2.2). Routes for one host reject other hosts in
 // their own format.
 func TestRoutesServeOnlyTheirHosts(t *testing.T) {
-	f := newRouteGateway(t)
+	f := newRouteGateway(t, "")
 	for _, c := range f.routes {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
@@ -460,4 +490,177 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Bodies arrive before their requests can be authenticated and counted. So the bytes that a client IP has in progress are bounded, over all
+// routes and HTTP versions together, and other client IPs are served meanwhile.
+func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
+	const (
+		each   = 60      // over each HTTP version
+		size   = 1 << 20 // of a body
+		most   = 8       // bodies that a client IP may have in progress
+		memory = 128 << 20
+	)
+	f := newRouteGateway(t, "body_timeout 10m")
+	attackers, others := f.callersFrom(t, "127.0.0.1"), f.callersFrom(t, "127.0.0.2")
+	for _, c := range others {
+		requireJSON(t, c.Do(t, "GET", c.url, eventsPath, []byte("the key is cached")))
+	}
+	before, _ := f.g.Memory(t)
+
+	ctx, end := context.WithCancel(t.Context())
+	var sending sync.WaitGroup
+	t.Cleanup(func() {
+		end()
+		sending.Wait()
+	})
+	var refused atomic.Int64
+	unfinished := strings.Repeat("x", size-1)
+	for wire, c := range attackers {
+		for range each {
+			sending.Go(func() {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+eventsPath, newUnfinishedBody(ctx, unfinished))
+				if !assert.NoError(t, err) {
+					return
+				}
+				req.ContentLength, req.Header = size, headerOf(signedFields(f.acme, "GET", eventsPath, "another body"))
+				res, err := c.Client.Do(req)
+				switch {
+				case ctx.Err() != nil:
+					return
+				case err == nil:
+					assert.Equal(t, http.StatusTooManyRequests, res.StatusCode, wire)
+					assert.NotEmpty(t, res.Header.Get("Retry-After"), wire)
+					_ = res.Body.Close()
+				default: // a client that is still writing may not read the response
+					assert.Equal(t, overHTTP1, wire, "%s", err)
+				}
+				refused.Add(1)
+			})
+		}
+	}
+	require.Eventually(t, func() bool { return refused.Load() >= int64(len(attackers)*each-most) }, patience, 10*time.Millisecond)
+	_, peak := f.g.Memory(t)
+	t.Logf("figure: %s bodies=%d resident=%s->%s", t.Name(), len(attackers)*each, inMiB(before), inMiB(peak))
+	assert.Less(t, peak, before+memory)
+
+	// Others, ever smaller, take what is left, until not even a few bytes are.
+	var rest []*rawConn
+	exhaust := func() {
+		for _, chunk := range []string{unfinished, unfinished[:64<<10], unfinished[:4<<10], unfinished[:16]} {
+			head := "GET " + eventsPath + " HTTP/1.1\r\nHost: " + apiHost + "\r\n"
+			length := func(n int) string { return "Content-Length: " + strconv.Itoa(n) + "\r\n\r\n" }
+			whole := head + signedLines(f.acme, "GET", eventsPath, chunk) + length(len(chunk)) + chunk
+			for raw(t, f.g.Addr, whole+lastRequest).Status != http.StatusTooManyRequests {
+				conn := dial(t, f.g.Addr, head+signedLines(f.acme, "GET", eventsPath, "another body")+length(len(chunk)+1))
+				_, _ = io.WriteString(conn, chunk) // it may be refused
+				rest = append(rest, conn)
+			}
+		}
+	}
+	events := f.route("events")
+	events.body, events.format = strings.Repeat("x", 1<<10), contractJSON
+	events.fields = signedFields(f.acme, "GET", eventsPath, events.body)
+	for _, c := range append(f.routes, events) {
+		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
+			continue
+		}
+		var a gatewaytest.Response
+		for start := time.Now(); a.Status != http.StatusTooManyRequests; { // a body may have been refused, and others not yet
+			require.Less(t, time.Since(start), patience, "%s: %s", c, a.Body)
+			exhaust()
+			a = raw(t, f.g.Addr, c.framed()+lastRequest)
+		}
+		assert.True(t, c.format(a), a.Body)
+		assert.NotEmpty(t, a.Header.Get("Retry-After"), c)
+		line := logLineOf(t, f.g, a.Header.Get("X-Request-Id"))
+		assert.Equal(t, c.name, line.Route)
+		assert.Equal(t, "RATE_LIMITED", line.Code)
+	}
+	for _, c := range others {
+		requireJSON(t, c.Do(t, "GET", c.url, eventsPath, []byte(unfinished)))
+	}
+	requireJSON(t, attackers[overHTTP1].Get(t, f.g.URL, eventsPath)) // without a body
+
+	end()
+	for _, conn := range rest {
+		_ = conn.Close()
+	}
+	for wire, c := range attackers {
+		require.Eventually(t, func() bool {
+			a, err := c.Try(t.Context(), "GET", c.url, eventsPath, []byte(unfinished))
+			return err == nil && a.Status == http.StatusOK
+		}, patience, 10*time.Millisecond, "the bytes are not in progress any more: %s", wire)
+	}
+}
+
+// wireCaller calls over one HTTP version.
+type wireCaller struct {
+	gatewaytest.Caller
+	url string
+}
+
+// callersFrom returns callers with a loopback address, by HTTP version.
+func (f *routeGateway) callersFrom(t *testing.T, ip string) map[string]wireCaller {
+	t.Helper()
+	callers := map[string]wireCaller{}
+	add := func(wire, url string, transport http.RoundTripper) {
+		c := wireCaller{f.acme, url}
+		c.Client = &http.Client{Transport: transport}
+		callers[wire] = c
+	}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	for wire, http2 := range map[string]bool{overHTTP1: false, overHTTP2: true} {
+		transport := &http.Transport{Protocols: new(http.Protocols), DialContext: dialer.DialContext}
+		transport.Protocols.SetHTTP1(!http2)
+		transport.Protocols.SetUnencryptedHTTP2(http2)
+		t.Cleanup(transport.CloseIdleConnections)
+		add(wire, f.g.URL, transport)
+	}
+	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", net.JoinHostPort(ip, "0"))
+	require.NoError(t, err)
+	to, err := net.ResolveUDPAddr("udp", f.h3.addr)
+	require.NoError(t, err)
+	dialFrom := &quic.Transport{Conn: socket}
+	transport := &http3.Transport{
+		TLSClientConfig: f.h3.tls,
+		Dial: func(ctx context.Context, _ string, tls *tls.Config, o *quic.Config) (*quic.Conn, error) {
+			return dialFrom.DialEarly(ctx, to, tls, o)
+		},
+	}
+	t.Cleanup(func() {
+		require.NoError(t, transport.Close())
+		require.NoError(t, dialFrom.Close())
+		_ = socket.Close()
+	})
+	add(overHTTP3, "https://"+apiHost, transport)
+	return callers
+}
+
+// unfinishedBody is a body whose end does not arrive: Read waits until the body is closed or its context ends.
+type unfinishedBody struct {
+	sent   *strings.Reader
+	closed chan struct{}
+	close  func()
+}
+
+func newUnfinishedBody(ctx context.Context, sent string) *unfinishedBody {
+	closed := make(chan struct{})
+	b := &unfinishedBody{strings.NewReader(sent), closed, sync.OnceFunc(func() { close(closed) })}
+	context.AfterFunc(ctx, b.close)
+	return b
+}
+
+func (b *unfinishedBody) Read(p []byte) (int, error) {
+	if n, _ := b.sent.Read(p); n > 0 {
+		return n, nil
+	}
+	<-b.closed
+	return 0, io.ErrUnexpectedEOF
+}
+
+func (b *unfinishedBody) Close() error {
+	b.close()
+	return nil
 }

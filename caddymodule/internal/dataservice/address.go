@@ -75,7 +75,7 @@ func (s *Service) newBackend(u *reverseproxy.Upstream, address string) (*backend
 		WriteTimeout:          s.writeTimeout,
 		ReadBuffer:            s.transport.ReadBufferSize,
 	}
-	if transport.DisableKeepAlives {
+	if !s.reuse {
 		b.client.MaxIdleConns = -1
 	}
 	if most := keepAlive.MaxIdleConns; most > 0 {

@@ -158,6 +158,18 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	return ""
 }
 
+// reuses reports whether the configuration allows reusing connections.
+func reuses(proxy *reverseproxy.Handler) (bool, error) {
+	var transport reverseproxy.HTTPTransport
+	if proxy.TransportRaw != nil {
+		if err := json.Unmarshal(proxy.TransportRaw, &transport); err != nil {
+			return false, fmt.Errorf("reading the transport: %w", err)
+		}
+	}
+	k := transport.KeepAlive
+	return k == nil || k.Enabled == nil || *k.Enabled, nil
+}
+
 // withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set. When the handler is
 // loaded, it is too late, because health checks use the transport already.
 func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
@@ -172,7 +184,10 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 		setDefault(transport, "versions", []string{"1.1"})
 		setDefault(transport, "network_proxy", map[string]any{"from": "none"}) // not even from the environment
 		setDefault(transport, "max_response_header_size", upstream.DefaultMaxResponseHeader)
-		setDefault(objectIn(transport, "keep_alive"), "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
+		keepAlive := objectIn(transport, "keep_alive")
+		setDefault(keepAlive, "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
+		// A health check has a connection of its own: what net/http finds on idle ones, it logs. Calls have another client.
+		keepAlive[spelling(keepAlive, "enabled")] = false
 	}
 	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
 		lb := objectIn(handler, "load_balancing")

@@ -56,6 +56,7 @@ type Service struct {
 	policy    selectionPolicy
 
 	readTimeout, writeTimeout time.Duration
+	reuse                     bool // of connections
 
 	ctx       caddy.Context // of the configuration: retries end with it
 	logger    *zap.Logger
@@ -87,7 +88,10 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 	if err := check(&plain); err != nil {
 		return nil, err
 	}
-	var err error
+	reuse, err := reuses(&plain)
+	if err != nil {
+		return nil, err
+	}
 	if *raw, err = withDefaults(*raw); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 		return nil, errors.New("transport must be http")
 	}
 	s := &Service{
-		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(),
+		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(), reuse: reuse,
 		readTimeout: time.Duration(transport.ReadTimeout), writeTimeout: time.Duration(transport.WriteTimeout),
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
 	}

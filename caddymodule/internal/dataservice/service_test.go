@@ -135,7 +135,7 @@ func call() upstream.Call {
 
 func TestResponseHeadersAreBoundedBeforeHealthChecksBegin(t *testing.T) {
 	t.Parallel()
-	const others = `"keep_alive":{"max_idle_conns_per_host":256},"protocol":"http","versions":["1.1"],"network_proxy":{"from":"none"}`
+	const others = `"keep_alive":{"enabled":false,"max_idle_conns_per_host":256},"protocol":"http","versions":["1.1"],"network_proxy":{"from":"none"}`
 	for name, c := range map[string]struct{ handler, want string }{
 		"no transport":      {`{}`, `{"transport":{"max_response_header_size":65536,` + others + `}}`},
 		"null":              {`{"transport":null}`, `{"transport":{"max_response_header_size":65536,` + others + `}}`},
