@@ -134,6 +134,7 @@ func (b *bench) prepare(ctx context.Context, p *processes, dir, binary string) (
 		credentials file %s
 		limits {
 			per_key 16000000
+			in_flight 1024
 		}
 		%s
 	}`, redisPort, keys, assertion), nil

@@ -91,6 +91,27 @@ func TestSelectionPolicies(t *testing.T) {
 	}
 }
 
+// A key's limit of requests a minute says nothing of how many may be in progress.
+func TestKeyWithTooManyCallsInProgressGets429(t *testing.T) {
+	t.Parallel()
+	services, addresses := backends(t, 1)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	w := newEnvironment(t, &recorder{})
+	g := gatewaytest.Start(t, w.options("limits {\n\t\t\tin_flight 1\n\t\t}", "timeout 10m\n\t\tupstream events "+addresses[0]))
+	services[0].setResponse(func(http.ResponseWriter, *http.Request) { <-stop })
+	go func() { _, _ = w.acme.Try(t.Context(), http.MethodGet, g.URL, eventsPath, nil) }()
+	require.Eventually(t, func() bool { return services[0].count() == 1 }, patience, time.Millisecond)
+
+	denied := w.acme.Get(t, g.URL, eventsPath)
+	p := requireProblem(t, denied, http.StatusTooManyRequests, "RATE_LIMITED")
+	assert.Contains(t, p.Error, "in progress")
+	assert.Equal(t, "1", denied.Header.Get("Retry-After"))
+	assert.NotEmpty(t, denied.Header.Get("RateLimit"))
+	requireJSON(t, w.acme.Get(t, g.URL, "/api/v1/me")) // the gateway's own responses need no call
+	assert.Equal(t, 1, services[0].count())
+}
+
 func TestBusyAddressIsAvoided(t *testing.T) {
 	t.Parallel()
 	services, addresses := backends(t, 2)

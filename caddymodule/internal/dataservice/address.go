@@ -71,11 +71,11 @@ func (s *Service) newBackend(u *reverseproxy.Upstream, address string) (*backend
 		IdleTimeout:           time.Duration(keepAlive.IdleConnTimeout),
 		MaxResponseHeader:     transport.MaxResponseHeaderBytes,
 		ResponseHeaderTimeout: time.Duration(s.transport.ResponseHeaderTimeout),
-		ReadTimeout:           s.readTimeout,
-		WriteTimeout:          s.writeTimeout,
+		ReadTimeout:           s.settings.readTimeout,
+		WriteTimeout:          s.settings.writeTimeout,
 		ReadBuffer:            s.transport.ReadBufferSize,
 	}
-	if !s.reuse {
+	if !s.settings.reuse {
 		b.client.MaxIdleConns = -1
 	}
 	if most := keepAlive.MaxIdleConns; most > 0 {

@@ -158,20 +158,31 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	return ""
 }
 
-// reuses reports whether the configuration allows reusing connections.
-func reuses(proxy *reverseproxy.Handler) (bool, error) {
+// connectionSettings are the settings of connections that only calls have. The connections of Caddy's transport, which active
+// health checks use, are not reused, because net/http logs what it finds on idle ones, and would extend a call's deadline with
+// each read and write.
+type connectionSettings struct {
+	reuse                     bool
+	readTimeout, writeTimeout time.Duration
+}
+
+// settingsOf returns the connection settings in a handler's configuration.
+func settingsOf(proxy *reverseproxy.Handler) (connectionSettings, error) {
 	var transport reverseproxy.HTTPTransport
 	if proxy.TransportRaw != nil {
 		if err := json.Unmarshal(proxy.TransportRaw, &transport); err != nil {
-			return false, fmt.Errorf("reading the transport: %w", err)
+			return connectionSettings{}, fmt.Errorf("reading the transport: %w", err)
 		}
 	}
 	k := transport.KeepAlive
-	return k == nil || k.Enabled == nil || *k.Enabled, nil
+	return connectionSettings{
+		reuse:       k == nil || k.Enabled == nil || *k.Enabled,
+		readTimeout: time.Duration(transport.ReadTimeout), writeTimeout: time.Duration(transport.WriteTimeout),
+	}, nil
 }
 
-// withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set. When the handler is
-// loaded, it is too late, because health checks use the transport already.
+// withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set, and without
+// connectionSettings. When the handler is loaded, it is too late, because health checks use the transport already.
 func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 	var handler map[string]any
 	if err := json.Unmarshal(raw, &handler); err != nil {
@@ -186,8 +197,9 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 		setDefault(transport, "max_response_header_size", upstream.DefaultMaxResponseHeader)
 		keepAlive := objectIn(transport, "keep_alive")
 		setDefault(keepAlive, "max_idle_conns_per_host", upstream.DefaultMaxIdleConns)
-		// A health check has a connection of its own: what net/http finds on idle ones, it logs. Calls have another client.
 		keepAlive[spelling(keepAlive, "enabled")] = false
+		delete(transport, spelling(transport, "read_timeout"))
+		delete(transport, spelling(transport, "write_timeout"))
 	}
 	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
 		lb := objectIn(handler, "load_balancing")

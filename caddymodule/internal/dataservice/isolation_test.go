@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,14 +217,23 @@ func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 			defer s.shares.mu.Unlock()
 			return s.shares.held[business]
 		}
+		median := func() time.Duration {
+			var took []time.Duration
+			for range 21 {
+				start := time.Now()
+				require.NoError(t, do(t, s, callOf("other", "/", patience)))
+				took = append(took, time.Since(start))
+				require.LessOrEqual(t, held("stalled"), int64(largeResponsesBytes/largeShares))
+			}
+			slices.Sort(took)
+			return took[len(took)/2].Round(100 * time.Microsecond)
+		}
+		alone := median()
 		for range 8 {
 			stalled.Go(func() { _, _ = s.Do(ctx, callOf("stalled", "/", patience)) })
 		}
 		require.Eventually(t, func() bool { return begun.Load() == 8 && held("stalled") > 0 }, patience, time.Millisecond)
-		for range 4 {
-			require.NoError(t, do(t, s, callOf("other", "/", patience)))
-			require.LessOrEqual(t, held("stalled"), int64(largeResponsesBytes/largeShares))
-		}
+		t.Logf("figure: responses of 8 MiB to another business, median: %s alone, %s beside 8 stalled ones", alone, median())
 	})
 }
 

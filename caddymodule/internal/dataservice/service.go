@@ -54,10 +54,7 @@ type Service struct {
 	transport *reverseproxy.HTTPTransport
 	headerOps []*headers.HeaderOps // the transport's and the operator's, in the order in which they apply
 	policy    selectionPolicy
-
-	readTimeout, writeTimeout time.Duration
-	reuse                     bool // of connections
-
+	settings  connectionSettings
 	ctx       caddy.Context // of the configuration: retries end with it
 	logger    *zap.Logger
 	asserter  *upstream.Asserter
@@ -88,7 +85,7 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 	if err := check(&plain); err != nil {
 		return nil, err
 	}
-	reuse, err := reuses(&plain)
+	settings, err := settingsOf(&plain)
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +105,9 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 		return nil, errors.New("transport must be http")
 	}
 	s := &Service{
-		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(), reuse: reuse,
-		readTimeout: time.Duration(transport.ReadTimeout), writeTimeout: time.Duration(transport.WriteTimeout),
+		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(), settings: settings,
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
 	}
-	// The client enforces them together with its deadline; the connections of Caddy's transport would extend the deadline.
-	transport.ReadTimeout, transport.WriteTimeout = 0, 0
 	s.responses.New = func() any { return s.newResponse() }
 	if ops := transport.RequestHeaderOps(); ops != nil {
 		if err := ops.Provision(ctx); err != nil {
