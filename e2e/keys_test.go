@@ -233,6 +233,7 @@ func TestKeysCommandErrors(t *testing.T) {
 		args  []string
 		words []string
 	}{
+		"a private key":                  {[]string{"show", "sk_live_canary7Q2x", "--file", name}, []string{"expected the public key"}},
 		"an invalid public key":          {[]string{"show", "../../etc/passwd", "--file", name}, []string{"invalid public key"}},
 		"revoke takes one key":           {[]string{"revoke", "--file", name}, []string{"arg"}},
 		"rotate within the grace":        {[]string{"rotate", key.PublicKey, "--file", name}, []string{"grace period"}},
@@ -269,7 +270,7 @@ func TestKeysCommandErrors(t *testing.T) {
 			t.Parallel()
 			o := cli(t, nil, append([]string{"keys"}, tc.args...)...)
 			o.requireError(t, tc.words...)
-			gatewaytest.RequireNowhere(t, o.stderr, key.PrivateKey)
+			gatewaytest.RequireNowhere(t, o.stderr, key.PrivateKey, "canary7Q2x")
 		})
 	}
 }

@@ -258,6 +258,9 @@ func onePublicKey(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("expected one public key, got %d arguments", len(args))
 	}
+	if strings.HasPrefix(args[0], authsigner.PrivateKeyPrefix) {
+		return fmt.Errorf("expected the public key, which begins with pk_, and got a private one, which begins with %s", authsigner.PrivateKeyPrefix)
+	}
 	if !authsigner.ValidPublicKey(args[0]) {
 		return fmt.Errorf("invalid public key %q: must be 8 to 128 letters, digits, hyphens or underscores", args[0])
 	}
