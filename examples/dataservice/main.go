@@ -60,6 +60,7 @@ func handler(gateway string) http.Handler {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
+		w.Header().Set("X-Request-Id", assertion.RequestID) // says to which request the response belongs
 		serveContacts(w, r, assertion.BusinessID)
 	})
 	return mux

@@ -50,6 +50,9 @@ func resources() map[string]*resource {
 func (s *Service) Handler() http.Handler {
 	lists, connect := resources(), newConnectAPI(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id := r.Header.Get("X-Request-Id"); id != "" {
+			w.Header().Set("X-Request-Id", id) // says to which request the response belongs
+		}
 		if strings.HasPrefix(r.URL.Path, connectPrefix) {
 			w.Header().Set("Cache-Control", "no-store")
 			status, body, err := connect.answer(w.Header(), r)
