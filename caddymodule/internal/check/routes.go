@@ -73,7 +73,7 @@ func (c *checker) checkRoutes(parent context.Context) {
 			continue
 		}
 		var missed []*blocker
-		own, others := 0, 0 // the samples that reach the handler, or another one of the kind
+		own, others := 0, 0 // the samples that reach the handler, or another handler with the same name
 		samples := c.defaults.sampleRequests(h.Value)
 		for _, sample := range samples {
 			w := c.send(ctx, h, sample) //nolint:contextcheck // it is derived from parent
@@ -256,7 +256,7 @@ func isForwardAuth(step any) bool {
 }
 
 // send returns the way of a request for a handler at the host of its site where it reaches the handler, or else where it reaches
-// another one of the kind, or else at the first. It returns nil if the hosts are not known.
+// another handler with the same name, or else at the first. It returns nil if the hosts are not known.
 func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (best *walk) {
 	for _, w := range c.ways(ctx, h, sample, false) {
 		if w.end == h.Pointer {
@@ -324,7 +324,7 @@ type walk struct {
 	broken  *blocker // the first
 
 	end           string // the pointer of the handler that ended it; "" if none did
-	reached       string // the same, if it is one of the kind that serves the sample
+	reached       string // the same, if a handler with the wanted name serves the sample
 	authenticated bool
 }
 
