@@ -41,6 +41,10 @@ var (
 	// ErrUnexpectedInformational means that the data service sent 101 or more than five other 1xx responses.
 	ErrUnexpectedInformational = fmt.Errorf("%w: unexpected 1xx response", ErrContractViolation)
 
+	// ErrMaxConns means that all connections that Client.MaxConns allows were in use until the deadline, so that no request was
+	// sent. It comes with context.DeadlineExceeded.
+	ErrMaxConns = errors.New("all connections to the data service are in use")
+
 	// ErrHandshake means that the TLS handshake failed, so that no request was sent.
 	ErrHandshake = errors.New("the TLS handshake with the data service failed")
 
@@ -269,8 +273,8 @@ func (c *Client) begin(ctx context.Context, deadline time.Time) error {
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	if err := c.conns.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("waiting for a connection: %w", context.Cause(ctx))
+	if c.conns.Acquire(ctx, 1) != nil {
+		return fmt.Errorf("%w: %w", ErrMaxConns, context.Cause(ctx))
 	}
 	return nil
 }

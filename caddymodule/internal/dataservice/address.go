@@ -164,9 +164,9 @@ func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*bac
 }
 
 // judge counts a failed exchange for the passive health checks, if it says something about the address. A client that left, a
-// response that is too large and the wait for memory do not. Nor does a timeout if another exchange with the address has
+// response that is too large, and waiting for memory or for one of the connections that may be open do not. Nor does a timeout if another exchange with the address has
 // succeeded in the meantime: then what is slow is what was asked for, and one business could make an address fail for all.
-func (s *Service) judge(b *backend, start time.Time, took time.Duration, status int, err error) {
+func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
 	failed := false
 	switch {
 	case err == nil:
@@ -177,7 +177,7 @@ func (s *Service) judge(b *backend, start time.Time, took time.Duration, status 
 				return caddyhttp.StatusCodeMatches(status, bad)
 			})
 		}
-	case errors.Is(err, context.Canceled), errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory):
+	case ctx.Err() != nil, errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrMaxConns):
 	case isTimeout(err) && !errors.Is(err, ErrUnreachable):
 		failed = b.succeeded.Load() < start.UnixNano()
 	default:

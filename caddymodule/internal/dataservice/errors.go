@@ -62,5 +62,5 @@ func (e *exchangeError) Unwrap() []error {
 
 // unsent reports whether a data service cannot have got the request.
 func unsent(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, upstream.ErrHandshake)
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, upstream.ErrHandshake) || errors.Is(err, upstream.ErrMaxConns)
 }

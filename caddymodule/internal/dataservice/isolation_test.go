@@ -146,6 +146,31 @@ func TestClientThatLeavesFailsNoAddress(t *testing.T) {
 	})
 }
 
+func TestWaitingForAConnectionFailsNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		stop, arrived := make(chan struct{}), make(chan struct{}, 2)
+		s := loaded(t, strings.Replace(services(t, 2, secure, func(http.ResponseWriter, *http.Request) {
+			arrived <- struct{}{}
+			<-stop
+		}, `,"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0}`),
+			`"protocol":"http"`, `"protocol":"http","max_conns_per_host":1`, 1))
+		var slow sync.WaitGroup
+		for range 2 {
+			slow.Go(func() { assert.NoError(t, do(t, s, callOf("slow", "/", patience))) })
+			<-arrived
+		}
+		for range 2 {
+			require.ErrorIs(t, do(t, s, callOf("other", "/", 50*time.Millisecond)), upstream.ErrMaxConns)
+		}
+		for _, b := range s.static {
+			assert.Zero(t, b.fails.Load())
+		}
+		close(stop)
+		slow.Wait()
+	})
+}
+
 func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
 	const most = 3
 	wires(t, func(t *testing.T, secure bool) {

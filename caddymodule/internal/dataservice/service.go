@@ -275,7 +275,7 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 	err = s.exchange(req, deadline, b, res)
 	took := time.Since(start)
 	s.endSpan(span, req, b, res.Status, retries, err)
-	s.judge(b, start, took, res.Status, err)
+	s.judge(req.Context(), b, start, took, res.Status, err)
 	if err != nil {
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
 			e.Write(zap.String("upstream_address", b.dial.Address), zap.Duration("duration", took), zap.Error(err))
