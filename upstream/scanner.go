@@ -31,9 +31,16 @@ func (k *checker) scan() {
 	k.controls = hasControl(k.body)
 }
 
-// hasControl reports whether any byte is below 0x20. It checks eight bytes at a time.
+// hasControl reports whether any byte is below 0x20. It checks many bytes at a time.
 func hasControl(b []byte) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(b) >= 32; b = b[32:] {
+		w, x := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		y, z := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		if ((w-ones*' ')&^w|(x-ones*' ')&^x|(y-ones*' ')&^y|(z-ones*' ')&^z)&highs != 0 {
+			return true
+		}
+	}
 	for ; len(b) >= 8; b = b[8:] {
 		x := binary.LittleEndian.Uint64(b)
 		if (x-ones*' ')&^x&highs != 0 {
@@ -80,6 +87,13 @@ func (k *checker) space() {
 
 // kind moves to the next value and returns its first byte. At the end of the body it aborts.
 func (k *checker) kind() byte {
+	if k.pos < len(k.body) && k.body[k.pos] > ' ' {
+		return k.body[k.pos] // there is no white space, as usual
+	}
+	return k.kindAfterSpace()
+}
+
+func (k *checker) kindAfterSpace() byte {
 	k.space()
 	if k.pos == len(k.body) {
 		k.abort()
@@ -304,7 +318,7 @@ func (k *checker) members(p *schema, spans []span, depth int) (seen uint64, err 
 // the name as sent.
 func (k *checker) member(p *schema, at int, guess []int) (i int, raw []byte) {
 	guessing := at < len(guess)
-	if guessing && k.named(p.members[guess[at]].name) {
+	if guessing && k.named(p.members[guess[at]].head[1:]) {
 		return guess[at], nil
 	}
 	raw = k.name()
@@ -318,21 +332,20 @@ func (k *checker) member(p *schema, at int, guess []int) (i int, raw []byte) {
 	return i, nil
 }
 
-// named reports whether the next name is the given one, without escapes. If it is, named moves to its value.
-func (k *checker) named(name string) bool {
-	start := k.pos + 1
-	end := start + len(name)
-	if end >= len(k.body) || k.body[start-1] != '"' || k.body[end] != '"' || string(k.body[start:end]) != name {
+// named reports whether the next name and its colon are as in the result: compact and without escapes. If they are, named moves
+// to the value.
+func (k *checker) named(head string) bool {
+	end := k.pos + len(head)
+	if end > len(k.body) || string(k.body[k.pos:end]) != head {
 		return false
 	}
-	k.pos = end + 1
-	k.colon()
+	k.pos = end
 	return true
 }
 
 // unquote decodes a JSON string. The result is valid until the next call of unquote.
 func (k *checker) unquote(raw []byte) []byte {
-	if bytes.IndexByte(raw, '\\') < 0 {
+	if !k.escapes || bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
 	// It cannot fail, because (*checker).string has validated it.
