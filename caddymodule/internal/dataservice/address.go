@@ -85,7 +85,12 @@ func (s *Service) newBackend(u *reverseproxy.Upstream, address string) (*backend
 		}
 	}
 	if t := s.transport.TLS; t != nil && !slices.Contains(t.ExceptPorts, b.dial.Port) {
-		b.client.TLS = func(ctx context.Context) *tls.Config { return s.tlsConfig(ctx, b.dial.Host) }
+		sessions := tls.NewLRUClientSessionCache(0)
+		b.client.TLS = func(ctx context.Context) *tls.Config {
+			c := s.tlsConfig(ctx, b.dial.Host)
+			c.ClientSessionCache = sessions // each request but GET has a connection of its own
+			return c
+		}
 		b.client.TLSHandshakeTimeout = transport.TLSHandshakeTimeout
 	}
 	return b, nil

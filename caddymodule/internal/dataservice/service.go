@@ -52,7 +52,7 @@ type Options struct {
 type Service struct {
 	proxy     *reverseproxy.Handler
 	transport *reverseproxy.HTTPTransport
-	headerOps []*headers.HeaderOps // the transport's and the operator's, in the order in which they apply
+	headerOps *headers.HeaderOps // the operator's; nil if there are none
 	policy    selectionPolicy
 	settings  connectionSettings
 	ctx       caddy.Context // of the configuration: retries end with it
@@ -109,14 +109,8 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
 	}
 	s.responses.New = func() any { return s.newResponse() }
-	if ops := transport.RequestHeaderOps(); ops != nil {
-		if err := ops.Provision(ctx); err != nil {
-			return nil, fmt.Errorf("provisioning the transport's header operations: %w", err)
-		}
-		s.headerOps = append(s.headerOps, ops)
-	}
-	if proxy.Headers != nil && proxy.Headers.Request != nil {
-		s.headerOps = append(s.headerOps, proxy.Headers.Request)
+	if proxy.Headers != nil {
+		s.headerOps = proxy.Headers.Request
 	}
 	return s, s.prepareAddresses()
 }
@@ -287,7 +281,10 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 // exchange sends a request to an address and reads the response.
 func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, res *response) error {
 	res.Status = 0
-	if len(s.headerOps) > 0 {
+	if s.transport.TLS != nil {
+		req.Host = b.dial.Address // as Caddy's transport sets it in RequestHeaderOps, which would cost a copy of the headers
+	}
+	if s.headerOps != nil {
 		req = s.applyHeaderOps(req, b)
 	}
 	got, err := b.client.Exchange(req, deadline)
@@ -325,7 +322,7 @@ func (s *Service) retry(req *http.Request, start, deadline time.Time, retries in
 	return false
 }
 
-// applyHeaderOps returns a copy of the request with the header operations of header_up and of the transport applied.
+// applyHeaderOps returns a copy of the request with the header operations of header_up applied.
 func (s *Service) applyHeaderOps(req *http.Request, b *backend) *http.Request {
 	outer, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
@@ -339,9 +336,7 @@ func (s *Service) applyHeaderOps(req *http.Request, b *backend) *http.Request {
 	repl.Map(outer.Get)
 	req = req.WithContext(context.WithValue(req.Context(), caddy.ReplacerCtxKey, repl))
 	req.Header = req.Header.Clone()
-	for _, ops := range s.headerOps {
-		ops.ApplyToRequest(req)
-	}
+	s.headerOps.ApplyToRequest(req)
 	return req
 }
 

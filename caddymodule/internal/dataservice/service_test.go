@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,6 +51,32 @@ func TestUpstreamInJSONHasDefaults(t *testing.T) {
 			assert.Equal(t, caddy.Duration(c.failDuration), failDuration)
 		})
 	}
+}
+
+// exchange sets Host as Caddy's transport would by these operations. If an update of Caddy adds one, exchange must learn it.
+func TestTransportHasNoOtherHeaderOperations(t *testing.T) {
+	assert.Nil(t, new(reverseproxy.HTTPTransport).RequestHeaderOps())
+	assert.Equal(t, &headers.HeaderOps{Set: http.Header{"Host": {"{http.reverse_proxy.upstream.hostport}"}}},
+		(&reverseproxy.HTTPTransport{TLS: new(reverseproxy.TLSConfig)}).RequestHeaderOps())
+}
+
+// Only GET requests share connections. A connection for another request saves the asymmetric cryptography of a full handshake.
+func TestNewConnectionsResumeTLSSessions(t *testing.T) {
+	var resumed []bool
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		resumed = append(resumed, r.TLS.DidResume) // calls are made one after the other
+	}))
+	t.Cleanup(srv.Close)
+	s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+srv.Listener.Addr().String()+`"}],
+		"transport":{"protocol":"http","tls":{"insecure_skip_verify":true}}}`)
+	for range 3 {
+		c := call()
+		c.Method = http.MethodPost
+		res, err := s.Do(t.Context(), c)
+		require.NoError(t, err)
+		res.Release()
+	}
+	assert.Equal(t, []bool{false, true, true}, resumed)
 }
 
 // The calls of one tool call run concurrently and share the replacer of its request.
