@@ -83,7 +83,7 @@ func NewCall(r *http.Request, res *Resource, q Query, businessID, requestID stri
 
 // NewRequest returns the HTTP request of a call, with the gateway's own headers: Accept, Accept-Encoding (identity, because a
 // compressed response could expand without limit), X-Request-Id, X-Business-Id, X-Gateway-Assertion if there is an assertion, and
-// Content-Type if there is a body. Without a User-Agent, none is sent. The error wraps ErrIdentity if an ID is invalid.
+// Content-Type if there is a body. The error wraps ErrIdentity if an ID is invalid.
 func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request, error) {
 	if !visible(c.BusinessID) || !visible(c.RequestID) {
 		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
@@ -94,10 +94,10 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 	}
 	parts := &struct { // one allocation
 		url    url.URL
-		values [7]string
+		values [6]string
 	}{
 		url.URL{Path: path, RawPath: c.Path, RawQuery: c.Query},
-		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, "application/json", ""},
+		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, "application/json"},
 	}
 	if c.Header == nil {
 		c.Header = make(http.Header, 16)
@@ -108,9 +108,6 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 	delete(h, HeaderAssertion)
 	if assertion != "" {
 		h[HeaderAssertion] = values[4:5:5]
-	}
-	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = values[6:7:7] // keeps net/http from sending its own
 	}
 	req := new(http.Request).WithContext(ctx)
 	req.Method, req.URL, req.Host, req.Header, req.RequestURI = c.Method, &parts.url, c.Host, h, c.Path

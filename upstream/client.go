@@ -54,7 +54,7 @@ var (
 
 // Client sends requests to one address of a data service over HTTP/1.1, in cleartext or over TLS.
 //
-// Each exchange runs on the goroutine that calls Exchange: it writes the request with [http.Request.Write] and reads the
+// Each exchange runs on the goroutine that calls Exchange: it writes the request and reads the
 // response with [http.ReadResponse]. This is faster than net/http's Transport, which uses two goroutines for each connection
 // (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies.
 //
@@ -390,7 +390,7 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	}
 	w, _ := writers.Get().(*bufio.Writer)
 	w.Reset(c)
-	err := req.Write(w)
+	err := writeRequest(w, req)
 	if err == nil {
 		err = w.Flush()
 	}
