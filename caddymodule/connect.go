@@ -186,7 +186,9 @@ func (d *connectDetails) complete(req *request) {
 // appendLogFields adds the caller, what it called, and the durations of the steps to the request's log line.
 func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 	for _, f := range [...]struct{ name, value string }{
-		{"operation", d.Operation},
+		{"mcp_method", d.MCPMethod},
+		{"grant_type", d.GrantType},
+		{"page", d.Page},
 		{"tool", d.Tool},
 		{"outcome", cmp.Or(d.Outcome, d.SignIn)},
 		{"business", d.BusinessID},

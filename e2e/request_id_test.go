@@ -72,7 +72,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 	}
 	ofTool := func(tool, code, outcome string) map[string]any {
 		return map[string]any{
-			"route": "mcp", "operation": "tools/call", "tool": tool, "outcome": outcome, "code": code, "business": w.acmeID,
+			"route": "mcp", "mcp_method": "tools/call", "tool": tool, "outcome": outcome, "code": code, "business": w.acmeID,
 			"client_name": "Test Assistant", "client_id": assistant.clientID,
 		}
 	}
@@ -139,15 +139,15 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 			require.Eventually(t, func() bool { return strings.Contains(g.Output(), part) }, patience, 10*time.Millisecond, part)
 		}
 		requireLine(t, shown(owner.open("/settings/nowhere?canary=canary-query")), map[string]any{"route": "pages", "code": "NOT_FOUND", "level": "info"})
-		requireLine(t, shown(owner.open("/oauth/approve?request=grq_canary")), map[string]any{"operation": "/oauth/approve", "code": "NOT_FOUND"})
+		requireLine(t, shown(owner.open("/oauth/approve?request=grq_canary")), map[string]any{"page": "/oauth/approve", "code": "NOT_FOUND"})
 		at := member.open("/sign-in")
 		member.send(at, "password", url.Values{"email": {"canary@example.com"}, "password": {"canary-password"}})
-		logged(`"code":"WRONG_CREDENTIALS","operation":"/sign-in","outcome":"wrong_credentials"`)
+		logged(`"code":"WRONG_CREDENTIALS","page":"/sign-in","outcome":"wrong_credentials"`)
 		_, err := assistant.token(t, url.Values{
 			"grant_type": {"refresh_token"}, "refresh_token": {"grt_canary"}, "client_id": {assistant.clientID},
 		})
 		require.ErrorContains(t, err, "invalid_grant")
-		logged(`"code":"invalid_grant","operation":"refresh_token"`)
+		logged(`"code":"invalid_grant","grant_type":"refresh_token"`)
 	})
 	t.Run("failing data service", func(t *testing.T) { //nolint:paralleltest // as above
 		service.setResponse(aborts)
