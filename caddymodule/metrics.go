@@ -217,38 +217,38 @@ func observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
 	to.Observe(d.Seconds())
 }
 
-// routeMetrics are the metrics of one route, looked up once.
-type routeMetrics struct {
+// operationMetrics are the metrics of one operation, looked up once.
+type operationMetrics struct {
 	requests *prometheus.CounterVec // by status and code
 	ok       prometheus.Counter     // status 200 without a code
 	duration prometheus.ObserverVec // by status class
 	classes  [6]prometheus.Observer // of duration, by the first digit of the status; nil for those that are rare
 }
 
-func (m *metrics) route(name string) *routeMetrics {
+func (m *metrics) operation(_, name string) *operationMetrics {
 	of := prometheus.Labels{"route": name}
-	r := &routeMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
-	r.ok = r.requests.WithLabelValues("200", "")
+	o := &operationMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
+	o.ok = o.requests.WithLabelValues("200", "")
 	for _, class := range []int{2, 3, 4, 5} {
-		r.classes[class] = r.duration.WithLabelValues(statusClass(class))
+		o.classes[class] = o.duration.WithLabelValues(statusClass(class))
 	}
-	return r
+	return o
 }
 
 func statusClass(firstDigit int) string { return strconv.Itoa(firstDigit) + "xx" }
 
 // count counts a response.
-func (r *routeMetrics) count(ctx context.Context, status int, code string, took time.Duration) {
+func (o *operationMetrics) count(ctx context.Context, status int, code string, took time.Duration) {
 	if status == http.StatusOK && code == "" {
-		r.ok.Inc()
+		o.ok.Inc()
 	} else {
-		r.requests.WithLabelValues(strconv.Itoa(status), code).Inc()
+		o.requests.WithLabelValues(strconv.Itoa(status), code).Inc()
 	}
 	class := status / 100
-	if class < len(r.classes) && r.classes[class] != nil {
-		observe(ctx, r.classes[class], took)
+	if class < len(o.classes) && o.classes[class] != nil {
+		observe(ctx, o.classes[class], took)
 	} else {
-		observe(ctx, r.duration.WithLabelValues(statusClass(class)), took)
+		observe(ctx, o.duration.WithLabelValues(statusClass(class)), took)
 	}
 }
 
