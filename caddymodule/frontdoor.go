@@ -241,7 +241,8 @@ func (d *frontDoor) describe(span trace.Span, req *request, op *operation) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String("gatehouse.request_id", req.id), attribute.String("gatehouse.route", op.name))
+	span.SetAttributes(attribute.String("gatehouse.request_id", req.id), attribute.String("gatehouse.route", d.name),
+		attribute.String("gatehouse.operation", op.name))
 	if req.code != "" {
 		span.SetAttributes(attribute.String("gatehouse.error_code", req.code))
 	}
@@ -266,7 +267,7 @@ func (d *frontDoor) log(r *http.Request, req *request, op *operation, status int
 	}
 	fields := make([]zap.Field, 0, 16)
 	fields = append(fields,
-		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", op.name),
+		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", d.name), zap.String("operation", op.name),
 		zap.Int("status", status), zap.String("client_ip", req.clientIP.String()), zap.Duration("duration", took),
 	)
 	if req.code != "" {

@@ -77,9 +77,10 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		Collector: registry,
-		requests:  counter("requests_total", "Requests by route, status and error code.", "route", "status", "code"),
-		duration: histogram("request_duration_seconds", "Time from the start of a request to the end of its response, by route and status class.",
-			"route", "status_class"),
+		requests:  counter("requests_total", "Requests by route, operation, status and error code.", "route", "operation", "status", "code"),
+		duration: histogram("request_duration_seconds",
+			"Time from the start of a request to the end of its response, by route, operation and status class.",
+			"route", "operation", "status_class"),
 		upstreamDuration: histogram("upstream_duration_seconds",
 			"Duration of exchanges with data services, including retries.", "resource"),
 		authentications: counter("authentications_total", "API requests by authentication result.", "result"),
@@ -225,8 +226,8 @@ type operationMetrics struct {
 	classes  [6]prometheus.Observer // of duration, by the first digit of the status; nil for those that are rare
 }
 
-func (m *metrics) operation(_, name string) *operationMetrics {
-	of := prometheus.Labels{"route": name}
+func (m *metrics) operation(route, name string) *operationMetrics {
+	of := prometheus.Labels{"route": route, "operation": name}
 	o := &operationMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
 	o.ok = o.requests.WithLabelValues("200", "")
 	for _, class := range []int{2, 3, 4, 5} {
