@@ -63,9 +63,9 @@ type API struct {
 
 	verifier    *authsigner.Verifier
 	contract    *upstream.Contract
-	endpoints   map[*upstream.Resource]*endpoint
-	unknownPath *endpoint // below /api/v1
-	outsideAPI  *endpoint
+	operations  map[*upstream.Resource]*operation
+	unknownPath *operation // below /api/v1
+	outsideAPI  *operation
 	buffers     sync.Pool // of *bytes.Buffer, for checked responses
 }
 
@@ -111,17 +111,17 @@ func (*API) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets defaults and loads the upstreams.
 func (h *API) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
+	err := h.provision(ctx, "api", h)
 	if err != nil {
 		return err
 	}
+	app := h.app
 	if app.credentials == nil {
 		return errors.New(`the signed API needs credentials: set "credentials" in the global option "gatehouse"`)
 	}
 	if app.limiter == nil {
 		return errors.New(`the signed API needs Redis for its rate limits: set "redis" in the global option "gatehouse"`)
 	}
-	h.app = app
 	h.MaxBody = cmp.Or(h.MaxBody, authsigner.DefaultMaxBody)
 	app.bodies.maxBody = max(app.bodies.maxBody, h.MaxBody)
 	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
@@ -142,20 +142,20 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h.endpoints = map[*upstream.Resource]*endpoint{}
-	for _, res := range upstream.Resources() {
-		op := &operation{resource: res, headers: h.Deprecated[res.Name].headers()}
-		if u := cmp.Or(served[res.Name], served[""]); u != nil && !res.ByGateway {
-			op.service, op.metrics = u.service, app.metrics.resource(res.Name)
+	h.operations = map[*upstream.Resource]*operation{}
+	for _, r := range upstream.Resources() {
+		res := &resource{Resource: r, headers: h.Deprecated[r.Name].headers()}
+		if u := cmp.Or(served[r.Name], served[""]); u != nil && !r.ByGateway {
+			res.service, res.metrics = u.service, app.metrics.resource(r.Name)
 		}
-		h.endpoints[res] = h.endpoint(res.Name, op)
+		h.operations[r] = h.serve(r.Name, res)
 	}
-	h.unknownPath = h.endpoint("none", new(operation))
-	h.outsideAPI = &endpoint{
-		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
+	h.unknownPath = h.serve("none", nil)
+	h.outsideAPI = h.withMetrics(operation{
+		name: "none", docs: h.Docs,
 		handle: func(http.ResponseWriter, *http.Request, *request) error { return errNotFound },
-	}
-	return h.provision(ctx, h)
+	})
+	return nil
 }
 
 // Validate implements caddy.Validator.
@@ -202,7 +202,7 @@ func (h *API) Cleanup() error {
 }
 
 // match implements route. The path is matched byte for byte: nothing is decoded or normalised.
-func (h *API) match(_ *http.Request, req *request) *endpoint {
+func (h *API) match(_ *http.Request, req *request) *operation {
 	target, ok := signedTarget(req.target, h.BasePath)
 	if !ok {
 		return h.outsideAPI
@@ -212,14 +212,14 @@ func (h *API) match(_ *http.Request, req *request) *endpoint {
 	if !ok {
 		return h.unknownPath
 	}
-	return h.endpoints[res]
+	return h.operations[res]
 }
 
 // handle responds to a request below /api/v1 in eight steps. Nothing travels in a context value from one to another.
 func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
 
-	// 1. Route: match has set req.op. Unknown paths and methods are denied in step 4, because they count against a limit too.
+	// 1. Route: match has set req.resource. Unknown paths and methods are denied in step 4, because they count against a limit too.
 
 	// 2. Authenticate, and 3. rate limit.
 	if err := h.authenticateAndCount(w, r, req); err != nil {
@@ -232,12 +232,12 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	}
 
 	// 5. Clean the request.
-	query, err := req.op.resource.CleanQuery(req.query)
+	query, err := req.resource.CleanQuery(req.query)
 	if err != nil {
 		return err
 	}
-	maps.Copy(w.Header(), req.op.headers)
-	if req.op.service == nil {
+	maps.Copy(w.Header(), req.resource.headers)
+	if req.resource.service == nil {
 		return h.respondLocally(w, req)
 	}
 
@@ -261,28 +261,28 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	return nil
 }
 
-// endpoint returns the endpoint of an operation.
-func (h *API) endpoint(name string, op *operation) *endpoint {
-	return &endpoint{
-		name: name, metrics: h.app.metrics.route(name), maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
+// serve returns the operation of a resource, or of unknown paths if it is nil.
+func (h *API) serve(name string, res *resource) *operation {
+	return h.withMetrics(operation{
+		name: name, maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
 		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			return h.handle(w, r, &apiRequest{request: req, op: op})
+			return h.handle(w, r, &apiRequest{request: req, resource: res})
 		},
-	}
+	})
 }
 
-// operation is how a path of the API is served.
-type operation struct {
-	resource *upstream.Resource   // nil: the path is unknown
-	service  *dataservice.Service // nil: the gateway responds itself
-	metrics  *resourceMetrics     // of the service's responses
-	headers  http.Header          // of a deprecated resource
+// resource is a resource and how it is served.
+type resource struct {
+	*upstream.Resource
+	service *dataservice.Service // nil: the gateway responds itself
+	metrics *resourceMetrics     // of the service's responses
+	headers http.Header          // if it is deprecated
 }
 
 // apiRequest is one API request and what the steps of handle know of it.
 type apiRequest struct {
 	*request
-	op *operation
+	resource *resource // nil: the path is unknown
 
 	credential *authsigner.Credential // set if and only if the signature verified
 	authErr    error                  // why authentication failed
@@ -309,7 +309,7 @@ func signedTarget(target, basePath string) (string, bool) {
 // respondLocally responds without a data service: to /status, and to /me from the credential, so that callers can check their
 // keys while data services are down.
 func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
-	if req.op.resource.Public {
+	if req.resource.Public {
 		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
 		return nil
 	}

@@ -148,7 +148,7 @@ func (h *API) authorize(r *http.Request, req *apiRequest) error {
 	if req.failure.reason != "" {
 		h.app.credentials.failures.add(r, req, h.BasePath)
 	}
-	res := req.op.resource
+	res := req.resource
 	switch {
 	case req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded):
 		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
@@ -160,7 +160,7 @@ func (h *API) authorize(r *http.Request, req *apiRequest) error {
 		return errMethodNotAllowed
 	case req.authErr != nil && !res.Public:
 		return req.authErr
-	case req.op.service != nil && !req.credential.MayCall(res.Name):
+	case res.service != nil && !req.credential.MayCall(res.Name):
 		return errForbidden
 	}
 	return nil

@@ -21,11 +21,11 @@ import (
 // call calls the data service.
 func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*upstream.Response, error) {
 	start := time.Now()
-	call := upstream.NewCall(r, req.op.resource, query, req.credential.BusinessID, req.id)
+	call := upstream.NewCall(r, req.resource.Resource, query, req.credential.BusinessID, req.id)
 	setForwarded(call.Header, r, req.clientIP)
 	call.Share = req.credential.PublicKey
 	call.Deadline, call.MaxResponse = start.Add(time.Duration(h.Timeout)), h.MaxResponseSize
-	res, err := req.op.service.Do(r.Context(), call)
+	res, err := req.resource.service.Do(r.Context(), call)
 	req.upstreamTime = time.Since(start)
 	if err != nil {
 		if failed, ok := errors.AsType[*upstream.CallError](err); ok {
@@ -97,17 +97,17 @@ func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, 
 		req.checkTime = time.Since(start)
 		tracing.End(span, err)
 	}()
-	res := req.op.resource
-	if err := upstream.CheckHeader(res, got.Status, got.Header); err != nil {
-		req.op.metrics.checked(err)
+	res := req.resource
+	if err := upstream.CheckHeader(res.Resource, got.Status, got.Header); err != nil {
+		res.metrics.checked(err)
 		if d, ok := upstream.RetryAfter(got.Header, time.Now()); ok {
 			return &retryLaterError{after: d, err: err}
 		}
 		return err
 	}
-	report, err := h.contract.Check(checked, res, query, req.credential.BusinessID, got.Body)
-	req.op.metrics.checked(err)
-	req.op.metrics.removed(report)
+	report, err := h.contract.Check(checked, res.Resource, query, req.credential.BusinessID, got.Body)
+	res.metrics.checked(err)
+	res.metrics.removed(report)
 	if report.CrossTenant > 0 {
 		h.logger.Error("data service sent another business's records", zap.String("event", "cross_tenant"),
 			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Name),

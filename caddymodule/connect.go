@@ -57,10 +57,10 @@ type Connect struct {
 	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
 
-	metrics   *connectMetrics
-	server    *connect.Server
-	service   *dataservice.Service
-	endpoints map[*connect.Endpoint]*endpoint
+	metrics    *connectMetrics
+	server     *connect.Server
+	service    *dataservice.Service
+	operations map[*connect.Operation]*operation
 }
 
 const connectName = "gatehouse_connect"
@@ -75,10 +75,11 @@ func (*Connect) CaddyModule() caddy.ModuleInfo {
 
 // Provision creates the server with the app's Redis, credentials and signing key.
 func (h *Connect) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
+	err := h.provision(ctx, "connect", h)
 	if err != nil {
 		return err
 	}
+	app := h.app
 	if app.redis == nil {
 		return errors.New(`gatehouse_connect needs Redis to store connections: set "redis" in the global option "gatehouse"`)
 	}
@@ -114,11 +115,11 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
 	h.metrics = app.metrics.connect(h.server.Tools())
-	h.endpoints = map[*connect.Endpoint]*endpoint{}
-	for _, e := range h.server.Endpoints() {
-		h.endpoints[e] = h.endpoint(e, app.metrics.route(e.Name))
+	h.operations = map[*connect.Operation]*operation{}
+	for _, op := range h.server.Operations() {
+		h.operations[op] = h.adapt(op)
 	}
-	return h.provision(ctx, h)
+	return nil
 }
 
 // Validate implements caddy.Validator.
@@ -139,18 +140,18 @@ func (h *Connect) Cleanup() error {
 }
 
 // match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
-func (h *Connect) match(r *http.Request, req *request) *endpoint {
+func (h *Connect) match(r *http.Request, req *request) *operation {
 	path, _, _ := strings.Cut(req.target, "?")
 	if r.URL.Path != path {
 		return nil
 	}
-	return h.endpoints[h.server.Endpoint(path)]
+	return h.operations[h.server.Operation(path)]
 }
 
-// endpoint adapts an endpoint of the connection server to the front door.
-func (h *Connect) endpoint(e *connect.Endpoint, m *routeMetrics) *endpoint {
-	return &endpoint{
-		name: e.Name, metrics: m, hosts: h.server.Hosts(), maxBody: e.MaxBody,
+// adapt adapts an operation of the connection server to the front door.
+func (h *Connect) adapt(op *connect.Operation) *operation {
+	return h.withMetrics(operation{
+		name: op.Name, hosts: h.server.Hosts(), maxBody: op.MaxBody,
 		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
 			ctx, entry := requestlog.With(r.Context(), req.id)
 			defer func() {
@@ -159,15 +160,15 @@ func (h *Connect) endpoint(e *connect.Endpoint, m *routeMetrics) *endpoint {
 				req.details = details
 				h.metrics.count(ctx, &details.Fields)
 			}()
-			e.ServeHTTP(w, r.WithContext(ctx))
+			op.ServeHTTP(w, r.WithContext(ctx))
 			return nil
 		},
 		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
 			p.setHeaders(w.Header())
 			ctx, _ := requestlog.With(r.Context(), req.id) // the front door has the error
-			e.Fail(w, r.WithContext(ctx), p.Status, p.Error)
+			op.Fail(w, r.WithContext(ctx), p.Status, p.Error)
 		},
-	}
+	})
 }
 
 // connectDetails are the connection server's fields of a request's log line.
@@ -186,7 +187,9 @@ func (d *connectDetails) complete(req *request) {
 // appendLogFields adds the caller, what it called, and the durations of the steps to the request's log line.
 func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 	for _, f := range [...]struct{ name, value string }{
-		{"operation", d.Operation},
+		{"mcp_method", d.MCPMethod},
+		{"grant_type", d.GrantType},
+		{"page", d.Page},
 		{"tool", d.Tool},
 		{"outcome", cmp.Or(d.Outcome, d.SignIn)},
 		{"business", d.BusinessID},

@@ -3,7 +3,7 @@
 // below it has the commands.
 //
 // Every handler embeds frontDoor, which implements ServeHTTP and applies the same protections to all routes. The handler
-// itself implements route: it matches requests to endpoints, and each endpoint declares its body limit and error format.
+// itself implements route: it matches requests to operations, and each operation declares its body limit and error format.
 //
 // [API] serves the signed API; its handle method lists the steps of a request. Package dataservice is the one way to
 // data services; they are configured with the options of Caddy's reverse_proxy.

@@ -17,7 +17,7 @@ type Errors struct {
 	// Docs is a URL that every error response has in its member "docs". Default: the member is omitted.
 	Docs string `json:"docs,omitempty"`
 
-	everything *endpoint
+	everything *operation
 }
 
 const errorsName = "gatehouse_errors"
@@ -32,24 +32,23 @@ func (*Errors) CaddyModule() caddy.ModuleInfo {
 
 // Provision implements caddy.Provisioner.
 func (h *Errors) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
-	if err != nil {
+	if err := h.provision(ctx, "errors", h); err != nil {
 		return err
 	}
-	h.everything = &endpoint{
-		name: "none", metrics: app.metrics.route("none"), docs: h.Docs,
+	h.everything = h.withMetrics(operation{
+		name: "none", docs: h.Docs,
 		handle: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 				return err // that Caddy is handling
 			}
 			return errNotFound
 		},
-	}
-	return h.provision(ctx, h)
+	})
+	return nil
 }
 
 // match implements route.
-func (h *Errors) match(*http.Request, *request) *endpoint { return h.everything }
+func (h *Errors) match(*http.Request, *request) *operation { return h.everything }
 
 // UnmarshalCaddyfile parses the directive. Syntax:
 //

@@ -30,9 +30,10 @@ import (
 //
 // It assigns the request ID; closes HTTP/1 connections after requests with ambiguous framing; limits the size, duration and memory
 // of request bodies; sends early responses without waiting for the body; rejects other hosts and early data; turns errors and
-// panics into responses in the route's format; aborts responses that could not be written whole; writes one log line and records
+// panics into responses in the operation's format; aborts responses that could not be written whole; writes one log line and records
 // metrics.
 type frontDoor struct {
+	name   string // of the route in logs and metrics
 	route  route
 	app    *App
 	logger *zap.Logger
@@ -40,28 +41,26 @@ type frontDoor struct {
 
 // route is implemented by handler modules.
 type route interface {
-	// match returns the endpoint that serves a request, or nil if the request is not for this route. It may set
+	// match returns the operation that a request is for, or nil if the request is not for this route. It may set
 	// req.target and req.query.
-	match(r *http.Request, req *request) *endpoint
+	match(r *http.Request, req *request) *operation
 }
 
-// endpoint serves one path, or several with the same settings.
-type endpoint struct {
-	// name identifies the endpoint in logs and metrics: one of a small fixed set.
-	name string
+// operation serves one path, or several with the same settings.
+type operation struct {
+	// name identifies the operation in logs and metrics: one of a small fixed set.
+	name    string
+	metrics *operationMetrics // set by frontDoor.withMetrics
 
 	// hosts are the allowed values of Host, in lower case. The host of an absolute-form target takes precedence (RFC 9112,
 	// section 3.2.2). Default: every host that Caddy routes here.
 	hosts []string
 
-	// maxBody is the maximum size of a request body in bytes. Zero means that the endpoint does not read a body.
+	// maxBody is the maximum size of a request body in bytes. Zero means that the operation does not read a body.
 	maxBody int64
 
 	// bodyTimeout limits the time from the first read of a request body to its end. Zero means defaultBodyTimeout.
 	bodyTimeout time.Duration
-
-	// metrics are those of the route. Required.
-	metrics *routeMetrics
 
 	// quiet logs successful requests at debug level, for probes.
 	quiet bool
@@ -88,7 +87,7 @@ type request struct {
 	cause    error         // the error, for the log
 	level    zapcore.Level // of the log line, at least
 
-	// details adds the endpoint's fields to the log line. It may be nil.
+	// details adds the operation's fields to the log line. It may be nil.
 	details interface {
 		appendLogFields(fields []zap.Field) []zap.Field
 	}
@@ -97,20 +96,25 @@ type request struct {
 	body   requestBody
 }
 
-// defaultBodyTimeout is the default of endpoint.bodyTimeout.
+// defaultBodyTimeout is the default of operation.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
 // errMisdirected becomes a 421 (RFC 9110, section 15.5.20).
 var errMisdirected = errors.New("the route is not served for this host")
 
-func (d *frontDoor) provision(ctx caddy.Context, route route) error {
-	app, err := appOf(ctx)
-	if err != nil {
+func (d *frontDoor) provision(ctx caddy.Context, name string, route route) (err error) {
+	if d.app, err = appOf(ctx); err != nil {
 		return err
 	}
-	d.route, d.app, d.logger = route, app, ctx.Logger()
-	app.serveAsterisk(ctx)
+	d.name, d.route, d.logger = name, route, ctx.Logger()
+	d.app.serveAsterisk(ctx)
 	return nil
+}
+
+// withMetrics returns op with its metrics.
+func (d *frontDoor) withMetrics(op operation) *operation {
+	op.metrics = d.app.metrics.operation(d.name, op.name)
+	return &op
 }
 
 // serveAsterisk makes the server pass "OPTIONS *" to its routes like any other request. net/http would otherwise respond
@@ -140,8 +144,8 @@ func (a *App) serveAsterisk(ctx caddy.Context) {
 // complete.
 func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	req := &request{target: originForm(wireTarget(r))}
-	e := d.route.match(r, req)
-	if e == nil {
+	op := d.route.match(r, req)
+	if op == nil {
 		return next.ServeHTTP(w, r)
 	}
 	d.app.requests.Add(1)
@@ -151,9 +155,9 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	h := w.Header()
 	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
 	delete(h, "Server")
-	req.frame(w, r, e, &d.app.bodies)
+	req.frame(w, r, op, &d.app.bodies)
 
-	status := d.respond(r, req, e)
+	status := d.respond(r, req, op)
 	if r.ProtoMajor == 3 {
 		_ = req.writer.FlushError() // quic-go would ignore errors of its own flush after the handler
 	}
@@ -162,9 +166,9 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		req.cause = fmt.Errorf("writing the response: %w", failed)
 	}
 	took := time.Since(req.start)
-	e.metrics.count(r.Context(), status, req.code, took)
-	d.log(r, req, e, status, took)
-	req.describe(trace.SpanFromContext(r.Context()), e)
+	op.metrics.count(r.Context(), status, req.code, took)
+	d.log(r, req, op, status, took)
+	d.describe(trace.SpanFromContext(r.Context()), req, op)
 	if failed != nil {
 		// quic-go would end the response as if it were complete, and so would net/http one whose length the client does not know.
 		panic(http.ErrAbortHandler)
@@ -173,9 +177,9 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	return nil
 }
 
-// respond runs the endpoint and writes its error response. It returns the status for log and metrics.
-func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
-	err := d.run(r, req, e)
+// respond runs the operation and writes its error response. It returns the status for log and metrics.
+func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
+	err := d.run(r, req, op)
 	w := &req.writer
 	if err == nil {
 		if w.status == 0 {
@@ -197,17 +201,17 @@ func (d *frontDoor) respond(r *http.Request, req *request, e *endpoint) int {
 	} else {
 		req.code = p.Code
 	}
-	if e.fail != nil {
-		e.fail(w, r, req, p)
+	if op.fail != nil {
+		op.fail(w, r, req, p)
 	} else {
-		p.write(w, req.id, e.docs)
+		p.write(w, req.id, op.docs)
 	}
 	return status
 }
 
-// run checks host and early data, calls the endpoint, and turns a panic into an error. It returns the error of a body that was
-// refused, whatever the endpoint makes of it.
-func (d *frontDoor) run(r *http.Request, req *request, e *endpoint) (err error) {
+// run checks host and early data, calls the operation, and turns a panic into an error. It returns the error of a body that was
+// refused, whatever the operation makes of it.
+func (d *frontDoor) run(r *http.Request, req *request, op *operation) (err error) {
 	defer func() {
 		refused := req.body.release()
 		if v := recover(); v != nil {
@@ -218,38 +222,39 @@ func (d *frontDoor) run(r *http.Request, req *request, e *endpoint) (err error) 
 			err = fmt.Errorf("panic: %v", v)
 		}
 		if refused != nil && err == nil && req.writer.status == 0 {
-			delete(req.writer.Header(), "Content-Length") // of the endpoint's response
+			delete(req.writer.Header(), "Content-Length") // of the operation's response
 			err = refused
 		}
 	}()
-	if e.hosts != nil && !slices.Contains(e.hosts, strings.ToLower(r.Host)) {
+	if op.hosts != nil && !slices.Contains(op.hosts, strings.ToLower(r.Host)) {
 		return errMisdirected
 	}
 	if r.TLS != nil && !r.TLS.HandshakeComplete {
 		// HTTP/3 early data (0-RTT) can be replayed, and its client IP is not validated: it could count against anybody's limit.
 		return errEarlyData
 	}
-	return e.handle(&req.writer, r, req)
+	return op.handle(&req.writer, r, req)
 }
 
-// describe adds the request ID, the route and the error code to the span of Caddy's directive "tracing", to find its log line.
-func (req *request) describe(span trace.Span, e *endpoint) {
+// describe adds the request ID, the operation and the error code to the span of Caddy's directive "tracing", to find its log line.
+func (d *frontDoor) describe(span trace.Span, req *request, op *operation) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String("gatehouse.request_id", req.id), attribute.String("gatehouse.route", e.name))
+	span.SetAttributes(attribute.String("gatehouse.request_id", req.id), attribute.String("gatehouse.route", d.name),
+		attribute.String("gatehouse.operation", op.name))
 	if req.code != "" {
 		span.SetAttributes(attribute.String("gatehouse.error_code", req.code))
 	}
 }
 
-// log writes the request's log line. It has the endpoint's name instead of the path, and no query.
-func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, took time.Duration) {
+// log writes the request's log line. It has the operation's name instead of the path, and no query.
+func (d *frontDoor) log(r *http.Request, req *request, op *operation, status int, took time.Duration) {
 	level := req.level
 	switch {
 	case status >= http.StatusInternalServerError:
 		level = zapcore.ErrorLevel
-	case e.quiet && status < http.StatusBadRequest:
+	case op.quiet && status < http.StatusBadRequest:
 		level = zapcore.DebugLevel
 	}
 	entry := d.logger.Check(level, "request")
@@ -262,7 +267,7 @@ func (d *frontDoor) log(r *http.Request, req *request, e *endpoint, status int, 
 	}
 	fields := make([]zap.Field, 0, 16)
 	fields = append(fields,
-		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", e.name),
+		zap.String("request_id", req.id), zap.String("method", method), zap.String("route", d.name), zap.String("operation", op.name),
 		zap.Int("status", status), zap.String("client_ip", req.clientIP.String()), zap.Duration("duration", took),
 	)
 	if req.code != "" {
@@ -316,7 +321,7 @@ func clientAddr(ctx context.Context) netip.Addr {
 }
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.
-func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint, all *bodies) {
+func (req *request) frame(w http.ResponseWriter, r *http.Request, op *operation, all *bodies) {
 	b := &req.body
 	req.writer.ResponseWriter, req.writer.body = w, b
 	hasBody := r.ContentLength != 0 // not r.Body, because Caddy wraps absent bodies too
@@ -337,16 +342,16 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, e *endpoint, a
 		// net/http reads the rest of a request's body before it sends the response, unless full duplex is enabled.
 		_ = b.rc.EnableFullDuplex()
 	}
-	if e.maxBody == 0 {
+	if op.maxBody == 0 {
 		r.Body = http.NoBody
 		return
 	}
-	b.timeout = e.bodyTimeout
+	b.timeout = op.bodyTimeout
 	if b.timeout == 0 {
 		b.timeout = defaultBodyTimeout
 	}
 	b.all, b.client = all, clientip.Key(req.clientIP)
-	r.Body = http.MaxBytesReader(w, b, e.maxBody)
+	r.Body = http.MaxBytesReader(w, b, op.maxBody)
 }
 
 // namesFraming reports whether a header field's value contains the name of a framing header field. net/http joins a folded field with
@@ -457,7 +462,7 @@ func (b *requestBody) linger() {
 }
 
 // responseWriter records the response's status and whether it could be written, and closes ambiguous connections. It drops what an
-// endpoint responds to a refused body.
+// operation responds to a refused body.
 type responseWriter struct {
 	http.ResponseWriter
 	status int

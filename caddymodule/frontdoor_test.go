@@ -54,22 +54,18 @@ func TestEveryHandlerEmbedsTheFrontDoor(t *testing.T) {
 	require.Equal(t, 5, names)
 }
 
-type oneEndpoint struct{ endpoint }
-
-func (e *oneEndpoint) match(*http.Request, *request) *endpoint { return &e.endpoint }
-
-func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
+func TestPanicIsAnErrorInTheOperationsFormatOrEndsTheResponse(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{
+	op := &operation{
 		name:    "none",
-		metrics: sharedMetrics().route("none"),
+		metrics: sharedMetrics().operation("errors", "none"),
 		handle:  func(http.ResponseWriter, *http.Request, *request) error { panic("a canary") },
 		fail: func(w http.ResponseWriter, _ *http.Request, _ *request, p problem) {
 			w.WriteHeader(p.Status)
 			_, _ = w.Write([]byte("its own format"))
 		},
-	}}
-	d := &frontDoor{route: e, app: new(App), logger: zap.NewNop()}
+	}
+	d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.NewNop()}
 	serve := func() (w *httptest.ResponseRecorder, panicked any) {
 		defer func() { panicked = recover() }()
 		w = httptest.NewRecorder()
@@ -83,14 +79,14 @@ func TestPanicIsAnErrorInTheRoutesFormatOrEndsTheResponse(t *testing.T) {
 	require.Equal(t, "its own format", w.Body.String())
 	require.NotEmpty(t, w.Header().Get("X-Request-Id"))
 
-	e.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	op.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.WriteHeader(http.StatusOK)
 		panic("after the response has begun")
 	}
 	_, panicked = serve()
 	require.Equal(t, http.ErrAbortHandler, panicked)
 
-	e.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	op.handle = func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.WriteHeader(http.StatusOK)
 		return errors.New("too late")
 	}
@@ -117,7 +113,7 @@ func (w *faultyWriter) FlushError() error { return w.flushing }
 
 func (w *faultyWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }
 
-// A client would take a response that ends early for a complete one. Endpoints ignore the errors of writes.
+// A client would take a response that ends early for a complete one. Operations ignore the errors of writes.
 func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 	t.Parallel()
 	deadline := os.ErrDeadlineExceeded
@@ -140,16 +136,16 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+			op := &operation{name: "none", metrics: sharedMetrics().operation("errors", "none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 				if tc.status == 0 {
 					return errNotFound
 				}
 				w.WriteHeader(tc.status)
 				_, _ = io.WriteString(w, "a page")
 				return nil
-			}}}
+			}}
 			core, logs := observer.New(zap.DebugLevel)
-			d := &frontDoor{route: e, app: new(App), logger: zap.New(core)}
+			d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.New(core)}
 			tc.faults.ResponseRecorder = httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 			r.ProtoMajor = tc.protocol
@@ -170,8 +166,8 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 	}
 }
 
-// The refusal does not depend on what an endpoint makes of it, and nothing is counted when the request has ended.
-func TestRefusedBodyIsAnErrorInTheRoutesFormat(t *testing.T) {
+// The refusal does not depend on what an operation makes of it, and nothing is counted when the request has ended.
+func TestRefusedBodyIsAnErrorInTheOperationsFormat(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(http.ResponseWriter, error) error{
 		"responds itself": func(w http.ResponseWriter, _ error) error {
@@ -194,19 +190,19 @@ func TestRefusedBodyIsAnErrorInTheRoutesFormat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := &oneEndpoint{endpoint{name: "none", maxBody: 1 << 30, metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, r *http.Request, _ *request) error {
+			op := &operation{name: "none", maxBody: 1 << 30, metrics: sharedMetrics().operation("errors", "none"), handle: func(w http.ResponseWriter, r *http.Request, _ *request) error {
 				if name == "responded before" {
 					w.WriteHeader(http.StatusAccepted)
 				}
 				_, err := io.Copy(io.Discard, r.Body)
 				require.Error(t, err)
 				return read(w, err)
-			}}}
+			}}
 			app := new(App)
 			if name == "all bodies, not IP" {
 				app.bodies.total = (freeShares + 1) * clientBodies
 			}
-			d := &frontDoor{route: e, app: app, logger: zap.NewNop()}
+			d := &frontDoor{route: &Errors{everything: op}, app: app, logger: zap.NewNop()}
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodPost, "/", io.LimitReader(zeros{}, clientBodies+1))
 			total := app.bodies.total
@@ -263,12 +259,12 @@ func TestFramingNamesAreFoundInAnySpelling(t *testing.T) { //nolint:paralleltest
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
 func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+	op := &operation{name: "none", metrics: sharedMetrics().operation("errors", "none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
 		w.Header().Set("Connection", "keep-alive")
 		_, err := w.Write([]byte("hello"))
 		return err
-	}}}
-	d := &frontDoor{route: e, app: new(App), logger: zap.NewNop()}
+	}}
+	d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.NewNop()}
 	for major, want := range map[int]string{1: "keep-alive", 2: "", 3: ""} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.ProtoMajor = major
@@ -293,12 +289,12 @@ func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 
 func TestLogLineNamesTheTraceAndTheError(t *testing.T) {
 	t.Parallel()
-	e := &oneEndpoint{endpoint{name: "none", metrics: sharedMetrics().route("none"), handle: func(_ http.ResponseWriter, _ *http.Request, req *request) error {
+	op := &operation{name: "none", metrics: sharedMetrics().operation("errors", "none"), handle: func(_ http.ResponseWriter, _ *http.Request, req *request) error {
 		req.level = zap.WarnLevel
 		return errNotFound
-	}}}
+	}}
 	core, logs := observer.New(zap.DebugLevel)
-	d := &frontDoor{route: e, app: new(App), logger: zap.New(core)}
+	d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.New(core)}
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
 	for _, ctx := range []context.Context{t.Context(), trace.ContextWithSpanContext(t.Context(), span)} {
 		w := httptest.NewRecorder()

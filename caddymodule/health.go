@@ -16,7 +16,7 @@ import (
 type Health struct {
 	frontDoor
 
-	endpoints map[string]*endpoint // by path
+	operations map[string]*operation // by path
 }
 
 const healthName = "gatehouse_health"
@@ -31,22 +31,20 @@ func (*Health) CaddyModule() caddy.ModuleInfo {
 
 // Provision implements caddy.Provisioner.
 func (h *Health) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
-	if err != nil {
+	if err := h.provision(ctx, "health", h); err != nil {
 		return err
 	}
-	h.app = app
-	h.endpoints = map[string]*endpoint{
-		"/healthz": {name: "health", metrics: app.metrics.route("health"), quiet: true, handle: readOnly(serveHealth)},
-		"/readyz":  {name: "ready", metrics: app.metrics.route("ready"), quiet: true, handle: readOnly(h.serveReady)},
+	h.operations = map[string]*operation{
+		"/healthz": h.withMetrics(operation{name: "health", quiet: true, handle: readOnly(serveHealth)}),
+		"/readyz":  h.withMetrics(operation{name: "ready", quiet: true, handle: readOnly(h.serveReady)}),
 	}
-	return h.provision(ctx, h)
+	return nil
 }
 
 // match implements route. It ignores the query, because some probes add one against caches.
-func (h *Health) match(_ *http.Request, req *request) *endpoint {
+func (h *Health) match(_ *http.Request, req *request) *operation {
 	path, _, _ := strings.Cut(req.target, "?")
-	return h.endpoints[path]
+	return h.operations[path]
 }
 
 // readOnly rejects methods other than GET and HEAD.

@@ -17,7 +17,7 @@ type JWKS struct {
 	// Path is the path of the key set. Default: /.well-known/gatehouse-jwks.json.
 	Path string `json:"path,omitempty"`
 
-	endpoint *endpoint
+	keySet *operation
 }
 
 const (
@@ -37,26 +37,25 @@ func (*JWKS) CaddyModule() caddy.ModuleInfo {
 
 // Provision implements caddy.Provisioner.
 func (h *JWKS) Provision(ctx caddy.Context) error {
-	app, err := appOf(ctx)
-	if err != nil {
+	if err := h.provision(ctx, "jwks", h); err != nil {
 		return err
 	}
-	if app.asserter == nil {
+	if h.app.asserter == nil {
 		return errors.New(`gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`)
 	}
 	if h.Path == "" {
 		h.Path = JWKSPath
 	}
-	h.endpoint = &endpoint{name: "jwks", metrics: app.metrics.route("jwks"), handle: readOnly(app.asserter.ServeHTTP)}
-	return h.provision(ctx, h)
+	h.keySet = h.withMetrics(operation{name: "jwks", handle: readOnly(h.app.asserter.ServeHTTP)})
+	return nil
 }
 
 // match implements route.
-func (h *JWKS) match(_ *http.Request, req *request) *endpoint {
+func (h *JWKS) match(_ *http.Request, req *request) *operation {
 	if req.target != h.Path {
 		return nil
 	}
-	return h.endpoint
+	return h.keySet
 }
 
 // UnmarshalCaddyfile parses the directive. Syntax:

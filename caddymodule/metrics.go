@@ -77,9 +77,10 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		Collector: registry,
-		requests:  counter("requests_total", "Requests by route, status and error code.", "route", "status", "code"),
-		duration: histogram("request_duration_seconds", "Time from the start of a request to the end of its response, by route and status class.",
-			"route", "status_class"),
+		requests:  counter("requests_total", "Requests by route, operation, status and error code.", "route", "operation", "status", "code"),
+		duration: histogram("request_duration_seconds",
+			"Time from the start of a request to the end of its response, by route, operation and status class.",
+			"route", "operation", "status_class"),
 		upstreamDuration: histogram("upstream_duration_seconds",
 			"Duration of exchanges with data services, including retries.", "resource"),
 		authentications: counter("authentications_total", "API requests by authentication result.", "result"),
@@ -217,38 +218,38 @@ func observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
 	to.Observe(d.Seconds())
 }
 
-// routeMetrics are the metrics of one route, looked up once.
-type routeMetrics struct {
+// operationMetrics are the metrics of one operation, looked up once.
+type operationMetrics struct {
 	requests *prometheus.CounterVec // by status and code
 	ok       prometheus.Counter     // status 200 without a code
 	duration prometheus.ObserverVec // by status class
 	classes  [6]prometheus.Observer // of duration, by the first digit of the status; nil for those that are rare
 }
 
-func (m *metrics) route(name string) *routeMetrics {
-	of := prometheus.Labels{"route": name}
-	r := &routeMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
-	r.ok = r.requests.WithLabelValues("200", "")
+func (m *metrics) operation(route, name string) *operationMetrics {
+	of := prometheus.Labels{"route": route, "operation": name}
+	o := &operationMetrics{requests: m.requests.MustCurryWith(of), duration: m.duration.MustCurryWith(of)}
+	o.ok = o.requests.WithLabelValues("200", "")
 	for _, class := range []int{2, 3, 4, 5} {
-		r.classes[class] = r.duration.WithLabelValues(statusClass(class))
+		o.classes[class] = o.duration.WithLabelValues(statusClass(class))
 	}
-	return r
+	return o
 }
 
 func statusClass(firstDigit int) string { return strconv.Itoa(firstDigit) + "xx" }
 
 // count counts a response.
-func (r *routeMetrics) count(ctx context.Context, status int, code string, took time.Duration) {
+func (o *operationMetrics) count(ctx context.Context, status int, code string, took time.Duration) {
 	if status == http.StatusOK && code == "" {
-		r.ok.Inc()
+		o.ok.Inc()
 	} else {
-		r.requests.WithLabelValues(strconv.Itoa(status), code).Inc()
+		o.requests.WithLabelValues(strconv.Itoa(status), code).Inc()
 	}
 	class := status / 100
-	if class < len(r.classes) && r.classes[class] != nil {
-		observe(ctx, r.classes[class], took)
+	if class < len(o.classes) && o.classes[class] != nil {
+		observe(ctx, o.classes[class], took)
 	} else {
-		observe(ctx, r.duration.WithLabelValues(statusClass(class)), took)
+		observe(ctx, o.duration.WithLabelValues(statusClass(class)), took)
 	}
 }
 

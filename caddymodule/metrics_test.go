@@ -28,11 +28,11 @@ import (
 func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
-	route, resource, connect := m.route("events"), m.resource("events"), m.connect([]string{"contacts_get"})
+	operation, resource, connect := m.operation("api", "events"), m.resource("events"), m.connect([]string{"contacts_get"})
 	series := func() int { return testutil.CollectAndCount(m) }
 	before := series()
 	for _, status := range []int{200, 204, 404, 503} {
-		route.count(t.Context(), status, "", time.Second)
+		operation.count(t.Context(), status, "", time.Second)
 	}
 	require.Equal(t, before+3, series(), "only gatehouse_requests_total has new series")
 	before = series()
@@ -108,7 +108,7 @@ func TestOnlySampledTracesAreExemplars(t *testing.T) {
 			t.Parallel()
 			m := newMetrics()
 			span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: c.flags})
-			m.route("events").count(trace.ContextWithSpanContext(context.Background(), span), 200, "", time.Millisecond)
+			m.operation("api", "events").count(trace.ContextWithSpanContext(context.Background(), span), 200, "", time.Millisecond)
 			exemplars := 0
 			for _, of := range collect(t, m.duration) {
 				for _, bucket := range of.GetHistogram().GetBucket() {

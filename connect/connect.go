@@ -1,5 +1,5 @@
 // Package connect assembles the connection server from the authorization server (oauth), the MCP server (mcp) and the web
-// pages (pages), with one Redis and one data service. Its endpoints are [http.Handler]s.
+// pages (pages), with one Redis and one data service. Its operations are [http.Handler]s.
 package connect
 
 import (
@@ -80,17 +80,17 @@ type Options struct {
 
 // Server is the connection server.
 type Server struct {
-	hosts     []string
-	endpoints map[string]*Endpoint // by exact path
-	assets    *Endpoint
-	settings  *Endpoint
-	tools     *mcp.Server
-	accounts  *account.Cache
+	hosts      []string
+	operations map[string]*Operation // by exact path
+	assets     *Operation
+	settings   *Operation
+	tools      *mcp.Server
+	accounts   *account.Cache
 }
 
-// Endpoint serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
+// Operation serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
 // rejects requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
-type Endpoint struct {
+type Operation struct {
 	http.Handler
 
 	// Name is for logs and metrics: mcp, metadata, authorize, token, revoke, register, pages or assets.
@@ -99,7 +99,7 @@ type Endpoint struct {
 	// MaxBody is the maximum size of a request body in bytes. Zero: no body is read.
 	MaxBody int64
 
-	// Fail responds with an error in the endpoint's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
+	// Fail responds with an error in the operation's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
 	// for the user. Headers that are already set are kept.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
@@ -177,12 +177,12 @@ func New(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	return &Server{
-		hosts:     hosts(issuer),
-		endpoints: endpoints(auth, web, tools),
-		assets:    &Endpoint{Handler: web.Handler(), Name: "assets", Fail: web.Fail},
-		settings:  &Endpoint{Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
-		tools:     tools,
-		accounts:  cached,
+		hosts:      hosts(issuer),
+		operations: operations(auth, web, tools),
+		assets:     &Operation{Handler: web.Handler(), Name: "assets", Fail: web.Fail},
+		settings:   &Operation{Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
+		tools:      tools,
+		accounts:   cached,
 	}, nil
 }
 
@@ -198,14 +198,14 @@ func logCall(ctx context.Context, took time.Duration, res *upstream.Response, er
 	})
 }
 
-// endpoints returns the endpoints by path.
-func endpoints(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Endpoint {
-	all := map[string]*Endpoint{
+// operations returns the operations by path.
+func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Operation {
+	all := map[string]*Operation{
 		// Guard comes first, so that requests from other origins get no token challenge.
 		MCPPath: {Handler: tools.Guard(auth.Protect(tools.Handler())), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
 	for _, path := range auth.Paths() {
-		all[path] = &Endpoint{Handler: auth.Handler(), Name: "metadata", Fail: oauth.Fail}
+		all[path] = &Operation{Handler: auth.Handler(), Name: "metadata", Fail: oauth.Fail}
 		if name, ok := strings.CutPrefix(path, "/oauth/"); ok {
 			all[path].Name, all[path].MaxBody = name, oauth.MaxBody
 		}
@@ -218,7 +218,7 @@ func endpoints(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[stri
 		oauth.Fail(w, r, status, detail)
 	}
 	for _, path := range web.Paths() {
-		all[path] = &Endpoint{Handler: web.Handler(), Name: "pages", MaxBody: pages.MaxBody, Fail: web.Fail}
+		all[path] = &Operation{Handler: web.Handler(), Name: "pages", MaxBody: pages.MaxBody, Fail: web.Fail}
 	}
 	return all
 }
@@ -227,15 +227,15 @@ func endpoints(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[stri
 // must reject requests for other hosts, against DNS rebinding and tokens issued under another name.
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
-// Endpoints returns all endpoints.
-func (s *Server) Endpoints() []*Endpoint {
-	return append(slices.Collect(maps.Values(s.endpoints)), s.assets, s.settings)
+// Operations returns all operations.
+func (s *Server) Operations() []*Operation {
+	return append(slices.Collect(maps.Values(s.operations)), s.assets, s.settings)
 }
 
-// Endpoint returns the endpoint of a path, which is matched as sent, without normalisation. It returns nil for other paths.
-func (s *Server) Endpoint(path string) *Endpoint {
-	if e, ok := s.endpoints[path]; ok {
-		return e
+// Operation returns the operation of a path, which is matched as sent, without normalisation. It returns nil for other paths.
+func (s *Server) Operation(path string) *Operation {
+	if op, ok := s.operations[path]; ok {
+		return op
 	}
 	switch {
 	case strings.HasPrefix(path, pages.AssetsPrefix):

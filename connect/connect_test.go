@@ -52,7 +52,7 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 			r := httptest.NewRequest(test.method, issuer+connect.MCPPath, http.NoBody)
 			r.Header.Set("Origin", test.origin)
 			w := httptest.NewRecorder()
-			s.Endpoint(connect.MCPPath).ServeHTTP(w, r)
+			s.Operation(connect.MCPPath).ServeHTTP(w, r)
 			assert.Equal(t, test.status, w.Code)
 			assert.Equal(t, []string{"Origin"}, w.Header().Values("Vary"))
 			assert.Equal(t, test.status == http.StatusUnauthorized, w.Header().Get("WWW-Authenticate") != "")
@@ -90,7 +90,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 			t.Cleanup(s.Close)
 
 			form := httptest.NewRecorder()
-			s.Endpoint(pages.SignInPath).ServeHTTP(form, httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody))
+			s.Operation(pages.SignInPath).ServeHTTP(form, httptest.NewRequest(http.MethodGet, issuer+pages.SignInPath, http.NoBody))
 			token := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(form.Body.String())
 			require.NotNil(t, token)
 			fields := url.Values{"csrf": {token[1]}, "email": {"ada@saltbush.example"}, "password": {"made up"}}
@@ -101,7 +101,7 @@ func TestCallsAboutAccountsHaveTheTimeoutOfTheDirective(t *testing.T) {
 			}
 			rec := httptest.NewRecorder()
 			before := time.Now()
-			s.Endpoint(pages.SignInPath).ServeHTTP(rec, req)
+			s.Operation(pages.SignInPath).ServeHTTP(rec, req)
 			after := time.Now()
 			require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 			if timeout == 0 {

@@ -248,20 +248,20 @@ func (p *prometheus) requireRules(t *testing.T) {
 		require.NotContains(t, fmt.Sprint(alert.Annotations), "<error")
 		require.NotContains(t, fmt.Sprint(alert.Annotations), "<no value>")
 	}
-	// The routes that the objective covers.
+	// The operations that the objective covers.
 	requests := rules(t)[slices.IndexFunc(rules(t), func(r rule) bool { return r.Record == "gatehouse:api_requests:rate5m" })].Expr
 	selector := regexp.MustCompile(`gatehouse_\w+\{.*?\}`).FindString(requests)
 	var data struct {
 		Result []struct{ Metric map[string]string }
 	}
-	p.get(t, "/api/v1/query", url.Values{"query": {"count by (route) (" + selector + ")"}}, &data)
-	routes := []string{}
+	p.get(t, "/api/v1/query", url.Values{"query": {"count by (operation) (" + selector + ")"}}, &data)
+	operations := []string{}
 	for _, series := range data.Result {
-		routes = append(routes, series.Metric["route"])
+		operations = append(operations, series.Metric["operation"])
 	}
 	require.ElementsMatch(t, []string{
 		"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events",
-	}, routes)
+	}, operations)
 }
 
 // requireDashboards requires data for each query and each variable of the dashboards.

@@ -122,10 +122,10 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	requireCheck(t, g, "limits", true)
 	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
 	for _, line := range []string{
-		`gatehouse_requests_total{code="",route="me",status="200"} 3`,
-		`gatehouse_requests_total{code="INVALID_CREDENTIALS",route="me",status="401"} 1`,
-		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",route="me",status="403"} 1`,
-		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",route="me",status="405"} 1`,
+		`gatehouse_requests_total{code="",operation="me",route="api",status="200"} 3`,
+		`gatehouse_requests_total{code="INVALID_CREDENTIALS",operation="me",route="api",status="401"} 1`,
+		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",operation="me",route="api",status="403"} 1`,
+		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",operation="me",route="api",status="405"} 1`,
 		`gatehouse_authentications_total{result="inactive"} 1`,
 		`gatehouse_limits_shared 1`,
 		`gatehouse_limiter_queue_length 0`,
@@ -184,6 +184,7 @@ type logLine struct {
 	RequestID      string   `json:"request_id"`
 	Method         string   `json:"method"`
 	Route          string   `json:"route"`
+	Operation      string   `json:"operation"`
 	Status         int      `json:"status"`
 	Code           string   `json:"code"`
 	Business       string   `json:"business"`
@@ -227,7 +228,8 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	line := logLineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "info", line.Level)
 	require.Equal(t, "GET", line.Method)
-	require.Equal(t, "events", line.Route)
+	require.Equal(t, "api", line.Route)
+	require.Equal(t, "events", line.Operation)
 	require.Equal(t, http.StatusOK, line.Status)
 	require.Equal(t, w.acmeID, line.Business)
 	require.Equal(t, w.acme.PublicKey, line.PublicKey)
@@ -386,7 +388,7 @@ func TestInvalidConfigurationKeepsTheOldOne(t *testing.T) {
 func requestsServed(t *testing.T, g *gatewaytest.Gateway) int {
 	t.Helper()
 	const total = "gatehouse_requests_total"
-	return int(g.Metric(t, total) - g.Metric(t, total, `route="health"`) - g.Metric(t, total, `route="ready"`))
+	return int(g.Metric(t, total) - g.Metric(t, total, `route="health"`))
 }
 
 // productionCaddyfile returns the repository's Caddyfile with secrets in a temporary folder and on free ports.

@@ -103,7 +103,7 @@ func TestOnlyExactPathsAreServed(t *testing.T) {
 }
 
 // A query is not a path: /status responds the same whatever its query contains.
-func TestStatusReachesNoSignedEndpoint(t *testing.T) {
+func TestStatusReachesNoSignedResource(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")
 	for protocol, send := range w.over {

@@ -65,14 +65,14 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		for name, value := range want {
 			assert.Equal(t, value, lines[0][name], "%s of %v", name, lines[0])
 		}
-		for _, name := range []string{"code", "cause", "route", "duration"} {
+		for _, name := range []string{"code", "cause", "route", "operation", "duration"} {
 			assert.NotEmpty(t, lines[0][name], "%s of %v", name, lines[0])
 		}
 		return lines[0]
 	}
 	ofTool := func(tool, code, outcome string) map[string]any {
 		return map[string]any{
-			"route": "mcp", "operation": "tools/call", "tool": tool, "outcome": outcome, "code": code, "business": w.acmeID,
+			"route": "connect", "operation": "mcp", "mcp_method": "tools/call", "tool": tool, "outcome": outcome, "code": code, "business": w.acmeID,
 			"client_name": "Test Assistant", "client_id": assistant.clientID,
 		}
 	}
@@ -118,7 +118,7 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		}
 		requireLine(t, id(assistant.Access, call(`{"name":"receptionist_faq_upsert","arguments":{"question":"a","response":"b"}}`)),
 			ofTool("receptionist_faq_upsert", "INSUFFICIENT_SCOPE", "rejected"))
-		requireLine(t, id("gat_canary-token", call(`{}`)), map[string]any{"code": "invalid_token", "route": "mcp", "status": 401.0})
+		requireLine(t, id("gat_canary-token", call(`{}`)), map[string]any{"code": "invalid_token", "operation": "mcp", "status": 401.0})
 		for body, code := range map[string]string{
 			call(`{"name":"canary-tool"}`):                              "INVALID_PARAMS",
 			`{"jsonrpc":"2.0","id":1,"method":"canary/method"}`:         "METHOD_NOT_FOUND",
@@ -138,16 +138,16 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		logged := func(part string) {
 			require.Eventually(t, func() bool { return strings.Contains(g.Output(), part) }, patience, 10*time.Millisecond, part)
 		}
-		requireLine(t, shown(owner.open("/settings/nowhere?canary=canary-query")), map[string]any{"route": "pages", "code": "NOT_FOUND", "level": "info"})
-		requireLine(t, shown(owner.open("/oauth/approve?request=grq_canary")), map[string]any{"operation": "/oauth/approve", "code": "NOT_FOUND"})
+		requireLine(t, shown(owner.open("/settings/nowhere?canary=canary-query")), map[string]any{"operation": "pages", "code": "NOT_FOUND", "level": "info"})
+		requireLine(t, shown(owner.open("/oauth/approve?request=grq_canary")), map[string]any{"page": "/oauth/approve", "code": "NOT_FOUND"})
 		at := member.open("/sign-in")
 		member.send(at, "password", url.Values{"email": {"canary@example.com"}, "password": {"canary-password"}})
-		logged(`"code":"WRONG_CREDENTIALS","operation":"/sign-in","outcome":"wrong_credentials"`)
+		logged(`"code":"WRONG_CREDENTIALS","page":"/sign-in","outcome":"wrong_credentials"`)
 		_, err := assistant.token(t, url.Values{
 			"grant_type": {"refresh_token"}, "refresh_token": {"grt_canary"}, "client_id": {assistant.clientID},
 		})
 		require.ErrorContains(t, err, "invalid_grant")
-		logged(`"code":"invalid_grant","operation":"refresh_token"`)
+		logged(`"code":"invalid_grant","grant_type":"refresh_token"`)
 	})
 	t.Run("failing data service", func(t *testing.T) { //nolint:paralleltest // as above
 		service.setResponse(aborts)

@@ -25,18 +25,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// routeCase is one route of the gateway. Add a line for a new route, and all tests of this file attack it.
-type routeCase struct {
-	name    string // of the route in logs and metrics
+// operationCase is a request to one operation of the gateway. Add a line for a new operation, and all tests of this file attack it.
+type operationCase struct {
+	name    string // of the operation in logs and metrics
 	host    string // Host; "" is a host that is not served
 	method  string
 	target  string
 	fields  []field
-	body    string // empty if the route reads no body
+	body    string // empty if the operation reads no body
 	length  string // the Content-Length of a body that is not sent, if it matters
 	status  int    // of the response to this request
 	format  func(gatewaytest.Response) bool
-	oneHost bool // the route is for one host only
+	oneHost bool // the operation is for one host only
 }
 
 // The formats of errors.
@@ -65,19 +65,19 @@ func htmlPage(a gatewaytest.Response) bool {
 		a.Header.Get("Content-Security-Policy") != ""
 }
 
-// routes returns all routes of the gateway. own is the connection server's host, token an access token for it.
-func routes(own, token string, signed []field) []routeCase {
+// operations returns requests to all operations of the gateway. own is the connection server's host, token an access token for it.
+func operations(own, token string, signed []field) []operationCase {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
-	page := routeCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
-	at := func(c routeCase, method, target string, status int) routeCase {
+	page := operationCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
+	at := func(c operationCase, method, target string, status int) operationCase {
 		c.method, c.target, c.status = method, target, status
 		return c
 	}
-	metadata := routeCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, oneHost: true}
-	api := routeCase{host: apiHost, method: "GET", format: contractJSON}
-	named := func(c routeCase, name string) routeCase { c.name = name; return c }
-	mcp := routeCase{
+	metadata := operationCase{name: "metadata", host: own, method: "GET", status: 200, format: oauthJSON, oneHost: true}
+	api := operationCase{host: apiHost, method: "GET", format: contractJSON}
+	named := func(c operationCase, name string) operationCase { c.name = name; return c }
+	mcp := operationCase{
 		name: "mcp", host: own, method: "POST", target: "/mcp", body: message, status: 200, format: jsonRPC, oneHost: true,
 		fields: []field{
 			{"Authorization", "Bearer " + token},
@@ -90,7 +90,7 @@ func routes(own, token string, signed []field) []routeCase {
 	anonymous.fields, anonymous.status, anonymous.format = mcp.fields[1:], 401, oauthJSON
 	events := named(at(api, "GET", eventsPath, 200), "events")
 	events.fields = signed
-	return []routeCase{
+	return []operationCase{
 		named(at(api, "GET", "/api/v1/status", 200), "status"),
 		events,
 		named(at(api, "GET", "/api/v1/me", 401), "me"),
@@ -129,8 +129,8 @@ func routes(own, token string, signed []field) []routeCase {
 	}
 }
 
-// String names the route, without the connection server's port, which is another one in each run.
-func (c routeCase) String() string {
+// String names the case, without the connection server's port, which is another one in each run.
+func (c operationCase) String() string {
 	host := "connect"
 	switch c.host {
 	case apiHost:
@@ -141,7 +141,22 @@ func (c routeCase) String() string {
 	return c.method + " " + host + c.target
 }
 
-func (c routeCase) hostOr(other string) string {
+// route is the name of its route in logs and metrics.
+func (c operationCase) route() string {
+	switch {
+	case c.oneHost:
+		return "connect"
+	case c.host == "":
+		return "errors"
+	case c.name == "health", c.name == "ready":
+		return "health"
+	case c.name == "jwks":
+		return "jwks"
+	}
+	return "api"
+}
+
+func (c operationCase) hostOr(other string) string {
 	if c.host == "" {
 		return other
 	}
@@ -149,11 +164,11 @@ func (c routeCase) hostOr(other string) string {
 }
 
 // head returns the request line and the headers, without the framing of a body and the empty line.
-func (c routeCase) head() string {
+func (c operationCase) head() string {
 	return c.method + " " + c.target + " HTTP/1.1\r\nHost: " + c.hostOr("unserved.example") + "\r\n" + linesOf(c.fields)
 }
 
-func (c routeCase) framed() string {
+func (c operationCase) framed() string {
 	if c.body == "" {
 		return c.head() + "\r\n"
 	}
@@ -163,7 +178,7 @@ func (c routeCase) framed() string {
 // routeGateway is a gateway with all routes, and a catch-all for other hosts.
 type routeGateway struct {
 	*attack
-	routes []routeCase
+	operations []operationCase
 }
 
 // newRouteGateway starts a gateway with all routes. api is put into gatehouse_api.
@@ -199,20 +214,20 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
-	f.routes = routes(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""))
+	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""))
 	return f
 }
 
-// route is the first case of a route.
-func (f *routeGateway) route(name string) routeCase {
-	return f.routes[slices.IndexFunc(f.routes, func(c routeCase) bool { return c.name == name })]
+// operation is the first case of an operation.
+func (f *routeGateway) operation(name string) operationCase {
+	return f.operations[slices.IndexFunc(f.operations, func(c operationCase) bool { return c.name == name })]
 }
 
-// Every route works: the attacks below would prove nothing if their requests were rejected for another reason.
+// Every operation works: the attacks below would prove nothing if their requests were rejected for another reason.
 func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	f := newRouteGateway(t, "")
 	seen := map[string]bool{}
-	for _, c := range f.routes {
+	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
 			responses, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
 			require.True(t, closed)
@@ -240,15 +255,16 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 				seen[id] = true
 				if c.name != "health" && c.name != "ready" { // logged at level debug
 					line := logLineOf(t, f.g, id)
-					assert.Equal(t, c.name, line.Route, wire)
+					assert.Equal(t, c.route(), line.Route, wire)
+					assert.Equal(t, c.name, line.Operation, wire)
 					assert.Equal(t, c.status, line.Status, wire)
 				}
 			}
 		})
 	}
 	body := anonymous().Get(t, f.g.AdminURL, "/metrics").Body
-	for _, c := range f.routes {
-		assert.Contains(t, body, fmt.Sprintf(`route=%q,status="%d"`, c.name, c.status))
+	for _, c := range f.operations {
+		assert.Contains(t, body, fmt.Sprintf(`operation=%q,route=%q,status="%d"`, c.name, c.route(), c.status))
 	}
 }
 
@@ -284,17 +300,17 @@ func foldedFramings(n int) []string {
 }
 
 // A proxy that frames by Content-Length would send a second response to another caller. So there is at most one response, and the
-// connection ends, on every route and host.
+// connection ends, for every operation and host.
 func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 	f := newRouteGateway(t, "")
 	hidden := f.hidden()
-	events := f.route("events")
+	events := f.operation("events")
 	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
 	clte := "0\r\n\r\n" + hidden
 	size := fmt.Sprintf("%x\r\n", len(hidden))
 	tecl := size + hidden + "\r\n0\r\n\r\n"
 	attempts := 0
-	for i, c := range append(f.routes, events) {
+	for i, c := range append(f.operations, events) {
 		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
 			attack := func(what, request string, most int) {
 				attempts++
@@ -336,7 +352,7 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d attempts on %d routes", attempts, len(f.routes))
+	t.Logf("%d attempts on %d operations", attempts, len(f.operations))
 }
 
 // A response that does not depend on the body is sent before it arrives, over each protocol. Then the connection is closed, because the
@@ -344,12 +360,12 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
 	f := newRouteGateway(t, "")
-	events := f.route("events")
+	events := f.operation("events")
 	expired, tooLarge, unsigned := events, events, events
 	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
 	tooLarge.status, tooLarge.length = http.StatusRequestEntityTooLarge, "1048577"
 	unsigned.fields, unsigned.status = nil, http.StatusUnauthorized
-	for i, c := range append(f.routes, expired, tooLarge, unsigned) {
+	for i, c := range append(f.operations, expired, tooLarge, unsigned) {
 		switch {
 		case c.name == "events" && c.status == http.StatusOK:
 			continue // its signature covers the body: see TestSlowSignedBodyTimesOut
@@ -424,7 +440,7 @@ func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	t.Parallel()
 	f := newRouteGateway(t, "")
-	for _, c := range f.routes {
+	for _, c := range f.operations {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
 		}
@@ -450,11 +466,11 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 	}
 }
 
-// The host is that of the Host header or of an absolute-form target (RFC 9112, section 3.2.2). Routes for one host reject other hosts in
+// The host is that of the Host header or of an absolute-form target (RFC 9112, section 3.2.2). Operations for one host reject other hosts in
 // their own format.
 func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 	f := newRouteGateway(t, "")
-	for _, c := range f.routes {
+	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
@@ -493,7 +509,7 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 }
 
 // Bodies arrive before their requests can be authenticated and counted. So the bytes that a client IP has in progress are bounded, over all
-// routes and HTTP versions together, and other client IPs are served meanwhile.
+// operations and HTTP versions together, and other client IPs are served meanwhile.
 func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	const (
@@ -559,10 +575,10 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 			}
 		}
 	}
-	events := f.route("events")
+	events := f.operation("events")
 	events.body, events.format = strings.Repeat("x", 1<<10), contractJSON
 	events.fields = signedFields(f.acme, "GET", eventsPath, events.body)
-	for _, c := range append(f.routes, events) {
+	for _, c := range append(f.operations, events) {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
 		}
@@ -575,7 +591,7 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 		assert.True(t, c.format(a), a.Body)
 		assert.NotEmpty(t, a.Header.Get("Retry-After"), c)
 		line := logLineOf(t, f.g, a.Header.Get("X-Request-Id"))
-		assert.Equal(t, c.name, line.Route)
+		assert.Equal(t, c.name, line.Operation)
 		assert.Equal(t, "RATE_LIMITED", line.Code)
 	}
 	for _, c := range others {

@@ -471,7 +471,7 @@ func (k *checker) appendRecord(out []byte) []byte {
 	for i := range k.schema.fields {
 		out = append(out, k.schema.members[i].head...)
 		if i == k.schema.id {
-			// The same form on every endpoint, even if the data service uses integers. It cannot fail, because
+			// The same form in every resource, even if the data service uses integers. It cannot fail, because
 			// k.business equals a value in the body, which is valid UTF-8.
 			out, _ = jsontext.AppendQuote(out, k.business)
 			continue

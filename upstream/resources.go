@@ -68,8 +68,7 @@ type Field struct {
 	Fields   []Field  // the members of each object, for KindObjects
 }
 
-// Resource is one endpoint of the public API. The package's resources are shared by all requests: they must not be
-// changed.
+// Resource is a resource of the public API. The package's resources are shared by all requests: they must not be changed.
 type Resource struct {
 	Name      string   // the last segment of the path, such as "events"; also used in logs, metrics and assertions
 	Path      string   // "/api/v1/events"

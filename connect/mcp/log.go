@@ -34,7 +34,7 @@ func logMessage(ctx context.Context, m message) {
 	case slices.Contains([]string{
 		"initialize", "ping", "server/discover", "tools/list", methodToolsCall, "notifications/initialized", "notifications/cancelled",
 	}, m.Method):
-		log.Add(func(f *requestlog.Fields) { f.Operation = m.Method })
+		log.Add(func(f *requestlog.Fields) { f.MCPMethod = m.Method })
 	case m.Method != "" && m.ID != nil:
 		log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
 	}

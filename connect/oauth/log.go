@@ -8,9 +8,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// logOperation adds the operation to the request's log entry.
-func logOperation(ctx context.Context, name string) {
-	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Operation = name })
+// logGrantType adds the grant type to the request's log entry.
+func logGrantType(ctx context.Context, name string) {
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.GrantType = name })
 }
 
 // logClient adds a known client to the request's log entry.

@@ -44,10 +44,10 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	case "":
 		return badRequest(codeInvalidRequest, "grant_type is missing")
 	case grantCode:
-		logOperation(ctx, grantCode)
+		logGrantType(ctx, grantCode)
 		response, err = s.redeemCode(ctx, f)
 	case grantRefresh:
-		logOperation(ctx, grantRefresh)
+		logGrantType(ctx, grantRefresh)
 		response, err = s.useRefreshToken(ctx, f)
 	default:
 		return badRequest(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")

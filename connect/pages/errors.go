@@ -133,7 +133,7 @@ func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError
 		w.Header().Set("Retry-After", strconv.Itoa(int((e.retry+time.Second-1)/time.Second)))
 	}
 	view := errorView{Status: e.status, Detail: e.detail, RequestID: p.requestID(r.Context()), Link: e.link, Label: e.label}
-	_, known := p.routes[r.URL.Path]
+	_, known := p.pages[r.URL.Path]
 	switch {
 	case e.final:
 	case view.Link == "" && known && e.status >= http.StatusInternalServerError && r.Method == http.MethodGet:

@@ -29,8 +29,8 @@ const (
 	policy            = policyBase + "; form-action 'self'"
 )
 
-// route is the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
-type route struct {
+// page has the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
+type page struct {
 	get, post func(http.ResponseWriter, *http.Request) error
 }
 
@@ -40,7 +40,7 @@ type redirectError struct{ to string }
 func (r *redirectError) Error() string { return "see " + r.to }
 
 // Paths returns the paths of the pages, sorted, without those of the assets.
-func (p *Pages) Paths() []string { return slices.Sorted(maps.Keys(p.routes)) }
+func (p *Pages) Paths() []string { return slices.Sorted(maps.Keys(p.pages)) }
 
 // Handler serves the pages and their assets, and a 404 page for other paths.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
@@ -70,25 +70,25 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
-	rt, ok := p.routes[r.URL.Path]
+	pg, ok := p.pages[r.URL.Path]
 	if !ok {
 		return notFound()
 	}
-	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Operation = r.URL.Path })
+	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Page = r.URL.Path })
 	if len(r.URL.RawQuery) > maxQuery {
 		return badRequest("The address of this page is too long.", nil)
 	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		return rt.get(w, r)
-	case r.Method == http.MethodPost && rt.post != nil:
+		return pg.get(w, r)
+	case r.Method == http.MethodPost && pg.post != nil:
 		if err := p.checkForm(w, r); err != nil {
 			return err
 		}
-		return rt.post(w, r)
+		return pg.post(w, r)
 	default:
 		allowed := "GET, HEAD"
-		if rt.post != nil {
+		if pg.post != nil {
 			allowed += ", POST"
 		}
 		w.Header().Set("Allow", allowed)

@@ -98,7 +98,7 @@ type Pages struct {
 	devices  devices
 	cookies  cookies
 	views    *views
-	routes   map[string]route
+	pages    map[string]page
 
 	crossOrigin http.CrossOriginProtection
 
@@ -146,7 +146,7 @@ func New(o Options) (*Pages, error) {
 		views:      v,
 		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
 	}
-	p.routes = map[string]route{
+	p.pages = map[string]page{
 		SignInPath:      {get: p.showSignIn, post: p.signIn},
 		SignOutPath:     {get: p.showSignOut, post: p.signOut},
 		ApprovePath:     {get: p.showApprove, post: p.approve},
@@ -155,7 +155,7 @@ func New(o Options) (*Pages, error) {
 		ActivityPath:    {get: p.showActivity},
 	}
 	if p.keys != nil {
-		p.routes[KeysPath] = route{get: p.showKeys, post: p.changeKeys}
+		p.pages[KeysPath] = page{get: p.showKeys, post: p.changeKeys}
 	}
 	return p, nil
 }

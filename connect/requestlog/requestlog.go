@@ -21,7 +21,9 @@ type Entry struct {
 
 // Fields of an [Entry]. None contains a secret, a token, a tool's arguments or personal data.
 type Fields struct {
-	Operation  string // of a route that has several: a method of MCP, a grant type, a page's path; one of a fixed set
+	MCPMethod  string // one of a fixed set
+	GrantType  string // that the token endpoint supports
+	Page       string // the path of a page of this server
 	Tool       string // the name of a tool of this server
 	Outcome    string // of the tool call: one of the Outcome constants
 	SignIn     string // outcome of a sign-in: one of the SignIn constants

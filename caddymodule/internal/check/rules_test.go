@@ -65,12 +65,12 @@ func TestSamplesAreServed(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
-	served := server.Endpoints()
+	served := server.Operations()
 	for _, sample := range (Defaults{}).sampleRequests(map[string]any{"handler": connectName, "manage_keys": true}) {
 		_, path, _ := strings.Cut(sample, " ")
-		e := server.Endpoint(path)
-		require.NotNil(t, e, path)
-		served = slices.DeleteFunc(served, func(other *connect.Endpoint) bool { return other == e })
+		op := server.Operation(path)
+		require.NotNil(t, op, path)
+		served = slices.DeleteFunc(served, func(other *connect.Operation) bool { return other == op })
 	}
 	require.Len(t, served, 1, "only that of unknown settings pages is left")
 }
