@@ -42,11 +42,15 @@ func (b *bench) addClients(ctx context.Context, scheme, address, ca string) erro
 	}
 
 	_, host, _ := strings.Cut(address, "://")
-	dial := new(net.Dialer).DialContext
-	if scheme == "https" {
-		dial = (&tls.Dialer{Config: config}).DialContext
+	client := &upstream.Client{
+		Dial: func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", host) },
 	}
-	client := &upstream.Client{Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", host) }}
+	if scheme == "https" {
+		name, _, _ := net.SplitHostPort(host)
+		own := config.Clone()
+		own.ServerName, own.NextProtos = name, []string{"http/1.1"}
+		client.TLS = func(context.Context) *tls.Config { return own }
+	}
 	ours := func(req *http.Request, deadline time.Time) (*http.Response, func(), error) {
 		res, err := client.Exchange(req, deadline)
 		return res, func() {}, err
