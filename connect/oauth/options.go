@@ -75,9 +75,6 @@ type Options struct {
 	// Audit records each connection that is approved, denied, started or ended; if it is unavailable, these fail. Required.
 	Audit *audit.Log
 
-	// RequestID returns the ID of a request for the audit log. Default: none.
-	RequestID func(ctx context.Context) string
-
 	// Only tests set these. Defaults: 2 s for one Redis call, the limits of defaultLimits, and a transport for metadata
 	// documents that connects to public addresses only.
 	timeout   time.Duration
@@ -129,9 +126,6 @@ func (o *Options) complete() error {
 	}
 	if o.ClientSchemes == nil {
 		o.ClientSchemes = DefaultClientSchemes()
-	}
-	if o.RequestID == nil {
-		o.RequestID = func(context.Context) string { return "" }
 	}
 	switch {
 	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:

@@ -28,6 +28,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -315,7 +316,6 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	o := pages.Options{
 		OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
 		Log: zap.New(core), Now: w.clock.now,
-		RequestID: func(context.Context) string { return "req-1" },
 		ClientAddr: func(r *http.Request) netip.Addr {
 			if from := r.Header.Get(fromHeader); from != "" {
 				return netip.MustParseAddr(from)
@@ -330,7 +330,10 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	}
 	w.pages, err = pages.New(o)
 	require.NoError(tb, err)
-	server.Config.Handler = w.pages.Handler()
+	server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ctx, _ := requestlog.With(r.Context(), "req-1")
+		w.pages.Handler().ServeHTTP(rw, r.WithContext(ctx))
+	})
 	server.Start()
 	tb.Cleanup(server.Close)
 	return w

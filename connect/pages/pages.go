@@ -76,9 +76,6 @@ type Options struct {
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
-	// RequestID returns a request's ID for the audit log and error pages. Default: none.
-	RequestID func(context.Context) string
-
 	// Log gets failures that no user sees. Default: no log.
 	Log *zap.Logger
 
@@ -103,7 +100,6 @@ type Pages struct {
 	crossOrigin http.CrossOriginProtection
 
 	clientAddr func(*http.Request) netip.Addr
-	requestID  func(context.Context) string
 	log        *zap.Logger
 	now        func() time.Time
 }
@@ -123,9 +119,6 @@ func New(o Options) (*Pages, error) {
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}
-	if o.RequestID == nil {
-		o.RequestID = func(context.Context) string { return "" }
-	}
 	o.Log = cmp.Or(o.Log, zap.NewNop())
 	if o.Now == nil {
 		o.Now = time.Now
@@ -144,7 +137,7 @@ func New(o Options) (*Pages, error) {
 		devices:    known,
 		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
-		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
+		clientAddr: o.ClientAddr, log: o.Log, now: o.Now,
 	}
 	p.pages = map[string]page{
 		SignInPath:      {get: p.showSignIn, post: p.signIn},
