@@ -284,15 +284,8 @@ func (l *Log) write(e Entry) {
 }
 
 func (e *Entry) valid() bool {
-	if !slices.Contains(actions(), e.Action) {
-		return false
-	}
-	switch e.Outcome {
-	case OutcomeOK, OutcomeDenied, OutcomeFailed, OutcomeUnknown:
-		return true
-	default:
-		return false
-	}
+	outcomes := []string{OutcomeOK, OutcomeDenied, OutcomeFailed, OutcomeUnknown}
+	return slices.Contains(actions(), e.Action) && slices.Contains(outcomes, e.Outcome)
 }
 
 // textField is a text field of an Entry with its name in the process log.
