@@ -113,9 +113,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("invalid issuer %q: must be an origin, such as https://api.example.com", o.Issuer)
 	}
 	o.Name = cmp.Or(o.Name, "Gatehouse")
-	if o.Timeout <= 0 {
-		o.Timeout = data.DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, data.DefaultTimeout)
 	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)

@@ -127,15 +127,9 @@ func New(o Options) (*Log, error) {
 		return nil, errors.New("audit log: Redis and Log are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
-	if o.MaxEntries <= 0 {
-		o.MaxEntries = DefaultMaxEntries
-	}
-	if o.MaxAge <= 0 {
-		o.MaxAge = DefaultMaxAge
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
+	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	return &Log{o: o, script: redis.NewScript(script)}, nil
 }
 
@@ -183,9 +177,7 @@ func (c *Change) Drop(ctx context.Context) {
 // Record stores an entry that is not about a change, such as a denied attempt. It ignores ctx's cancellation. If it returns an
 // error (ErrUnavailable, ErrInvalidEntry), the entry is in the process log only.
 func (l *Log) Record(ctx context.Context, e Entry) error {
-	if e.Outcome == "" {
-		e.Outcome = OutcomeOK
-	}
+	e.Outcome = cmp.Or(e.Outcome, OutcomeOK)
 	return l.store(ctx, rand.Text(), e)
 }
 

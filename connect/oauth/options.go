@@ -118,9 +118,7 @@ func (o *Options) complete() error {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.timeout = cmp.Or(o.timeout, 2*time.Second)
 	o.limits = cmp.Or(o.limits, defaultLimits())
-	if o.transport == nil {
-		o.transport = publicTransport(publicDialer())
-	}
+	o.transport = cmp.Or(o.transport, publicTransport(publicDialer()))
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}

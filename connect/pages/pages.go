@@ -67,10 +67,10 @@ type Options struct {
 	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// SessionIdle is the idle timeout of a session. Default, also if zero or negative: DefaultSessionIdle.
+	// SessionIdle is the idle timeout of a session. Default: DefaultSessionIdle.
 	SessionIdle time.Duration
 
-	// SessionMax is the maximum age of a session. Default, also if zero or negative: DefaultSessionMax.
+	// SessionMax is the maximum age of a session. Default: DefaultSessionMax.
 	SessionMax time.Duration
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
@@ -110,12 +110,7 @@ func New(o Options) (*Pages, error) {
 		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
-	if o.SessionIdle <= 0 {
-		o.SessionIdle = DefaultSessionIdle
-	}
-	if o.SessionMax <= 0 {
-		o.SessionMax = DefaultSessionMax
-	}
+	o.SessionIdle, o.SessionMax = cmp.Or(o.SessionIdle, DefaultSessionIdle), cmp.Or(o.SessionMax, DefaultSessionMax)
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}
