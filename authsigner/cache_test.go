@@ -507,23 +507,6 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 	})
 }
 
-func TestOutageIsForgottenAfterAQuietTime(t *testing.T) {
-	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey, otherKey)
-		pass(time.Minute)
-		b.src.set(func() { b.src.down = errSourceDown })
-		b.requireFound(testKey, otherKey)
-		require.True(b, authsigner.SourceUnavailable(b.Cache))
-
-		// No request comes while the source recovers and the key is revoked.
-		b.src.set(func() { b.src.down = nil })
-		b.src.remove(testKey)
-		pass(10 * time.Minute)
-		require.False(b, authsigner.SourceUnavailable(b.Cache))
-		b.requireError(testKey, authsigner.ErrUnknownKey)
-	})
-}
-
 // The table of the source's states in cache_stale.go.
 func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
 	t.Parallel()

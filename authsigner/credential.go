@@ -282,6 +282,19 @@ func (c *Credential) Record() map[string]any {
 	return record
 }
 
+// RecordFields returns the names of the fields that DecodeCredential reads.
+func RecordFields() []string {
+	names := []string{fieldLimit, fieldResources}
+	c := new(Credential)
+	for _, f := range c.texts() {
+		names = append(names, f.name)
+	}
+	for _, f := range c.timestamps() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // UpdateRecord changes the credential of a record, and returns it with its new record, which has the unknown fields of the old one.
 // change may modify the credential, except for its public key. Stores implement [KeyStore.Update] with it. If the record is
 // malformed, the error wraps ErrUnavailable; an error of change is returned unwrapped.
@@ -303,14 +316,9 @@ func UpdateRecord(
 		return nil, nil, err
 	}
 	merged := maps.Clone(record)
-	for _, f := range stored.texts() {
-		delete(merged, f.name)
+	for _, name := range RecordFields() {
+		delete(merged, name)
 	}
-	for _, f := range stored.timestamps() {
-		delete(merged, f.name)
-	}
-	delete(merged, fieldLimit)
-	delete(merged, fieldResources)
 	maps.Copy(merged, stored.Record())
 	return stored, merged, nil
 }

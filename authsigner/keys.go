@@ -1,6 +1,7 @@
 package authsigner
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -98,9 +99,7 @@ func IssuedKey(attempt string, test bool) string {
 // Issue creates and stores an active key pair for a business. The private key should be shown only from the returned credential.
 // ErrKeyExists means that the same attempt has issued its key before.
 func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, error) {
-	if o.Attempt == "" {
-		o.Attempt = rand.Text()
-	}
+	o.Attempt = cmp.Or(o.Attempt, rand.Text())
 	if o.CreatedAt.IsZero() {
 		o.CreatedAt = time.Now()
 	}

@@ -2,6 +2,7 @@ package authsigner
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,11 +43,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, fmt.Errorf("signing the request: %w", err)
 	}
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	return base.RoundTrip(signed)
+	return cmp.Or(t.Base, http.DefaultTransport).RoundTrip(signed)
 }
 
 func (t *Transport) sign(r *http.Request) (*http.Request, error) {
@@ -67,10 +64,7 @@ func (t *Transport) sign(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	method := r.Method
-	if method == "" { // net/http sends GET
-		method = http.MethodGet
-	}
+	method := cmp.Or(r.Method, http.MethodGet) // as net/http sends it
 	signed := r.Clone(r.Context())
 	body, err := bufferBody(r, signed)
 	if err != nil {

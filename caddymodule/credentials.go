@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,41 +64,25 @@ func credentialEvent(level zapcore.Level, message, kind string, err error, field
 
 // eventMessage returns the log message of an event of a credential source or its cache.
 func eventMessage(kind string) string {
-	switch kind {
-	case string(vault.EventLogin):
-		return "logged in to vault"
-	case string(vault.EventLoginFailed):
-		return "vault login failed, retrying"
-	case string(vault.EventRenewed):
-		return "vault token renewed"
-	case string(vault.EventRenewalFailed):
-		return "vault token renewal failed, retrying"
-	case string(vault.EventDenied):
-		return "vault denied a request, logging in again"
-	case string(file.EventReloaded):
-		return "credential file reloaded"
-	case eventFileChanged:
-		return "credentials in the file changed"
-	case string(file.EventInvalid):
-		return "credential file is invalid, using its last valid content"
-	case string(file.EventMalformed), string(authsigner.CacheMalformed):
-		return "malformed credential, its key cannot be used"
-	case string(authsigner.CacheFound):
-		return "credential looked up"
-	case string(authsigner.CacheUnknown):
-		return "credential lookup found no such key"
-	case string(authsigner.CacheFailed):
-		return "credential lookup failed"
-	case string(authsigner.CacheStale):
-		return "credential lookup failed, using cached credential"
-	case string(authsigner.CacheSkipped):
-		return "credential lookup skipped, source unavailable"
-	case string(authsigner.CacheUnavailable):
-		return "credential source unavailable"
-	case string(authsigner.CacheAvailable):
-		return "credential source available again"
-	}
-	return "credential event"
+	return cmp.Or(map[string]string{
+		string(vault.EventLogin):            "logged in to vault",
+		string(vault.EventLoginFailed):      "vault login failed, retrying",
+		string(vault.EventRenewed):          "vault token renewed",
+		string(vault.EventRenewalFailed):    "vault token renewal failed, retrying",
+		string(vault.EventDenied):           "vault denied a request, logging in again",
+		string(file.EventReloaded):          "credential file reloaded",
+		eventFileChanged:                    "credentials in the file changed",
+		string(file.EventInvalid):           "credential file is invalid, using its last valid content",
+		string(file.EventMalformed):         "malformed credential, its key cannot be used",
+		string(authsigner.CacheMalformed):   "malformed credential, its key cannot be used",
+		string(authsigner.CacheFound):       "credential looked up",
+		string(authsigner.CacheUnknown):     "credential lookup found no such key",
+		string(authsigner.CacheFailed):      "credential lookup failed",
+		string(authsigner.CacheStale):       "credential lookup failed, using cached credential",
+		string(authsigner.CacheSkipped):     "credential lookup skipped, source unavailable",
+		string(authsigner.CacheUnavailable): "credential source unavailable",
+		string(authsigner.CacheAvailable):   "credential source available again",
+	}[kind], "credential event")
 }
 
 // pooledCredentials is an open credential source, its cache, and the subscription to invalidations.

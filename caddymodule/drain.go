@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,9 +58,7 @@ func (*Drain) CaddyModule() caddy.ModuleInfo {
 
 // Provision subscribes to the server's connection states and to the event that the configuration stops.
 func (w *Drain) Provision(ctx caddy.Context) error {
-	if w.Wait == 0 {
-		w.Wait = caddy.Duration(defaultDrainWait)
-	}
+	w.Wait = cmp.Or(w.Wait, caddy.Duration(defaultDrainWait))
 	w.logger = ctx.Logger()
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok {

@@ -190,23 +190,17 @@ func unavailable() problem {
 
 // problemOfStatus returns the response for errors with only a status: those of Caddy and its handlers.
 func problemOfStatus(status int) problem {
-	switch status {
-	case http.StatusNotFound:
-		return problemOf(errNotFound, time.Time{})
-	case http.StatusMethodNotAllowed:
-		return problemOf(errMethodNotAllowed, time.Time{})
-	case http.StatusRequestEntityTooLarge:
-		return problemOf(authsigner.ErrBodyTooLarge, time.Time{})
-	case http.StatusRequestTimeout:
-		return problemOf(authsigner.ErrBodyUnreadable, time.Time{})
-	case http.StatusTooManyRequests:
-		return problemOf(&rateLimitedError{retryAfter: time.Minute}, time.Time{})
-	case http.StatusBadGateway:
-		return problemOf(upstream.ErrContractViolation, time.Time{})
-	case http.StatusServiceUnavailable:
-		return unavailable()
-	case http.StatusGatewayTimeout:
-		return problemOf(context.DeadlineExceeded, time.Time{})
+	if err, ok := map[int]error{
+		http.StatusNotFound:              errNotFound,
+		http.StatusMethodNotAllowed:      errMethodNotAllowed,
+		http.StatusRequestEntityTooLarge: authsigner.ErrBodyTooLarge,
+		http.StatusRequestTimeout:        authsigner.ErrBodyUnreadable,
+		http.StatusTooManyRequests:       &rateLimitedError{retryAfter: time.Minute},
+		http.StatusBadGateway:            upstream.ErrContractViolation,
+		http.StatusServiceUnavailable:    authsigner.ErrUnavailable,
+		http.StatusGatewayTimeout:        context.DeadlineExceeded,
+	}[status]; ok {
+		return problemOf(err, time.Time{})
 	}
 	if status >= 400 && status < 500 {
 		return problem{Status: status, Code: codeBadRequest, Error: "The request cannot be served."}

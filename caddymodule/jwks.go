@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 
@@ -43,9 +44,7 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 	if h.app.asserter == nil {
 		return errors.New(`gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`)
 	}
-	if h.Path == "" {
-		h.Path = JWKSPath
-	}
+	h.Path = cmp.Or(h.Path, JWKSPath)
 	h.keySet = h.withMetrics(operation{name: "jwks", handle: readOnly(h.app.asserter.ServeHTTP)})
 	return nil
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -114,12 +113,7 @@ func New(o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("invalid issuer %q: must be an origin, such as https://api.example.com", o.Issuer)
 	}
 	o.Name = cmp.Or(o.Name, "Gatehouse")
-	if o.ClientAddr == nil {
-		o.ClientAddr = clientip.Peer
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = data.DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, data.DefaultTimeout)
 	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
@@ -131,7 +125,7 @@ func New(o Options) (_ *Server, err error) {
 		return res, err
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		Host: issuer.Host, Do: do, Timeout: o.Timeout, RequestID: requestlog.ID, OnWrongAccount: o.OnResponse,
+		Host: issuer.Host, Do: do, Timeout: o.Timeout, OnWrongAccount: o.OnResponse,
 		Log: o.Log.Named("accounts"),
 	})
 	if err != nil {
@@ -154,22 +148,21 @@ func New(o Options) (_ *Server, err error) {
 	}()
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: Prefix, ResourceName: o.Name, ClientAddr: o.ClientAddr,
-		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog, RequestID: requestlog.ID,
+		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog,
 	})
 	if err != nil {
 		return nil, err
 	}
 	web, err := pages.New(pages.Options{
 		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: Prefix,
-		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, RequestID: requestlog.ID,
-		Log: o.Log.Named("pages"),
+		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, Log: o.Log.Named("pages"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
-		Resource: auth.Resource(), Title: o.Name, Version: o.Version,
+		Origin: o.Issuer, Title: o.Name, Version: o.Version,
 		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: Prefix,
 		Log: o.Log.Named("mcp"),
 	})

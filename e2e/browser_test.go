@@ -16,9 +16,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/formtest"
 )
 
 // browser uses the pages like a browser without JavaScript: it keeps cookies, follows redirects on the gateway and sends forms.
@@ -35,14 +35,9 @@ type page struct {
 	Status int
 	URL    *url.URL // after redirects
 	Text   string
-	forms  []form
+	forms  []formtest.Form
 	// Redirect is the target of a redirect to another host, or nil.
 	Redirect *url.URL
-}
-
-type form struct {
-	action string
-	values url.Values
 }
 
 func newBrowser(t *testing.T, base string) *browser {
@@ -76,10 +71,10 @@ func (p *browser) open(target string) page {
 // send submits the form that has a field, with some values changed; an empty list removes a value.
 func (p *browser) send(on page, field string, change url.Values) page {
 	p.t.Helper()
-	i := slices.IndexFunc(on.forms, func(f form) bool { return f.values.Has(field) })
+	i := slices.IndexFunc(on.forms, func(f formtest.Form) bool { return f.Values.Has(field) })
 	require.GreaterOrEqual(p.t, i, 0, "no form with %q on %s: %s", field, on.URL, on.Text)
 	values := url.Values{}
-	for name, v := range on.forms[i].values {
+	for name, v := range on.forms[i].Values {
 		values[name] = slices.Clone(v)
 	}
 	for name, v := range change {
@@ -87,7 +82,7 @@ func (p *browser) send(on page, field string, change url.Values) page {
 			delete(values, name)
 		}
 	}
-	action, err := on.URL.Parse(on.forms[i].action)
+	action, err := on.URL.Parse(on.forms[i].Action)
 	require.NoError(p.t, err)
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, action.String(), strings.NewReader(values.Encode()))
 	require.NoError(p.t, err)
@@ -107,51 +102,12 @@ func (p *browser) do(req *http.Request) page {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	require.NoError(p.t, err)
-	out := page{Status: res.StatusCode, URL: res.Request.URL, Text: string(body)}
+	out := page{Status: res.StatusCode, URL: res.Request.URL, Text: string(body), forms: formtest.Forms(p.t, string(body))}
 	if res.StatusCode/100 == 3 {
 		out.Redirect, err = res.Location()
 		require.NoError(p.t, err)
 	}
-	root, err := html.Parse(strings.NewReader(out.Text))
-	require.NoError(p.t, err)
-	out.read(root)
 	return out
-}
-
-// read collects the forms below a node with their initial values. Unchecked boxes have no value, but send finds a form by them.
-func (p *page) read(n *html.Node) {
-	if n.Type == html.ElementNode {
-		switch n.Data {
-		case "form":
-			p.forms = append(p.forms, form{action: attribute(n, "action"), values: url.Values{}})
-		case "input":
-			if name := attribute(n, "name"); name != "" && len(p.forms) > 0 {
-				values := p.forms[len(p.forms)-1].values
-				kind := attribute(n, "type")
-				if kind != "checkbox" && kind != "radio" || has(n, "checked") {
-					values.Add(name, attribute(n, "value"))
-				} else if !values.Has(name) {
-					values[name] = nil
-				}
-			}
-		}
-	}
-	for c := n.FirstChild; c != nil; c = c.NextSibling {
-		p.read(c)
-	}
-}
-
-func has(n *html.Node, name string) bool {
-	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
-}
-
-func attribute(n *html.Node, name string) string {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return a.Val
-		}
-	}
-	return ""
 }
 
 // accountOf returns the demo account of a business with a role.
@@ -220,7 +176,7 @@ func (a *assistant) connect(t *testing.T, p *browser, scope string, allow ...str
 	t.Helper()
 	at := p.open(a.authorizeURL(scope))
 	require.Equal(t, http.StatusOK, at.Status, at.Text)
-	ticked := at.forms[slices.IndexFunc(at.forms, func(f form) bool { return f.values.Has("request") })].values["allow"]
+	ticked := at.forms[slices.IndexFunc(at.forms, func(f formtest.Form) bool { return f.Values.Has("request") })].Values["allow"]
 	at = p.send(at, "request", url.Values{"allow": append(slices.Clone(ticked), allow...), "decision": {"approve"}})
 	require.NotNil(t, at.Redirect, "%d %s", at.Status, at.Text)
 	q := at.Redirect.Query()

@@ -23,18 +23,19 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // demoProcess is a running gatehouse-demo.
 type demoProcess struct {
-	cmd    *exec.Cmd
+	*processtest.Process
+
 	temp   string // its folder for temporary files
 	url    string
 	stdout recordtest.Output
 	stderr recordtest.Output
-	exited chan struct{}
 	began  time.Time
 }
 
@@ -46,32 +47,22 @@ func startDemo(t *testing.T, flags ...string) *demoProcess {
 
 func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 	t.Helper()
-	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, exited: make(chan struct{})}
+	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, began: time.Now()}
 	// not the test's context: the process is to be stopped in order when the test ends
-	d.cmd = exec.CommandContext(context.Background(), gatewaytest.Demo(t), append([]string{"--listen", addr}, flags...)...)
-	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
-	d.began = time.Now()
-	require.NoError(t, d.cmd.Start())
-	go func() {
-		_ = d.cmd.Wait() // the state is in cmd
-		close(d.exited)
-	}()
+	cmd := exec.CommandContext(context.Background(), gatewaytest.Demo(t), append([]string{"--listen", addr}, flags...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
+	cmd.Stdout, cmd.Stderr = &d.stdout, &d.stderr
+	var err error
+	d.Process, err = processtest.Start(cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = d.cmd.Process.Kill() // it may be gone
-		<-d.exited
+		d.Kill()
 		if t.Failed() {
 			t.Logf("what the demo wrote:\n%s\n%s", d.stdout.String(), d.stderr.String())
 		}
 	})
 	require.Eventually(t, func() bool {
-		select {
-		case <-d.exited:
-			return true
-		default:
-			return strings.Contains(d.stdout.String(), "Ctrl-C stops it")
-		}
+		return d.Ended() || strings.Contains(d.stdout.String(), "Ctrl-C stops it")
 	}, 3*patience, 10*time.Millisecond) // it fills a database
 	require.Contains(t, d.stdout.String(), "Ctrl-C stops it", "stderr: %s", d.stderr.String())
 	return d
@@ -138,7 +129,7 @@ func TestDemo(t *testing.T) {
 	t.Run("serves within five seconds", func(t *testing.T) {
 		requireJSON(t, d.caller(t).Get(t, d.url, "/api/v1/events?count=2"))
 		// Processor time, because other tests use the processors too.
-		took := processorTime(t, d.cmd.Process.Pid)
+		took := processorTime(t, d.Pid())
 		t.Logf("figure: the first response after %s of processor time, %s by the clock", took, time.Since(d.began).Round(time.Millisecond))
 		assert.Less(t, took, 5*time.Second)
 		assert.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
@@ -253,17 +244,12 @@ func requireLeavesNothing(t *testing.T, d *demoProcess, signal syscall.Signal) {
 	found, err := filepath.Glob(filepath.Join(d.temp, "gatehouse-demo-*"))
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	children, err := os.ReadFile("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/task/" + strconv.Itoa(d.cmd.Process.Pid) + "/children")
+	children, err := os.ReadFile("/proc/" + strconv.Itoa(d.Pid()) + "/task/" + strconv.Itoa(d.Pid()) + "/children")
 	require.NoError(t, err)
 	require.Empty(t, string(children), "child processes")
 
-	require.NoError(t, d.cmd.Process.Signal(signal))
-	select {
-	case <-d.exited:
-	case <-time.After(patience):
-		require.Fail(t, "the demo does not stop", signal.String())
-	}
-	require.Equal(t, 0, d.cmd.ProcessState.ExitCode(), "%s: %s", signal, d.stderr.String())
+	require.NoError(t, d.End(signal))
+	require.Equal(t, 0, d.State().ExitCode(), "%s: %s", signal, d.stderr.String())
 	left, err := filepath.Glob(filepath.Join(d.temp, "gatehouse*"))
 	require.NoError(t, err)
 	require.Empty(t, left)

@@ -378,18 +378,12 @@ func TestResyncFarAboveTheLimit(t *testing.T) {
 	assert.Equal(t, 18, allow(t, fresh, "other", l).States[0].Remaining)
 }
 
-// respond is a Redis without connections. It returns the error of a command, or nil to allow the request.
-type respond func(ctx context.Context) error
-
-func (respond) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (respond) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f respond) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := f(ctx); err != nil {
+// newLimiterOf returns a limiter of a Redis without connections. respond returns the error of a command, or nil to allow the request.
+func newLimiterOf(t *testing.T, respond func(context.Context) error, o ratelimit.Options) ratelimit.Limiter {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	client.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		if err := respond(ctx); err != nil {
 			cmd.SetErr(err)
 			return err
 		}
@@ -401,14 +395,7 @@ func (f respond) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			c.SetVal([]any{int64(1), int64(0), "-1", "0"})
 		}
 		return nil
-	}
-}
-
-// newLimiterOf returns a limiter of a Redis without connections.
-func newLimiterOf(t *testing.T, r respond, o ratelimit.Options) ratelimit.Limiter {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
-	client.AddHook(r)
+	}))
 	return newLimiterWith(t, client, o)
 }
 

@@ -422,13 +422,6 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkExplainUnknown(b *testing.B) {
-	r, cred := program{secret: "something else"}.request()
-	for b.Loop() {
-		explain.Read(r).Explain(context.Background(), cred, sentAt)
-	}
-}
-
 func TestMistakesAreNamedExactly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -89,10 +89,7 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	if c.send {
 		return c.sendRequest(cmd, secret, method, u, body)
 	}
-	ts := c.timestamp
-	if ts == 0 {
-		ts = time.Now().Unix()
-	}
+	ts := cmp.Or(c.timestamp, time.Now().Unix())
 	headers := []string{
 		authsigner.HeaderPublicKey + ": " + c.key,
 		authsigner.HeaderTimestamp + ": " + strconv.FormatInt(ts, 10),

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -30,14 +31,11 @@ type ClientOptions struct {
 	// Host is the Host header of the calls. Required.
 	Host string
 
-	// Do makes a call to the data service. The business is "-". Required.
+	// Do makes a call to the data service. The business is "-", and the request ID that of package requestlog. Required.
 	Do func(context.Context, upstream.Call) (*upstream.Response, error)
 
 	// Timeout is the timeout of one call, including retries. Password checks are slow by design. Required.
 	Timeout time.Duration
-
-	// RequestID returns the value of X-Request-Id. Required.
-	RequestID func(context.Context) string
 
 	// OnWrongAccount is called with ErrWrongAccount for every response about another account than the one asked for. Default:
 	// none.
@@ -66,8 +64,8 @@ var _ Service = (*Client)(nil)
 
 // NewClient returns a client.
 func NewClient(o ClientOptions) (*Client, error) {
-	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.RequestID == nil || o.Log == nil {
-		return nil, errors.New("accounts service client: Host, Do, Timeout, RequestID and Log are required")
+	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.Log == nil {
+		return nil, errors.New("accounts service client: Host, Do, Timeout and Log are required")
 	}
 	if o.OnWrongAccount == nil {
 		o.OnWrongAccount = func(error) {}
@@ -121,7 +119,7 @@ func (c *Client) wrongAccount(ctx context.Context, doing string, received Accoun
 	err := fmt.Errorf("%s: %w", doing, ErrWrongAccount)
 	c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
 		zap.String("received_account", received.ID), zap.String("received_business", received.BusinessID),
-		zap.String("request_id", c.o.RequestID(ctx)))
+		zap.String("request_id", requestlog.ID(ctx)))
 	c.o.OnWrongAccount(err)
 	return err
 }
@@ -145,7 +143,7 @@ func (r *errorResponse) String() string {
 // do makes a call. It returns an account if there is neither an error response nor an error.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *errorResponse, error) {
 	res, err := c.o.Do(ctx, upstream.Call{
-		BusinessID: noBusiness, RequestID: c.o.RequestID(ctx), Resource: upstream.ConnectAudience,
+		BusinessID: noBusiness, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
 		Method: method, Path: "/connect/v1" + path, Host: c.o.Host, Body: body,
 		Deadline: time.Now().Add(c.o.Timeout), MaxResponse: maxResponseSize,
 	})

@@ -43,7 +43,7 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	t.Cleanup(transport.CloseIdleConnections)
 	o := account.ClientOptions{
 		Host: server.Listener.Addr().String(), Do: calltest.Over(transport), Timeout: time.Minute,
-		RequestID: func(context.Context) string { return "req-7" }, Log: zap.NewNop(),
+		Log: zap.NewNop(),
 	}
 	for _, change := range changes {
 		change(&o)
@@ -51,6 +51,13 @@ func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.Clie
 	c, err := account.NewClient(o)
 	require.NoError(t, err)
 	return c
+}
+
+// request returns the context of a request with the ID req-7.
+func request(t *testing.T) context.Context {
+	t.Helper()
+	ctx, _ := requestlog.With(t.Context(), "req-7")
+	return ctx
 }
 
 // replaced returns response with one text replaced.
@@ -77,7 +84,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		bodies <- string(body)
 		_, _ = io.WriteString(w, response)
 	})
-	a, err := c.SignIn(t.Context(), "ada@saltbush.example", `p"äss`)
+	a, err := c.SignIn(request(t), "ada@saltbush.example", `p"äss`)
 	require.NoError(t, err)
 	require.Equal(t, ada, a)
 	require.True(t, a.IsOwner())
@@ -85,7 +92,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	require.Equal(t, "POST /connect/v1/sign-in", signIn.Method+" "+signIn.RequestURI)
 	require.Equal(t, "application/json", signIn.Header.Get("Content-Type"))
 	require.JSONEq(t, `{"email": "ada@saltbush.example", "password": "p\"äss"}`, <-bodies)
-	a, err = c.Account(t.Context(), "acc_1")
+	a, err = c.Account(request(t), "acc_1")
 	require.NoError(t, err)
 	require.Equal(t, ada, a)
 	read := <-requests
@@ -123,10 +130,10 @@ func TestErrorResponses(t *testing.T) {
 		{302, response, account.ErrUnavailable, account.ErrUnavailable},
 	} {
 		c := serve(t, respond(test.status, test.body))
-		_, err := c.SignIn(t.Context(), "ada@saltbush.example", "secret-password")
+		_, err := c.SignIn(request(t), "ada@saltbush.example", "secret-password")
 		require.ErrorIs(t, err, test.signIn, "sign-in: %d %s", test.status, test.body)
 		require.NotContains(t, err.Error(), "secret-password")
-		_, err = c.Account(t.Context(), "acc_1")
+		_, err = c.Account(request(t), "acc_1")
 		require.ErrorIs(t, err, test.account, "account: %d %s", test.status, test.body)
 	}
 }
@@ -138,7 +145,7 @@ func TestSignInFollowsNoRedirect(t *testing.T) {
 		requests.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
+	_, err := c.SignIn(request(t), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 	assert.Equal(t, int32(1), requests.Load())
 }
@@ -154,10 +161,10 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 		replaced(`"business": {`, `"business": null, "company": {`),
 		replaced(`"id": "biz_1"`, `"id": "biz_1", "id": "biz_2"`), replaced(`Saltbush`, "\xff"),
 	} {
-		_, err := serve(t, respond(http.StatusOK, body)).SignIn(t.Context(), "ada@saltbush.example", "p")
+		_, err := serve(t, respond(http.StatusOK, body)).SignIn(request(t), "ada@saltbush.example", "p")
 		require.ErrorIs(t, err, account.ErrUnavailable, body)
 	}
-	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(t.Context(), "acc_1")
+	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(request(t), "acc_1")
 	require.NoError(t, err)
 	assert.Equal(t, a.Email, a.DisplayName())
 }
@@ -165,7 +172,7 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 func TestUnknownRoleIsMember(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{`"member"`, `"Owner"`, `"OWNER"`, `"admin"`, `""`, `null`} {
-		a, err := serve(t, respond(http.StatusOK, replaced(`"owner"`, role))).Account(t.Context(), "acc_1")
+		a, err := serve(t, respond(http.StatusOK, replaced(`"owner"`, role))).Account(request(t), "acc_1")
 		require.NoError(t, err)
 		assert.Equal(t, account.RoleMember, a.Role, role)
 		assert.False(t, a.IsOwner())
@@ -196,7 +203,7 @@ func TestResponseAboutAnotherAccountIsRejected(t *testing.T) {
 			c := serve(t, respond(http.StatusOK, response), func(o *account.ClientOptions) {
 				o.Log, o.OnWrongAccount = zap.New(core), func(err error) { reported = append(reported, err) }
 			})
-			err := call(t.Context(), c)
+			err := call(request(t), c)
 			require.ErrorIs(t, err, account.ErrWrongAccount)
 			require.ErrorIs(t, err, account.ErrUnavailable)
 			require.Equal(t, []error{err}, reported)
@@ -217,7 +224,7 @@ func TestSpellingsOfTheAddressAreTheSameAccount(t *testing.T) {
 	t.Parallel()
 	c := serve(t, respond(http.StatusOK, response))
 	for _, typed := range []string{"Ada@Saltbush.EXAMPLE", " ada@saltbush.example ", "ａｄａ@saltbush.example", "adá@saltbush.example"} {
-		a, err := c.SignIn(t.Context(), typed, "p")
+		a, err := c.SignIn(request(t), typed, "p")
 		require.NoError(t, err, typed)
 		assert.Equal(t, ada, a)
 	}
@@ -235,12 +242,12 @@ func TestIDCannotEscapeThePath(t *testing.T) {
 		"a?b=c":      "/connect/v1/accounts/a%3Fb=c",
 		"a%2fb":      "/connect/v1/accounts/a%252fb",
 	} {
-		_, err := c.Account(t.Context(), id)
+		_, err := c.Account(request(t), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
 		assert.Equal(t, want, <-paths)
 	}
 	for _, id := range []string{"", "a b", "a\nb", "ä", strings.Repeat("a", 256)} {
-		_, err := c.Account(t.Context(), id)
+		_, err := c.Account(request(t), id)
 		require.ErrorIs(t, err, account.ErrUnknown)
 	}
 	require.Empty(t, paths, "an invalid id is not requested")
@@ -252,10 +259,10 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	c := serve(t, func(http.ResponseWriter, *http.Request) { <-release },
 		func(o *account.ClientOptions) { o.Timeout = 50 * time.Millisecond })
 	t.Cleanup(func() { close(release) }) // before the server is closed
-	_, err := c.SignIn(t.Context(), "ada@saltbush.example", "p")
+	_, err := c.SignIn(request(t), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
 
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(request(t))
 	cancel()
 	_, err = c.Account(ctx, "acc_1")
 	require.ErrorIs(t, err, account.ErrUnavailable)
@@ -268,12 +275,10 @@ func TestMissingOptionIsRejected(t *testing.T) {
 		func(o *account.ClientOptions) { o.Host = "" },
 		func(o *account.ClientOptions) { o.Do = nil },
 		func(o *account.ClientOptions) { o.Timeout = 0 },
-		func(o *account.ClientOptions) { o.RequestID = nil },
 		func(o *account.ClientOptions) { o.Log = nil },
 	} {
 		o := account.ClientOptions{
-			Host: "api.example.com", Do: calltest.Over(http.DefaultTransport), Timeout: time.Second, RequestID: requestlog.ID,
-			Log: zap.NewNop(),
+			Host: "api.example.com", Do: calltest.Over(http.DefaultTransport), Timeout: time.Second, Log: zap.NewNop(),
 		}
 		remove(&o)
 		_, err := account.NewClient(o)

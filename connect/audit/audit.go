@@ -127,15 +127,9 @@ func New(o Options) (*Log, error) {
 		return nil, errors.New("audit log: Redis and Log are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
-	if o.MaxEntries <= 0 {
-		o.MaxEntries = DefaultMaxEntries
-	}
-	if o.MaxAge <= 0 {
-		o.MaxAge = DefaultMaxAge
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
+	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	return &Log{o: o, script: redis.NewScript(script)}, nil
 }
 
@@ -183,9 +177,7 @@ func (c *Change) Drop(ctx context.Context) {
 // Record stores an entry that is not about a change, such as a denied attempt. It ignores ctx's cancellation. If it returns an
 // error (ErrUnavailable, ErrInvalidEntry), the entry is in the process log only.
 func (l *Log) Record(ctx context.Context, e Entry) error {
-	if e.Outcome == "" {
-		e.Outcome = OutcomeOK
-	}
+	e.Outcome = cmp.Or(e.Outcome, OutcomeOK)
 	return l.store(ctx, rand.Text(), e)
 }
 
@@ -284,15 +276,8 @@ func (l *Log) write(e Entry) {
 }
 
 func (e *Entry) valid() bool {
-	if !slices.Contains(actions(), e.Action) {
-		return false
-	}
-	switch e.Outcome {
-	case OutcomeOK, OutcomeDenied, OutcomeFailed, OutcomeUnknown:
-		return true
-	default:
-		return false
-	}
+	outcomes := []string{OutcomeOK, OutcomeDenied, OutcomeFailed, OutcomeUnknown}
+	return slices.Contains(actions(), e.Action) && slices.Contains(outcomes, e.Outcome)
 }
 
 // textField is a text field of an Entry with its name in the process log.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // abandon backdates the pending entries.
@@ -69,28 +70,18 @@ func TestUnresolvedChangeBecomesUnknown(t *testing.T) {
 	}
 }
 
-// again is a hook that runs every script twice, as go-redis does after a reply is lost.
-type again struct{ redis.Hook }
-
-func (again) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" {
-			return err
-		}
-		return next(ctx, cmd)
+// again runs every script twice, as go-redis does after a reply is lost.
+func again(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" {
+		return err
 	}
-}
-
-func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return next(ctx, cmd)
 }
 
 func TestLostReplyNeitherDuplicatesNorLosesAnEntry(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)
-	client.AddHook(again{})
+	client.AddHook(redistest.Hook(again))
 	log, _ := newLog(t, client)
 	ctx := t.Context()
 	var want []string

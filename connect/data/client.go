@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +71,7 @@ func New(o Options) (*Client, error) {
 	if o.Host == "" || o.Do == nil || o.Log == nil {
 		return nil, errors.New("data service client: Host, Do and Log are required")
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.OnResponse == nil {
 		o.OnResponse = func(error) {}
 	}

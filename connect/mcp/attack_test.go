@@ -270,7 +270,7 @@ func TestDataServiceDecidesWhatAMemberMayDo(t *testing.T) {
 func TestLimiterPanicFailsOnlyTheCall(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared, func(o *mcp.Options) {
-		o.Redis.AddHook(beforeCommand{"mcp:{", func() { panic("unexpected reply") }})
+		o.Redis.AddHook(beforeCommand("mcp:{", func() { panic("unexpected reply") }))
 	})
 	for _, revision := range []string{modern, legacy} {
 		for _, tool := range []string{"contacts_search", "contacts_create"} {

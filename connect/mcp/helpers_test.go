@@ -179,7 +179,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.accounts, Audit: log})
 	require.NoError(t, err)
 	o := mcp.Options{
-		Resource: s.url, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
+		Origin: front.URL, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
 		Redis: rdb, Version: "test",
 	}
 	for _, f := range change {

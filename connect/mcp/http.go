@@ -36,14 +36,14 @@ const (
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard rejects requests with an Origin other than the resource's own, sets the CORS headers and responds to preflight
+// Guard rejects requests with an Origin other than Options.Origin, sets the CORS headers and responds to preflight
 // requests. The caller has to check the Host header, against DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := r.Header.Values("Origin")
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
-			if len(origins) > 1 || origins[0] != s.origin {
+			if len(origins) > 1 || origins[0] != s.o.Origin {
 				writeError(w, r, http.StatusForbidden, nil, codeInvalidRequest, "origin not allowed")
 				return
 			}

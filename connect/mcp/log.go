@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -64,23 +65,15 @@ func logFault(log *requestlog.Entry, cause error) {
 
 // codeName returns the name of a JSON-RPC error code, for log and metrics.
 func codeName(code int) string {
-	switch code {
-	case codeParse:
-		return "PARSE_ERROR"
-	case codeInvalidRequest:
-		return "INVALID_REQUEST"
-	case codeMethodNotFound:
-		return "METHOD_NOT_FOUND"
-	case codeInvalidParams:
-		return "INVALID_PARAMS"
-	case codeRateLimited:
-		return codeRate
-	case sdk.CodeHeaderMismatch:
-		return "HEADER_MISMATCH"
-	case codeInternalError:
-		return codeInternal
-	}
-	return "JSONRPC_ERROR"
+	return cmp.Or(map[int]string{
+		codeParse:              "PARSE_ERROR",
+		codeInvalidRequest:     "INVALID_REQUEST",
+		codeMethodNotFound:     "METHOD_NOT_FOUND",
+		codeInvalidParams:      "INVALID_PARAMS",
+		codeRateLimited:        codeRate,
+		sdk.CodeHeaderMismatch: "HEADER_MISMATCH",
+		codeInternalError:      codeInternal,
+	}[code], "JSONRPC_ERROR")
 }
 
 // logOutcome adds the call's outcome to the request's log entry.

@@ -5,11 +5,9 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +39,8 @@ var instructions string
 
 // Options of a [Server].
 type Options struct {
-	// Resource is the URL of the endpoint, "https://api.example.com/mcp". Required.
-	Resource string
+	// Origin is the origin of the endpoint as browsers send it, such as "https://api.example.com". Required.
+	Origin string
 
 	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
 	Title, Version string
@@ -69,25 +67,18 @@ type Server struct {
 	implementation *sdk.Implementation
 	handler        http.Handler // the SDK's
 	unsupported    []string     // first parts of the names of methods
-	origin         string       // of the resource: the only one that may call
 	acceptsTraces  bool         // _meta may name the caller's span
 }
 
 // New returns a server.
 func New(o Options) (*Server, error) {
-	u, err := url.Parse(o.Resource)
+	err := o.complete()
 	if err != nil {
-		return nil, fmt.Errorf("reading the resource's URL: %w", err)
-	}
-	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("the resource %q is not an absolute http or https URL", o.Resource)
-	}
-	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	s := &Server{
 		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		origin: u.Scheme + "://" + canonicalHost(u.Scheme, u.Host), acceptsTraces: tracing.AcceptsRemote(),
+		acceptsTraces: tracing.AcceptsRemote(),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	if s.tools, err = newTools(); err != nil {
@@ -133,8 +124,8 @@ func sdkLogger(log *zap.Logger) *slog.Logger {
 }
 
 func (o *Options) complete() error {
-	if o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
-		return errors.New("MCP server: Data, Audit, InsufficientScope, Log and Redis are required")
+	if o.Origin == "" || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
+		return errors.New("MCP server: Origin, Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
 	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
@@ -162,15 +153,4 @@ func (t *tool) requiredScopes(g oauth.Grant) []string {
 		names = append(names, t.Scope)
 	}
 	return names
-}
-
-func canonicalHost(scheme, host string) string {
-	host = strings.ToLower(host)
-	switch scheme {
-	case "https":
-		return strings.TrimSuffix(host, ":443")
-	case "http":
-		return strings.TrimSuffix(host, ":80")
-	}
-	return host
 }

@@ -280,29 +280,16 @@ func article(got string) string {
 }
 
 func formatName(format string) string {
-	switch format {
-	case "date-time":
-		return "timestamp"
-	case "email":
-		return "email address"
-	case "uri":
-		return "URL"
-	}
-	return format
+	return cmp.Or(map[string]string{"date-time": "timestamp", "email": "email address", "uri": "URL"}[format], format)
 }
 
 func formatExample(format string) string {
-	switch format {
-	case "date-time":
-		return "RFC 3339 with an offset, such as 2026-03-05T09:30:00-05:00"
-	case "email":
-		return "an address such as ines@example.com"
-	case "uri":
-		return "a URL such as https://example.com/"
-	case "uuid":
-		return "a UUID such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11"
-	}
-	return ""
+	return map[string]string{
+		"date-time": "RFC 3339 with an offset, such as 2026-03-05T09:30:00-05:00",
+		"email":     "an address such as ines@example.com",
+		"uri":       "a URL such as https://example.com/",
+		"uuid":      "a UUID such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11",
+	}[format]
 }
 
 // pathString formats an instance location: rules[2].when.

@@ -92,6 +92,22 @@ type idempotencyResult struct {
 
 func (i *idempotency) result() idempotencyResult { return idempotencyResult{i.replayed, i.key} }
 
+// list returns the function of a tool that lists a collection. page makes its result.
+func list[T data.Record, F, R any](of func(*data.Client) data.Collection[T, F], page func([]T, nextCursor) R) function {
+	return handle(func(ctx context.Context, c *toolCall, filter F) (R, error) {
+		found, err := of(c.data()).List(ctx, c.caller, filter)
+		return page(found.Items, next(found.Next)), err
+	})
+}
+
+// get returns the function of a tool that reads the record of a collection with an id. result makes its result.
+func get[T data.Record, F, R any](of func(*data.Client) data.Collection[T, F], result func(T) R) function {
+	return handle(func(ctx context.Context, c *toolCall, a idArguments) (R, error) {
+		record, err := of(c.data()).Get(ctx, c.caller, a.ID)
+		return result(record), err
+	})
+}
+
 // create adds a record to a collection. kind names its records in the audit log.
 func create[T data.Record, F any](
 	ctx context.Context, c *toolCall, in data.Collection[T, F], kind, key string, p data.Patch,

@@ -1,8 +1,6 @@
 package mcp
 
 import (
-	"context"
-
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
@@ -22,17 +20,8 @@ type appointmentResult struct {
 
 func appointmentTools() map[string]function {
 	return map[string]function{
-		"calendars_list": handle(func(ctx context.Context, c *toolCall, l data.List) (calendarPage, error) {
-			page, err := c.data().Calendars().List(ctx, c.caller, l)
-			return calendarPage{page.Items, next(page.Next)}, err
-		}),
-		"appointments_search": handle(func(ctx context.Context, c *toolCall, f data.AppointmentFilter) (appointmentPage, error) {
-			page, err := c.data().Appointments().List(ctx, c.caller, f)
-			return appointmentPage{page.Items, next(page.Next)}, err
-		}),
-		"appointments_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (appointmentResult, error) {
-			appointment, err := c.data().Appointments().Get(ctx, c.caller, a.ID)
-			return appointmentResult{appointment}, err
-		}),
+		"calendars_list":      list((*data.Client).Calendars, func(all []data.Calendar, n nextCursor) calendarPage { return calendarPage{all, n} }),
+		"appointments_search": list((*data.Client).Appointments, func(all []data.Appointment, n nextCursor) appointmentPage { return appointmentPage{all, n} }),
+		"appointments_get":    get((*data.Client).Appointments, func(one data.Appointment) appointmentResult { return appointmentResult{one} }),
 	}
 }

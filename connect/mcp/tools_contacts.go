@@ -72,10 +72,7 @@ func contactName(c data.Contact) string {
 
 func contactTools() map[string]function {
 	return map[string]function{
-		"contacts_search": handle(func(ctx context.Context, c *toolCall, f data.ContactFilter) (contactPage, error) {
-			page, err := c.data().Contacts().List(ctx, c.caller, f)
-			return contactPage{page.Items, next(page.Next)}, err
-		}),
+		"contacts_search": list((*data.Client).Contacts, func(all []data.Contact, n nextCursor) contactPage { return contactPage{all, n} }),
 		"contacts_get": handle(func(ctx context.Context, c *toolCall, a contactArguments) (contactResult, error) {
 			contact, err := c.data().Contacts().Get(ctx, c.caller, strconv.FormatInt(a.ID, 10))
 			return contactResult{contact}, err

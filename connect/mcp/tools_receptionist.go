@@ -99,10 +99,7 @@ func receptionistTools() map[string]function {
 			changed, err := c.data().SetRules(context.WithoutCancel(ctx), c.caller, newWrite(a.IfVersion), rules)
 			return receptionistResult{changed}, err
 		}),
-		"receptionist_faqs_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (faqPage, error) {
-			page, err := c.data().FAQs().List(ctx, c.caller, s)
-			return faqPage{page.Items, next(page.Next)}, err
-		}),
+		"receptionist_faqs_list": list((*data.Client).FAQs, func(all []data.FAQ, n nextCursor) faqPage { return faqPage{all, n} }),
 		"receptionist_faq_upsert": handle(func(ctx context.Context, c *toolCall, a faqUpsert) (faqAdded, error) {
 			faq, r, err := upsert(ctx, c, c.data().FAQs(), "faq", a.ID, a.upsertArguments)
 			return faqAdded{faq, r}, err
@@ -113,10 +110,7 @@ func receptionistTools() map[string]function {
 			})
 			return deleted{a.ID, d}, err
 		}),
-		"receptionist_services_list": handle(func(ctx context.Context, c *toolCall, s data.Search) (servicePage, error) {
-			page, err := c.data().Services().List(ctx, c.caller, s)
-			return servicePage{page.Items, next(page.Next)}, err
-		}),
+		"receptionist_services_list": list((*data.Client).Services, func(all []data.Offering, n nextCursor) servicePage { return servicePage{all, n} }),
 		"receptionist_service_upsert": handle(func(ctx context.Context, c *toolCall, a serviceUpsert) (serviceAdded, error) {
 			service, r, err := upsert(ctx, c, c.data().Services(), "service", a.ID, a.upsertArguments)
 			return serviceAdded{service, r}, err

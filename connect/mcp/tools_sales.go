@@ -1,8 +1,6 @@
 package mcp
 
 import (
-	"context"
-
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
@@ -35,29 +33,11 @@ type jobResult struct {
 
 func salesTools() map[string]function {
 	return map[string]function{
-		"invoices_search": handle(func(ctx context.Context, c *toolCall, f data.InvoiceFilter) (invoicePage, error) {
-			page, err := c.data().Invoices().List(ctx, c.caller, f)
-			return invoicePage{page.Items, next(page.Next)}, err
-		}),
-		"invoices_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (invoiceResult, error) {
-			invoice, err := c.data().Invoices().Get(ctx, c.caller, a.ID)
-			return invoiceResult{invoice}, err
-		}),
-		"estimates_search": handle(func(ctx context.Context, c *toolCall, f data.EstimateFilter) (estimatePage, error) {
-			page, err := c.data().Estimates().List(ctx, c.caller, f)
-			return estimatePage{page.Items, next(page.Next)}, err
-		}),
-		"estimates_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (estimateResult, error) {
-			estimate, err := c.data().Estimates().Get(ctx, c.caller, a.ID)
-			return estimateResult{estimate}, err
-		}),
-		"jobs_search": handle(func(ctx context.Context, c *toolCall, f data.JobFilter) (jobPage, error) {
-			page, err := c.data().Jobs().List(ctx, c.caller, f)
-			return jobPage{page.Items, next(page.Next)}, err
-		}),
-		"jobs_get": handle(func(ctx context.Context, c *toolCall, a idArguments) (jobResult, error) {
-			job, err := c.data().Jobs().Get(ctx, c.caller, a.ID)
-			return jobResult{job}, err
-		}),
+		"invoices_search":  list((*data.Client).Invoices, func(all []data.Invoice, n nextCursor) invoicePage { return invoicePage{all, n} }),
+		"invoices_get":     get((*data.Client).Invoices, func(one data.Invoice) invoiceResult { return invoiceResult{one} }),
+		"estimates_search": list((*data.Client).Estimates, func(all []data.Estimate, n nextCursor) estimatePage { return estimatePage{all, n} }),
+		"estimates_get":    get((*data.Client).Estimates, func(one data.Estimate) estimateResult { return estimateResult{one} }),
+		"jobs_search":      list((*data.Client).Jobs, func(all []data.Job, n nextCursor) jobPage { return jobPage{all, n} }),
+		"jobs_get":         get((*data.Client).Jobs, func(one data.Job) jobResult { return jobResult{one} }),
 	}
 }

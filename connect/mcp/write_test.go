@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 func TestRepeatedCallIsExecutedOnce(t *testing.T) {
@@ -372,25 +373,14 @@ func (l *leaving) sendAndLeave(s *setup, revision, message string) {
 	close(l.noticed)
 }
 
-// beforeCommand calls a function before each Redis command about a key.
-type beforeCommand struct {
-	key string // a part of it
-	f   func()
-}
-
-func (beforeCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (b beforeCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), b.key) {
-			b.f()
+// beforeCommand calls a function before each Redis command about a key, of which key is a part.
+func beforeCommand(key string, f func()) redis.Hook {
+	return redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), key) {
+			f()
 		}
 		return next(ctx, cmd)
-	}
-}
-
-func (beforeCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	})
 }
 
 func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
@@ -398,7 +388,7 @@ func TestRetryAfterDisconnectIsExecutedOnce(t *testing.T) {
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
 		client := newLeaving()
-		s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand{"mcp:calls:", client.wait}) })
+		s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand("mcp:calls:", client.wait)) })
 		name := rand.Text()
 		message := callMessage(revision, "contacts_create", object{"first_name": name})
 		client.sendAndLeave(s, revision, message)
@@ -416,7 +406,7 @@ func TestCallOfADisconnectedClientIsRateLimited(t *testing.T) {
 		t.Helper()
 		for _, tool := range []string{"contacts_create", "contacts_delete"} {
 			client := newLeaving()
-			s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand{"mcp:{", client.wait}) })
+			s := newSetup(t, shared, func(o *mcp.Options) { o.Redis.AddHook(beforeCommand("mcp:{", client.wait)) })
 			s.server.SetRate(1)
 			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
 			client.sendAndLeave(s, revision, callMessage(revision, tool, object{}))

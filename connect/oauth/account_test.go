@@ -1,7 +1,6 @@
 package oauth_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
@@ -87,9 +87,10 @@ func TestAccountsServiceOutageEndsNoConnection(t *testing.T) {
 
 func TestConnectionChangesAreAudited(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	s := newServer(t, func(o *oauth.Options) { o.RequestID = func(context.Context) string { return "req-7" } })
+	ctx, _ := requestlog.With(t.Context(), "req-7")
+	s := newServer(t)
 	c := oauthtest.Register(t, s)
+	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Handler().ServeHTTP(w, r.WithContext(ctx)) })
 	verifier, challenged := oauthtest.PKCE()
 	id := c.Request(challenged, map[string][]string{"scope": {"mcp:use"}})
 	member, second := oauthtest.Owner(), oauthtest.Owner()

@@ -75,9 +75,7 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 			return Client{}, badRequest(codeInvalidRedirectURI, "invalid redirect URI: "+err.Error())
 		}
 		c.LocalOnly = c.LocalOnly && u.local()
-		if shown == "" {
-			shown = u.display()
-		}
+		shown = cmp.Or(shown, u.display())
 	}
 	c.Name = cmp.Or(c.Name, shown)
 	if data, err := json.Marshal(c); err != nil || len(data) > maxClient {

@@ -15,7 +15,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
-	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -41,7 +40,7 @@ func Example() {
 		return
 	}
 	accounts, err := account.NewClient(account.ClientOptions{
-		Host: "data.internal:8080", Do: callDataService, Timeout: 15 * time.Second, RequestID: requestlog.ID,
+		Host: "data.internal:8080", Do: callDataService, Timeout: 15 * time.Second,
 		Log: zap.NewNop(),
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -156,7 +157,7 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audit.Entry {
 	return audit.Entry{
 		BusinessID: g.BusinessID, AccountID: g.AccountID, GrantID: g.ID, ClientName: g.ClientName, Action: action,
-		Target: g.ClientHost, Detail: detail, RequestID: s.o.RequestID(ctx),
+		Target: g.ClientHost, Detail: detail, RequestID: requestlog.ID(ctx),
 	}
 }
 

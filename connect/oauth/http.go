@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -189,11 +190,7 @@ func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	default:
 		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "internal error"}
 	}
-	cause := p.cause
-	if cause == nil {
-		cause = errors.New(p.description)
-	}
-	requestlog.From(ctx).Fail(p.code, cause)
+	requestlog.From(ctx).Fail(p.code, cmp.Or(p.cause, errors.New(p.description)))
 	return p
 }
 

@@ -129,9 +129,6 @@ func New(o Options) (*Server, error) {
 // Issuer returns the issuer identifier, an origin.
 func (s *Server) Issuer() string { return s.o.Issuer }
 
-// Resource returns the resource identifier, the audience of the tokens.
-func (s *Server) Resource() string { return s.resource }
-
 // SetErrorPage sets how /oauth/authorize shows an error to a browser's user; it must be called before the first request. The
 // caching headers are already set. By default, the error is sent as JSON.
 func (s *Server) SetErrorPage(page func(w http.ResponseWriter, r *http.Request, status int, title, detail string)) {

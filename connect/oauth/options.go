@@ -75,9 +75,6 @@ type Options struct {
 	// Audit records each connection that is approved, denied, started or ended; if it is unavailable, these fail. Required.
 	Audit *audit.Log
 
-	// RequestID returns the ID of a request for the audit log. Default: none.
-	RequestID func(ctx context.Context) string
-
 	// Only tests set these. Defaults: 2 s for one Redis call, the limits of defaultLimits, and a transport for metadata
 	// documents that connects to public addresses only.
 	timeout   time.Duration
@@ -121,17 +118,12 @@ func (o *Options) complete() error {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.timeout = cmp.Or(o.timeout, 2*time.Second)
 	o.limits = cmp.Or(o.limits, defaultLimits())
-	if o.transport == nil {
-		o.transport = publicTransport(publicDialer())
-	}
+	o.transport = cmp.Or(o.transport, publicTransport(publicDialer()))
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
 	}
 	if o.ClientSchemes == nil {
 		o.ClientSchemes = DefaultClientSchemes()
-	}
-	if o.RequestID == nil {
-		o.RequestID = func(context.Context) string { return "" }
 	}
 	switch {
 	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:

@@ -12,49 +12,33 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
-
-// madeUpReply is a hook that replies to scripts instead of Redis while it has a reply.
-type madeUpReply struct {
-	redis.Hook
-
-	reply *atomic.Pointer[any]
-}
-
-func (madeUpReply) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h madeUpReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		script, ok := cmd.(*redis.Cmd)
-		if reply := h.reply.Load(); ok && reply != nil {
-			script.SetVal(*reply)
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (madeUpReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // An invalid_grant or invalid_token would make clients discard tokens that are valid.
 func TestUnexpectedReplyOfScriptEndsNoConnection(t *testing.T) {
 	t.Parallel()
-	hook := madeUpReply{reply: new(atomic.Pointer[any])}
+	var madeUp atomic.Pointer[any] // the reply to scripts, instead of Redis's
 	s := newServer(t, func(o *oauth.Options) {
 		o.Prefix = prefixOf(t)
 		o.Audit = newLog(t, clientOf(t, shared.Options()), o.Prefix)
 		o.Redis = clientOf(t, shared.Options())
-		o.Redis.AddHook(hook)
+		o.Redis.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			script, ok := cmd.(*redis.Cmd)
+			if reply := madeUp.Load(); ok && reply != nil {
+				script.SetVal(*reply)
+				return nil
+			}
+			return next(ctx, cmd)
+		}))
 	})
 	c := oauthtest.Register(t, s)
 	verifier, challenged := oauthtest.PKCE()
 	code := c.Code(oauthtest.Owner(), challenged, nil)
 	during := func(reply any, do func()) {
-		hook.reply.Store(&reply)
+		madeUp.Store(&reply)
 		do()
-		hook.reply.Store(nil)
+		madeUp.Store(nil)
 	}
 
 	for _, reply := range []any{nil, int64(1), "unheard-of", []any{"redeemed"}} {

@@ -299,7 +299,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		s, err := oauth.New(o)
 		require.NoError(t, err, good)
 		assert.Equal(t, good, s.Issuer())
-		assert.Equal(t, good+"/mcp", s.Resource())
 	}
 	for name, change := range map[string]func(*oauth.Options){
 		"no Redis":     func(o *oauth.Options) { o.Redis = nil },

@@ -132,7 +132,7 @@ func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError
 	if e.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((e.retry+time.Second-1)/time.Second)))
 	}
-	view := errorView{Status: e.status, Detail: e.detail, RequestID: p.requestID(r.Context()), Link: e.link, Label: e.label}
+	view := errorView{Status: e.status, Detail: e.detail, RequestID: requestlog.ID(r.Context()), Link: e.link, Label: e.label}
 	_, known := p.pages[r.URL.Path]
 	switch {
 	case e.final:

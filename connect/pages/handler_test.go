@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
 func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
@@ -158,7 +159,8 @@ func TestErrorsOfTheAuthorizationServerAreReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	rec := httptest.NewRecorder()
-	req := httptest.NewRequest(http.MethodGet, "https://elsewhere.example/oauth/authorize", http.NoBody)
+	ctx, _ := requestlog.With(t.Context(), "req-1")
+	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "https://elsewhere.example/oauth/authorize", http.NoBody)
 	w.pages.Error(rec, req, http.StatusBadRequest, "This app cannot be connected",
 		"It asks to be sent back to <script>evil</script>\u202e.example, which it has not named before.")
 	require.Equal(t, http.StatusBadRequest, rec.Code)

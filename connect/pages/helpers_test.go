@@ -28,8 +28,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/formtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -315,7 +317,6 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	o := pages.Options{
 		OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
 		Log: zap.New(core), Now: w.clock.now,
-		RequestID: func(context.Context) string { return "req-1" },
 		ClientAddr: func(r *http.Request) netip.Addr {
 			if from := r.Header.Get(fromHeader); from != "" {
 				return netip.MustParseAddr(from)
@@ -330,7 +331,10 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	}
 	w.pages, err = pages.New(o)
 	require.NoError(tb, err)
-	server.Config.Handler = w.pages.Handler()
+	server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ctx, _ := requestlog.With(r.Context(), "req-1")
+		w.pages.Handler().ServeHTTP(rw, r.WithContext(ctx))
+	})
 	server.Start()
 	tb.Cleanup(server.Close)
 	return w
@@ -512,29 +516,13 @@ func (p *page) lacks(parts ...string) *page {
 	return p
 }
 
-// form returns the fields of the page's first form with this action, as a browser would send them unchanged, without buttons.
+// form returns the fields of the page's first form with this action.
 func (p *page) form(action string) url.Values {
 	p.tb.Helper()
-	doc, err := html.Parse(strings.NewReader(p.body))
-	require.NoError(p.tb, err)
-	for n := range doc.Descendants() {
-		if n.Type != html.ElementNode || n.Data != "form" || attr(n, "action") != action {
-			continue
-		}
-		values := make(url.Values)
-		for f := range n.Descendants() {
-			if f.Type != html.ElementNode || f.Data != "input" {
-				continue
-			}
-			if kind := attr(f, "type"); (kind == "checkbox" || kind == "radio") && !hasAttr(f, "checked") {
-				continue
-			}
-			values.Add(attr(f, "name"), attr(f, "value"))
-		}
-		return values
-	}
-	require.Failf(p.tb, "no such form", "to %s on %s", action, p.body)
-	return nil
+	forms := formtest.Forms(p.tb, p.body)
+	i := slices.IndexFunc(forms, func(f formtest.Form) bool { return f.Action == action })
+	require.GreaterOrEqual(p.tb, i, 0, "no form to %s on %s", action, p.body)
+	return forms[i].Values
 }
 
 // text returns the text of the page with single spaces.
@@ -549,19 +537,6 @@ func (p *page) text() string {
 		}
 	}
 	return strings.Join(strings.Fields(b.String()), " ")
-}
-
-func attr(n *html.Node, name string) string {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return a.Val
-		}
-	}
-	return ""
-}
-
-func hasAttr(n *html.Node, name string) bool {
-	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
 }
 
 func grant(id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {

@@ -67,17 +67,14 @@ type Options struct {
 	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// SessionIdle is the idle timeout of a session. Default, also if zero or negative: DefaultSessionIdle.
+	// SessionIdle is the idle timeout of a session. Default: DefaultSessionIdle.
 	SessionIdle time.Duration
 
-	// SessionMax is the maximum age of a session. Default, also if zero or negative: DefaultSessionMax.
+	// SessionMax is the maximum age of a session. Default: DefaultSessionMax.
 	SessionMax time.Duration
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
-
-	// RequestID returns a request's ID for the audit log and error pages. Default: none.
-	RequestID func(context.Context) string
 
 	// Log gets failures that no user sees. Default: no log.
 	Log *zap.Logger
@@ -103,7 +100,6 @@ type Pages struct {
 	crossOrigin http.CrossOriginProtection
 
 	clientAddr func(*http.Request) netip.Addr
-	requestID  func(context.Context) string
 	log        *zap.Logger
 	now        func() time.Time
 }
@@ -114,17 +110,9 @@ func New(o Options) (*Pages, error) {
 		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
-	if o.SessionIdle <= 0 {
-		o.SessionIdle = DefaultSessionIdle
-	}
-	if o.SessionMax <= 0 {
-		o.SessionMax = DefaultSessionMax
-	}
+	o.SessionIdle, o.SessionMax = cmp.Or(o.SessionIdle, DefaultSessionIdle), cmp.Or(o.SessionMax, DefaultSessionMax)
 	if o.ClientAddr == nil {
 		o.ClientAddr = clientip.Peer
-	}
-	if o.RequestID == nil {
-		o.RequestID = func(context.Context) string { return "" }
 	}
 	o.Log = cmp.Or(o.Log, zap.NewNop())
 	if o.Now == nil {
@@ -144,7 +132,7 @@ func New(o Options) (*Pages, error) {
 		devices:    known,
 		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
-		clientAddr: o.ClientAddr, requestID: o.RequestID, log: o.Log, now: o.Now,
+		clientAddr: o.ClientAddr, log: o.Log, now: o.Now,
 	}
 	p.pages = map[string]page{
 		SignInPath:      {get: p.showSignIn, post: p.signIn},

@@ -161,7 +161,7 @@ func failSignIn(r *http.Request, outcome, code string, cause error) {
 // account of their own in order to reset the count.
 func (p *Pages) refund(ctx context.Context, counted attempt) {
 	if err := p.attempts.refund(ctx, counted); err != nil {
-		p.log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
+		p.log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 	}
 }
 
@@ -192,7 +192,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	p.cookies.set(w, sessionCookie, id, 0)
 	value, err := p.devices.add(ctx, email, device)
 	if err != nil {
-		p.log.Warn("storing the device failed", zap.String("request_id", p.requestID(ctx)), zap.Error(err))
+		p.log.Warn("storing the device failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 		return nil
 	}
 	p.cookies.set(w, deviceCookie, value, deviceAge)
@@ -277,7 +277,7 @@ func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entr
 
 // entryOf completes an audit entry with the account and the request's ID.
 func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) audit.Entry {
-	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.DisplayName(), p.requestID(ctx)
+	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.DisplayName(), requestlog.ID(ctx)
 	return e
 }
 
@@ -286,7 +286,7 @@ func (p *Pages) recordDenied(r *http.Request, email, why string) {
 	_ = p.audit.Record(r.Context(), audit.Entry{ // logs its own failures
 		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
-		RequestID: p.requestID(r.Context()),
+		RequestID: requestlog.ID(r.Context()),
 	})
 }
 

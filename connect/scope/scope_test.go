@@ -219,12 +219,3 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err)
 	})
 }
-
-func BenchmarkParse(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if set, err := scope.Parse("mcp:read contacts:write"); err != nil || !set.Allows("contacts:write") {
-			b.Fatal(err)
-		}
-	}
-}

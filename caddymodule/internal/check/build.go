@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -25,9 +26,7 @@ func (c *checker) build(raw json.RawMessage, dir string) (*builtConfig, error) {
 	}
 	// "tls internal" creates a certificate authority while it is built.
 	cfg.StorageRaw = caddyconfig.JSON(map[string]string{"module": "file_system", "root": dir}, nil)
-	if cfg.Logging == nil {
-		cfg.Logging = new(caddy.Logging)
-	}
+	cfg.Logging = cmp.Or(cfg.Logging, new(caddy.Logging))
 	// The modules' logs would be about a gateway that starts, which this one does not.
 	cfg.Logging.Logs = map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{WriterRaw: []byte(`{"output":"discard"}`)}}}
 	ctx, err := caddy.ProvisionContext(cfg)

@@ -21,14 +21,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 )
 
-// recordFields returns the members of a credential record.
-func recordFields() []string {
-	return []string{
-		"private_key", "previous_private_key", "previous_expires_at", "business_id", "business_name", "business_slug", "status", "limit",
-		"name", "created_at", "created_by", "expires_at", "resources",
-	}
-}
-
 // checkRecords decodes each record of the credential file.
 func (c *checker) checkRecords() {
 	const pointer = "/apps/gatehouse/credentials"
@@ -54,7 +46,7 @@ func (c *checker) checkRecords() {
 			c.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
 			continue
 		}
-		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(recordFields(), name) })
+		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(authsigner.RecordFields(), name) })
 		if len(unknown) > 0 {
 			c.report("GH048", pointer, "the record of the key %s has members that the gateway does not know: %s", key, strings.Join(unknown, ", "))
 		}

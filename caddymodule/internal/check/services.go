@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -87,12 +88,12 @@ func connectCalls() []call {
 	return []call{
 		{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
 			client, err := account.NewClient(account.ClientOptions{
-				Host: p.host, Do: p.do, Timeout: probeTimeout, RequestID: func(context.Context) string { return uuid.NewString() },
-				Log: zap.NewNop(),
+				Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop(),
 			})
 			if err != nil {
 				return fmt.Errorf("creating a client: %w", err)
 			}
+			ctx, _ = requestlog.With(ctx, uuid.NewString())
 			if _, err = client.Account(ctx, checkAccount); errors.Is(err, account.ErrUnknown) {
 				return nil
 			}

@@ -47,19 +47,6 @@ func Load(file, adapter string) (*Config, error) {
 	return c, nil
 }
 
-// Provision builds everything that the configuration describes, without starting it, and removes it again. Errors are of the type
-// [Error].
-func (c *Config) Provision() error {
-	var cfg *caddy.Config
-	if err := caddy.StrictUnmarshalJSON(c.Raw, &cfg); err != nil {
-		return c.DecodeError(err)
-	}
-	if err := caddy.Validate(cfg); err != nil {
-		return c.LoadError(err)
-	}
-	return nil
-}
-
 // GlobalOptions returns the arguments of each global option with the name, or nil if the configuration is not a Caddyfile.
 func (c *Config) GlobalOptions(name string) [][]string {
 	if c.global == nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,18 @@ http://api.example.com:8099 {
 }
 
 const vaultLines = "credentials vault http://127.0.0.1:3 {\n\t\t\tauth token {env.NO_SUCH_TOKEN}\n\t\t}"
+
+// provision builds everything that a configuration describes, without starting it, and removes it again.
+func provision(c *configfile.Config) error {
+	var cfg *caddy.Config
+	if err := caddy.StrictUnmarshalJSON(c.Raw, &cfg); err != nil {
+		return c.DecodeError(err)
+	}
+	if err := caddy.Validate(cfg); err != nil {
+		return c.LoadError(err)
+	}
+	return nil
+}
 
 // An error names the file, the line and what is wrong, but no module of Caddy's loader, wherever it occurs.
 func TestLoadErrorsNameFileAndLine(t *testing.T) {
@@ -120,7 +133,7 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(c.caddyfile), 0o600))
 			cfg, err := configfile.Load(path, "")
 			if err == nil {
-				err = cfg.Provision()
+				err = provision(cfg)
 			}
 			require.Error(t, err)
 			require.Contains(t, err.Error(), "/"+c.want)
@@ -138,7 +151,7 @@ func TestLoadErrorInJSONHasPointer(t *testing.T) {
 		{"handler":"vars"},{"handler":"gatehouse_jwks"}]}]}}}}}`), 0o600))
 	cfg, err := configfile.Load(path, "")
 	require.NoError(t, err)
-	err = cfg.Provision()
+	err = provision(cfg)
 	require.Error(t, err)
 	assert.Equal(t, path+`: /apps/http/servers/api/routes/1/handle/1: gatehouse_jwks has no keys to publish: set "assertion" in the global option "gatehouse"`, err.Error())
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -28,6 +27,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
@@ -134,12 +135,11 @@ type Gateway struct {
 	// Dir is the gateway's folder.
 	Dir string
 
-	cmd    *exec.Cmd
-	exited chan struct{}
-	out    recordtest.Output
-	env    []string
-	tags   string     // further build tags
-	files  []*os.File // from descriptor 3 on
+	process *processtest.Process // the last run
+	out     recordtest.Output
+	env     []string
+	tags    string     // further build tags
+	files   []*os.File // from descriptor 3 on
 }
 
 // Options are the parts of a gateway's Caddyfile.
@@ -246,18 +246,12 @@ func (g *Gateway) Run(tb testing.TB) {
 	tb.Helper()
 	path := build(tb, product, g.tags)
 	// not the test's context: the process is to be stopped in order when the test ends
-	g.cmd = exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
-	g.cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
-	g.cmd.Stdout, g.cmd.Stderr, g.cmd.ExtraFiles = &g.out, &g.out, g.files
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(tb, g.cmd.Start())
-	exited := make(chan struct{})
-	g.exited = exited
-	cmd := g.cmd
-	go func() {
-		_ = cmd.Wait() // the state is in cmd
-		close(exited)
-	}()
+	cmd := exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
+	cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &g.out, &g.out, g.files
+	var err error
+	g.process, err = processtest.Start(cmd)
+	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		g.Stop(tb)
 		if tb.Failed() {
@@ -299,7 +293,7 @@ func (g *Gateway) await(tb testing.TB, what string, try func() error) {
 			return
 		}
 		select {
-		case <-g.exited:
+		case <-g.process.Done():
 			require.FailNow(tb, "the gateway did not start", "%s", g.out.String())
 		case <-time.After(pollInterval):
 		}
@@ -317,50 +311,38 @@ func onceClient() *http.Client {
 // Stop stops the gateway with SIGTERM, and with SIGKILL if it does not end.
 func (g *Gateway) Stop(tb testing.TB) {
 	tb.Helper()
-	if g.cmd == nil {
+	if g.process == nil {
 		return
 	}
-	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
-	select {
-	case <-g.exited:
-	case <-time.After(stopTimeout):
-		_ = g.cmd.Process.Kill()
-		<-g.exited
-		tb.Errorf("the gateway did not stop within %s of SIGTERM", stopTimeout)
+	if err := g.process.End(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		tb.Errorf("stopping the gateway: %v", err)
 	}
-	g.cmd = nil
 }
 
 // Kill ends the gateway at once.
 func (g *Gateway) Kill(tb testing.TB) {
 	tb.Helper()
-	require.NoError(tb, g.cmd.Process.Kill())
-	<-g.exited
-	g.cmd = nil
+	require.NoError(tb, g.process.End(syscall.SIGKILL))
 }
 
 // Signal sends the gateway a signal.
 func (g *Gateway) Signal(tb testing.TB, sig os.Signal) {
 	tb.Helper()
-	require.NoError(tb, g.cmd.Process.Signal(sig))
+	require.NoError(tb, g.process.Signal(sig))
 }
 
 // ExitCode waits for the gateway's end and returns its exit code, -1 if a signal ended it.
 func (g *Gateway) ExitCode(tb testing.TB) int {
 	tb.Helper()
-	select {
-	case <-g.exited:
-	case <-time.After(stopTimeout):
-		require.FailNow(tb, "the gateway has not ended", "%s", g.out.Tail(16<<10))
-	}
-	return g.cmd.ProcessState.ExitCode()
+	require.Eventually(tb, g.Ended, stopTimeout, pollInterval, "the gateway has not ended")
+	return g.process.State().ExitCode()
 }
 
 // Pid is the process's id.
-func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
+func (g *Gateway) Pid() int { return g.process.Pid() }
 
-// Exited is closed when the process has ended.
-func (g *Gateway) Exited() <-chan struct{} { return g.exited }
+// Ended reports whether the process has ended.
+func (g *Gateway) Ended() bool { return g.process.Ended() }
 
 // Output returns the gateway's output so far, mostly logs.
 func (g *Gateway) Output() string { return g.out.String() }
@@ -384,41 +366,14 @@ func Command(tb testing.TB, env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Ports below the ephemeral range (net.ipv4.ip_local_port_range, 32768 and up), so that no connection takes a port before the process that
-// FreeAddr was called for.
-const (
-	firstPort = 10_000
-	lastPort  = 32_000
-)
-
 // FreeAddr returns a loopback address on which nothing listens, and which no other test gets until this one ends: two gateways could listen
 // on one port (SO_REUSEPORT), and each would get half of the requests.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	for {
-		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort))
-		claim, err := claimPort(tb, port)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		require.NoError(tb, err)
-		addr := net.JoinHostPort("127.0.0.1", port)
-		ln, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			require.NoError(tb, claim.Close())
-			continue
-		}
-		require.NoError(tb, err)
-		require.NoError(tb, ln.Close())
-		tb.Cleanup(func() { _ = claim.Close() })
-		return addr
-	}
-}
-
-// claimPort reserves a port among tests of all processes, by an abstract Unix socket.
-func claimPort(tb testing.TB, port string) (io.Closer, error) {
-	tb.Helper()
-	return new(net.ListenConfig).Listen(tb.Context(), "unix", "@gatehouse-test-port-"+port)
+	port, held, err := porttest.Reserve()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = held.Close() })
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // Response is a response, read to its end.

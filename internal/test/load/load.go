@@ -313,11 +313,9 @@ func (l *Load) Stop() *Report {
 	secrets := slices.Concat(l.private, l.signatures)
 	anyone := gatewaytest.Caller{}
 	for _, g := range l.o.Gateways {
-		select {
-		case <-g.Exited():
+		if g.Ended() {
 			gatewaytest.RequireNowhere(l.t, g.Output(), secrets...)
 			continue
-		default:
 		}
 		gatewaytest.RequireNowhere(l.t, g.Everything(l.t), secrets...)
 		gatewaytest.RequireNowhere(l.t, g.Output(), "goroutine ", "panic", "runtime error", "canary")

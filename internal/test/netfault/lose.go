@@ -2,6 +2,7 @@ package netfault
 
 import (
 	"iter"
+	"sync"
 	"testing"
 )
 
@@ -9,6 +10,38 @@ import (
 type Lossy interface {
 	Lose(n int)
 	Replies() int
+}
+
+// loss says which reply is lost.
+type loss struct {
+	mu      sync.Mutex
+	replies int  // since Lose
+	lose    int  // the reply to lose; 0: none
+	rest    bool // also lose all later ones
+}
+
+// Lose loses the n-th reply from now on, starting at 1, and closes its connection. 0 loses none. It resets Replies.
+func (l *loss) Lose(n int) { l.set(n, false) }
+
+func (l *loss) set(n int, rest bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replies, l.lose, l.rest = 0, n, rest
+}
+
+// Replies returns the number of replies since Lose, including lost ones.
+func (l *loss) Replies() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replies
+}
+
+// loses counts a reply and reports whether it is lost.
+func (l *loss) loses() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replies++
+	return l.replies == l.lose || l.rest && l.replies > l.lose
 }
 
 // LoseEach yields n = 1, 2, … with a function that runs a step whose n-th reply is lost and that must succeed, until no step

@@ -12,12 +12,9 @@ import (
 
 // RedisProxy is a proxy in front of a Redis server that can lose replies.
 type RedisProxy struct {
-	Addr string // to connect to
+	loss
 
-	mu      sync.Mutex
-	replies int  // since Lose
-	lose    int  // the reply to lose; 0: none
-	rest    bool // also lose all later ones
+	Addr string // to connect to
 }
 
 // NewRedisProxy starts a proxy in front of the server at an address. It ends with the test.
@@ -28,24 +25,8 @@ func NewRedisProxy(tb testing.TB, server string) *RedisProxy {
 	return r
 }
 
-// Lose loses the n-th reply from now on, starting at 1, and closes its connection. 0 loses none. It resets Replies.
-func (r *RedisProxy) Lose(n int) { r.set(n, false) }
-
 // LoseFrom is like Lose, but also loses all later replies.
 func (r *RedisProxy) LoseFrom(n int) { r.set(n, true) }
-
-func (r *RedisProxy) set(n int, rest bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.replies, r.lose, r.rest = 0, n, rest
-}
-
-// Replies returns the number of replies since Lose, including lost ones.
-func (r *RedisProxy) Replies() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.replies
-}
 
 func (r *RedisProxy) serve(client, server net.Conn, _ <-chan struct{}) {
 	var copying sync.WaitGroup
@@ -73,13 +54,6 @@ func (r *RedisProxy) pass(client io.Writer, server *bufio.Reader) {
 			return
 		}
 	}
-}
-
-func (r *RedisProxy) loses() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.replies++
-	return r.replies == r.lose || r.rest && r.replies > r.lose
 }
 
 // readReply appends the next reply in RESP2 or RESP3 to buffer.

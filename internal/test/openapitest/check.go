@@ -2,6 +2,7 @@ package openapitest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,10 +50,7 @@ func (d *Document) Check(req *http.Request, resp *http.Response, body []byte) er
 	if !ok {
 		return fmt.Errorf("the target is not below %s", prefix)
 	}
-	method := req.Method
-	if method == "" { // net/http sends GET
-		method = http.MethodGet
-	}
+	method := cmp.Or(req.Method, http.MethodGet) // as net/http sends it
 	a, err := d.find(method, path, resp.StatusCode)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +30,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 )
 
 // ErrNoRedis says that redis-server is not installed.
@@ -93,10 +94,7 @@ type Server struct {
 	// Its reserved ports, closed by the test's cleanup or by the garbage collector.
 	reserved []*os.File
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{}
-	ended  string // how the process ended
+	process atomic.Pointer[processtest.Process] // nil while it is stopped
 }
 
 // Start starts a server and waits until it responds. It ends with the test.
@@ -228,43 +226,29 @@ func (s *Server) Restart() error {
 
 // Pid is the process id, 0 when the server is not running.
 func (s *Server) Pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd == nil {
-		return 0
+	if p := s.process.Load(); p != nil {
+		return p.Pid()
 	}
-	return s.cmd.Process.Pid
+	return 0
 }
 
 func (s *Server) signal(sig syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd == nil {
+	p := s.process.Load()
+	if p == nil {
 		return fmt.Errorf("server %s is not running", s.Addr)
 	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		return fmt.Errorf("sending signal %q to server %s, which has ended (%s): %w", sig, s.Addr, s.ended, err)
-	}
-	return nil
+	return p.Signal(sig)
 }
 
 func (s *Server) end(sig syscall.Signal) error {
-	if err := s.signal(sig); err != nil {
-		return err
+	p := s.process.Load()
+	if p == nil {
+		return fmt.Errorf("server %s is not running", s.Addr)
 	}
-	s.mu.Lock()
-	exited := s.exited
-	s.mu.Unlock()
-	select {
-	case <-exited:
-	case <-time.After(startTimeout):
-		_ = s.signal(syscall.SIGKILL)
-		<-exited
-		return fmt.Errorf("server %s did not end on %v within %v and was killed", s.Addr, sig, startTimeout)
+	if err := p.End(sig); err != nil {
+		return fmt.Errorf("ending server %s: %w", s.Addr, err)
 	}
-	s.mu.Lock()
-	s.cmd = nil
-	s.mu.Unlock()
+	s.process.Store(nil)
 	return nil
 }
 
@@ -303,7 +287,6 @@ func (s *Server) run() error {
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = s.Dir
-	cmd.SysProcAttr = diesWithParent()
 	if s.settings.clock {
 		env, err := s.makeClock()
 		if err != nil {
@@ -313,29 +296,15 @@ func (s *Server) run() error {
 	}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting redis-server: %w", err)
+	p, err := processtest.Start(cmd)
+	if err != nil {
+		return err
 	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		s.mu.Lock()
-		s.ended = cmd.ProcessState.String()
-		s.mu.Unlock()
-		close(exited)
-	}()
-	s.mu.Lock()
-	s.cmd, s.exited = cmd, exited
-	s.mu.Unlock()
-
-	if err := s.awaitReply(exited); err != nil {
-		_ = cmd.Process.Kill()
-		<-exited
-		s.mu.Lock()
-		s.cmd = nil
-		s.mu.Unlock()
+	if err := s.awaitReply(p.Done()); err != nil {
+		p.Kill()
 		return fmt.Errorf("starting redis-server on %s: %w\n%s%s", s.Addr, err, output.Bytes(), s.logTail())
 	}
+	s.process.Store(p)
 	return nil
 }
 

@@ -12,17 +12,15 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
@@ -82,8 +81,7 @@ type Server struct {
 	binary  string
 	args    []string
 
-	mu   sync.Mutex
-	proc *process
+	process atomic.Pointer[process] // the last run
 }
 
 // Start starts a Vault, initialised and unsealed, and stops it when the test ends.
@@ -118,7 +116,7 @@ func Start(tb testing.TB, o Options) *Server {
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		defer held.Close()
-		if p := s.process(); p != nil {
+		if p := s.process.Load(); p != nil {
 			p.kill()
 			if tb.Failed() {
 				tb.Logf("what Vault logged:\n%s", p.stderr.String())
@@ -218,14 +216,14 @@ func (s *Server) Kill(tb testing.TB) {
 func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
 	p := s.running(tb)
-	require.NoError(tb, p.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(tb, p.Signal(syscall.SIGSTOP))
 	require.Eventually(tb, func() bool { return p.state() == 'T' }, patience, time.Millisecond)
 }
 
 // Resume continues a paused process.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
-	require.NoError(tb, s.running(tb).cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(tb, s.running(tb).Signal(syscall.SIGCONT))
 }
 
 // Restart starts the server again at the same address, over the same storage, and unseals it. A running one is
@@ -244,7 +242,7 @@ func (s *Server) RestartSealed(tb testing.TB) {
 func (s *Server) restart(tb testing.TB, unsealKey string) {
 	tb.Helper()
 	require.True(tb, s.options.Persistent, "only a persistent server can be restarted")
-	if p := s.process(); !p.ended() {
+	if p := s.process.Load(); !p.Ended() {
 		require.NoError(tb, p.stop())
 	}
 	_, address, _ := strings.Cut(s.Addr, "://")
@@ -253,16 +251,10 @@ func (s *Server) restart(tb testing.TB, unsealKey string) {
 	require.Equal(tb, unsealKey == "", line.Sealed)
 }
 
-func (s *Server) process() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proc
-}
-
 func (s *Server) running(tb testing.TB) *process {
 	tb.Helper()
-	p := s.process()
-	require.False(tb, p.ended(), "the server is not running")
+	p := s.process.Load()
+	require.False(tb, p.Ended(), "the server is not running")
 	return p
 }
 
@@ -285,9 +277,7 @@ func (s *Server) start(listen, unsealKey string) (readyLine, error) {
 	if err != nil {
 		return line, err
 	}
-	s.mu.Lock()
-	s.proc = p
-	s.mu.Unlock()
+	s.process.Store(p)
 	if err := json.Unmarshal(first, &line); err != nil {
 		p.kill()
 		return line, fmt.Errorf("the Vault server did not start: %s", p.stderr.String())
@@ -297,10 +287,10 @@ func (s *Server) start(listen, unsealKey string) (readyLine, error) {
 
 // process is one run of the server.
 type process struct {
-	cmd    *exec.Cmd
+	*processtest.Process
+
 	stdin  *os.File // held open: the server ends when it is closed
 	stderr *recordtest.Output
-	done   chan struct{}
 }
 
 // startProcess returns the process and the first line of its output.
@@ -313,32 +303,15 @@ func startProcess(binary string, args, env []string) (*process, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &process{
-		cmd:    exec.Command(binary, args...),
-		stdin:  stdinWrite,
-		stderr: new(recordtest.Output),
-		done:   make(chan struct{}),
-	}
-	p.cmd.Env = env
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdinRead, stdoutWrite, p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-
-	started := make(chan error)
-	go func() {
-		// The signal is sent when the thread dies that started the process, so that thread is kept.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		_, _ = stdinRead.Close(), stdoutWrite.Close()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	p := &process{stdin: stdinWrite, stderr: new(recordtest.Output)}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdinRead, stdoutWrite, p.stderr
+	p.Process, err = processtest.Start(cmd)
+	_, _ = stdinRead.Close(), stdoutWrite.Close()
+	if err != nil {
 		_, _ = stdinWrite.Close(), stdoutRead.Close()
-		return nil, nil, fmt.Errorf("starting the Vault server: %w", err)
+		return nil, nil, err
 	}
 	defer stdoutRead.Close()
 	_ = stdoutRead.SetReadDeadline(time.Now().Add(patience))
@@ -350,37 +323,19 @@ func startProcess(binary string, args, env []string) (*process, []byte, error) {
 	return p, first, nil
 }
 
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
 func (p *process) stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-p.done:
-		return p.stdin.Close()
-	case <-time.After(patience):
-		p.kill()
-		return errors.New("the Vault server did not stop when asked to")
-	}
+	defer func() { _ = p.stdin.Close() }()
+	return p.End(syscall.SIGTERM)
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
+	p.Kill()
 	_ = p.stdin.Close()
 }
 
 // state returns the process's state letter as ps shows it.
 func (p *process) state() byte {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
 	if _, rest, ok := bytes.Cut(stat, []byte(") ")); ok && len(rest) > 0 {
 		return rest[0]
 	}
