@@ -2,37 +2,49 @@
 package porttest
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"syscall"
 )
 
-// Reserve reserves a free port of the loopback interface for a server that listens with SO_REUSEADDR, as Redis does, until
-// the file is closed. A socket stays bound to the port without listening, so the kernel does not assign the port to any other
-// process while the server is down.
+// Ports from firstPort to lastPort are below those that Linux gives to connections and to servers that listen on port 0, over UDP too.
+const firstPort, lastPort = 10000, 32767
+
+// Reserve reserves a free port for a server that listens with SO_REUSEADDR, as Go and Redis do, until the file is closed. A socket
+// stays bound to the port of all addresses without listening, so that nobody else gets the port while the server is down.
 func Reserve() (int, *os.File, error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	for {
+		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // need not be secret
+		held, err := hold(port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return 0, nil, fmt.Errorf("reserving a port: %w", err)
+		}
+		return port, held, nil
+	}
+}
+
+func hold(port int) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, nil, fmt.Errorf("reserving a port: %w", err)
+		return nil, err
 	}
 	held := os.NewFile(uintptr(fd), "reserved port")
-	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		_ = held.Close()
-		return 0, nil, fmt.Errorf("reserving a port: %w", err)
+	err = syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0) // IPv4 too
+	if err == nil {
+		err = syscall.Bind(fd, &syscall.SockaddrInet6{Port: port})
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		_ = held.Close()
-		return 0, nil, fmt.Errorf("reserving a port: %w", err)
+	if err == nil {
+		// Set only now, it allows the server, but not another reservation.
+		err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	}
-	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		_ = held.Close()
-		return 0, nil, fmt.Errorf("reserving a port: %w", err)
+		return nil, err
 	}
-	addr, ok := name.(*syscall.SockaddrInet4)
-	if !ok {
-		_ = held.Close()
-		return 0, nil, fmt.Errorf("reserving a port: unexpected address %v", name)
-	}
-	return addr.Port, held, nil
+	return held, nil
 }
