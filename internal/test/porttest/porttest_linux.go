@@ -16,7 +16,7 @@ const firstPort, lastPort = 10000, 32767
 // stays bound to the port of all addresses without listening, so that nobody else gets the port while the server is down.
 func Reserve() (int, *os.File, error) {
 	for {
-		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // need not be secret
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		held, err := hold(port)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
