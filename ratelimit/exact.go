@@ -54,15 +54,20 @@ func newExact(b backend, o Options) *exact {
 // Allow implements Limiter. An allowed request waits for one round trip to Redis, which it shares with concurrent requests.
 // While Redis is unavailable it does not wait.
 func (l *exact) Allow(ctx context.Context, group string, counters ...Counter) (Result, error) {
-	return l.decide(ctx, group, counters, true)
+	return l.decide(ctx, group, counters, true, Once{})
+}
+
+// AllowOnce implements Limiter, in the same round trip.
+func (l *exact) AllowOnce(ctx context.Context, group string, once Once, counters ...Counter) (Result, error) {
+	return l.decide(ctx, group, counters, true, once)
 }
 
 // Peek implements Limiter.
 func (l *exact) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
-	return l.decide(ctx, group, counters, false)
+	return l.decide(ctx, group, counters, false, Once{})
 }
 
-func (l *exact) decide(ctx context.Context, group string, counters []Counter, count bool) (Result, error) {
+func (l *exact) decide(ctx context.Context, group string, counters []Counter, count bool, once Once) (Result, error) {
 	if l.ctx.Err() != nil {
 		return Result{}, ErrClosed
 	}
@@ -73,6 +78,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, co
 	if err := r.prepare(l.windows, group, counters, count); err != nil {
 		return Result{}, err
 	}
+	r.once = once
 	res := Result{States: make([]State, len(counters))}
 	r.states = res.States
 	s := l.shards[l.shardOf(r.tag)]
@@ -94,7 +100,7 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, co
 		s.decideOnOutage(r, fmt.Errorf("%w after %v", err, l.o.Timeout), false)
 		l.stats.byLocal.Add(1)
 	}
-	by, err := r.by, r.err
+	by, err, accepted := r.by, r.err, r.call.Accepted
 	r.counters, r.states = nil, nil
 	l.requests.Put(r)
 	switch {
@@ -104,6 +110,9 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, co
 		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	res.finish(by)
+	if by == ByRedis && res.Allowed && once != (Once{}) {
+		res.Accepted = accepted
+	}
 	return res, nil
 }
 

@@ -67,6 +67,11 @@ func (g *gcra) Allow(ctx context.Context, group string, counters ...Counter) (Re
 	return g.decide(ctx, group, counters, 1)
 }
 
+// AllowOnce implements Limiter. It never knows whether the request was accepted before.
+func (g *gcra) AllowOnce(ctx context.Context, group string, _ Once, counters ...Counter) (Result, error) {
+	return g.decide(ctx, group, counters, 1)
+}
+
 // Peek implements Limiter.
 func (g *gcra) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
 	return g.decide(ctx, group, counters, 0)

@@ -108,6 +108,21 @@ type Result struct {
 	// RetryAfter is the time until all counters allow another request; 0 if Allowed.
 	RetryAfter time.Duration
 	By         Decider
+
+	// Accepted is the ID of the request that AllowOnce accepted with this request's MAC: its own, or that of the request before
+	// which this one repeats. It is zero if Redis did not decide, so that this is not known, and with GCRA.
+	Accepted [IDSize]byte
+}
+
+// IDSize is the length of a request's ID, in bytes.
+const IDSize = script.IDSize
+
+// Once identifies a request that must be accepted only once.
+type Once struct {
+	// MAC is the same for each repetition of the request, and for no other: a part of its signature's bytes.
+	MAC [16]byte
+	// ID differs from those of all other requests, repetitions included. It must not be zero.
+	ID [IDSize]byte
 }
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
@@ -116,6 +131,9 @@ type Limiter interface {
 	// a counter must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
 	// error is ErrInvalid, ErrUnavailable or ErrClosed.
 	Allow(ctx context.Context, group string, counters ...Counter) (Result, error)
+	// AllowOnce is Allow for a request that must be accepted only once. Redis remembers it for 11 minutes, unless it is denied.
+	// A repetition is counted. The caller must deny requests for which Result.Accepted is not their own ID.
+	AllowOnce(ctx context.Context, group string, once Once, counters ...Counter) (Result, error)
 	// Peek returns what Allow would, without counting the request.
 	Peek(ctx context.Context, group string, counters ...Counter) (Result, error)
 	// Ping checks that every shard of Redis can serve the limiter, and resyncs requests that Redis lost. It waits until ctx

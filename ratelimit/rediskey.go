@@ -71,6 +71,11 @@ func redisKey(prefix string, t groupTag, policy string, i *counterID) string {
 	return string(buf)
 }
 
+// markKey returns the key of the mark of an accepted request: prefix{tag}:MAC. Policies have names, so counters have other keys.
+func markKey(prefix string, t groupTag, mac *[16]byte) string {
+	return redisKey(prefix, t, "", (*counterID)(mac))
+}
+
 func (t groupTag) append(buf []byte) []byte {
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], uint64(t))

@@ -11,6 +11,7 @@ type request struct {
 	count    bool    // Allow, not Peek
 	pending  bool    // the local windows count it as pending
 	tag      groupTag
+	once     Once // zero: the request may be accepted again
 	ids      [MaxCounters]counterID
 	stripes  [MaxCounters]*stripe
 	order    [MaxCounters]*stripe // without duplicates, in locking order
@@ -147,6 +148,10 @@ func (r *request) cancel() {
 func (r *request) buildCall(number uint64, prefix string, maxCallTime int64, epoch uint32) {
 	c := &r.call
 	c.Number, c.Count, c.N = number, r.count, len(r.counters)
+	c.Mark, c.ID = "", r.once.ID
+	if r.once != (Once{}) {
+		c.Mark = markKey(prefix, r.tag, &r.once.MAC)
+	}
 	now := r.lock()
 	r.sent, r.epoch = now, epoch
 	for i := range r.counters {

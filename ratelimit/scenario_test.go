@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -165,6 +166,8 @@ type outcome struct {
 	by       Decider
 	retry    time.Duration
 	states   []State
+	once     Once         // of a write
+	accepted [IDSize]byte // with its MAC
 }
 
 // history lists the requests of a scenario in the order of their ends.
@@ -186,20 +189,33 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 				wide := s.keys[key.wide]
 				counters = append(counters, Counter{Key: wide.name, Limit: Limit{Name: "wide", Requests: wide.limits[g], Window: s.window}})
 			}
+			// Some requests are writes. Those of a while are the same one, which several gateways get at the same time, and again later.
+			writes := rand.New(rand.NewPCG(s.seed, uint64(g*100+k)+50))
 			pause := float64(s.window) / s.rate * float64(s.gateways) / float64(key.limits[g])
 			work.Go(func() {
 				for time.Since(began) < s.length {
 					<-time.After(time.Duration(r.ExpFloat64()*pause) + time.Duration(r.Int64N(int64(time.Millisecond))))
 					for range 1 + r.IntN(2)*r.IntN(4) { // some concurrently
+						var once Once
+						if writes.IntN(2) == 0 {
+							binary.BigEndian.PutUint64(once.MAC[:], uint64(k+1)<<32+uint64(time.Since(began)/s.window))
+							binary.BigEndian.PutUint64(once.ID[:], writes.Uint64()|1)
+						}
 						work.Go(func() {
 							from := time.Since(began)
-							res, err := l.Allow(context.Background(), key.group, counters...)
+							allow := l.Allow
+							if once != (Once{}) {
+								allow = func(ctx context.Context, group string, counters ...Counter) (Result, error) {
+									return l.AllowOnce(ctx, group, once, counters...)
+								}
+							}
+							res, err := allow(context.Background(), key.group, counters...)
 							if err != nil {
 								panic(err)
 							}
 							mu.Lock()
 							defer mu.Unlock()
-							all = append(all, outcome{g, k, from, time.Since(began), res.Allowed, res.By, res.RetryAfter, res.States})
+							all = append(all, outcome{g, k, from, time.Since(began), res.Allowed, res.By, res.RetryAfter, res.States, once, res.Accepted})
 						})
 						<-time.After(1 + time.Duration(r.Int64N(int64(time.Microsecond))))
 					}
@@ -256,7 +272,7 @@ func (s *scenario) timeline() timeline {
 // check checks a history against the rule of the sliding window. slack is the tolerance of times.
 func (s *scenario) check(all history, slack time.Duration) error {
 	t := s.timeline()
-	if err := s.checkBounds(all); err != nil {
+	if err := cmp.Or(s.checkBounds(all), s.checkWrites(all)); err != nil {
 		return err
 	}
 	counted := s.counted(all)
@@ -358,6 +374,42 @@ func (s *scenario) checkBounds(all history) error {
 			case m.by == ByRedis && m.from > t.calm && sure(known) >= limit:
 				return fmt.Errorf("the fleet allowed gateway %d more than %d of %s at %v", m.gateway, limit, s.keys[k].name, m.to)
 			}
+		}
+	}
+	return nil
+}
+
+// checkWrites checks that each write was accepted once, unless Redis has lost data in between, and that none was refused because of one
+// that was denied.
+func (s *scenario) checkWrites(all history) error {
+	writes := map[[16]byte][]outcome{}
+	for _, m := range all {
+		if m.once != (Once{}) {
+			writes[m.once.MAC] = append(writes[m.once.MAC], m)
+		}
+	}
+	for _, same := range writes {
+		denied := map[[IDSize]byte]bool{}
+		for _, m := range same {
+			denied[m.once.ID] = m.by != ByLocal && !m.allowed
+		}
+		var before *outcome // the last one that was accepted
+		for i := range same {
+			m := &same[i]
+			decided := m.by == ByRedis && m.allowed
+			if wrong, known := denied[m.accepted]; decided != known || wrong {
+				return fmt.Errorf("gateway %d at %v: allowed %v by %s, accepted %x", m.gateway, m.from, m.allowed, m.by, m.accepted)
+			}
+			if m.accepted != m.once.ID {
+				continue
+			}
+			lost := func(f fault) bool {
+				return f.kind.losesData() && !f.kind.stepsClock() && f.at <= m.to && f.at+f.lasts >= before.from
+			}
+			if before != nil && !slices.ContainsFunc(s.faults, lost) {
+				return fmt.Errorf("gateway %d accepted a write at %v that gateway %d had accepted at %v", m.gateway, m.from, before.gateway, before.from)
+			}
+			before = m
 		}
 	}
 	return nil

@@ -107,6 +107,10 @@ func (r *simRedis) command(l *lua.LState) int {
 		l.Push(lua.LString(v.value))
 	case "SET":
 		value := l.CheckString(3)
+		if v, ok := r.data[key]; ok && l.GetTop() > 5 && !time.Now().Add(r.step).After(v.expires) { // NX
+			l.Push(lua.LFalse)
+			break
+		}
 		r.data[key] = simValue{value, time.Now().Add(r.step + time.Duration(l.CheckInt64(5))*time.Millisecond)}
 		l.Push(lua.LTrue)
 	default:
@@ -165,6 +169,9 @@ func (r *simRedis) run(calls []*script.Call) (reply string) {
 	for _, c := range calls {
 		for i := range c.N {
 			keys.Append(lua.LString(c.Counters[i].Key))
+		}
+		if c.Mark != "" {
+			keys.Append(lua.LString(c.Mark))
 		}
 		input = c.Append(input)
 	}

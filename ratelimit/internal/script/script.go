@@ -18,8 +18,13 @@ import (
 //go:embed exact.lua
 var Source string
 
-// MaxCounters is the maximum number of counters of a Call.
-const MaxCounters = 8
+const (
+	// MaxCounters is the maximum number of counters of a Call.
+	MaxCounters = 8
+
+	// IDSize is the length of the ID of a request, in bytes.
+	IDSize = 16
+)
 
 var (
 	// ErrStale is returned for a call that Redis ran after a later call of the same writer. It was not counted, unless Redis
@@ -71,8 +76,16 @@ type Call struct {
 	N        int // number of counters
 	Counters [MaxCounters]Counter
 
+	// Mark is the key that is set to ID when the request is accepted, so that no other request with this Mark is for 11 minutes.
+	// Default: the request may be accepted again and again.
+	Mark string
+	ID   [IDSize]byte
+
 	Replies [MaxCounters]Reply
-	Err     error // ErrStale, ErrLost, or the reason for the missing reply
+	// Accepted is the ID of the request that was accepted with Mark: this one's, or that of an earlier one. It is meaningful only
+	// if Err is nil and the request was allowed.
+	Accepted [IDSize]byte
+	Err      error // ErrStale, ErrLost, or the reason for the missing reply
 	// NotRun is true if the script certainly did not run. Otherwise a call with an error may have been counted.
 	NotRun bool
 }
@@ -166,6 +179,9 @@ func (r *Runner) command(ctx context.Context, name, script string, calls []*Call
 		for i := range c.N {
 			r.args = append(r.args, c.Counters[i].Key)
 		}
+		if c.Mark != "" {
+			r.args = append(r.args, c.Mark)
+		}
 		r.input = c.Append(r.input)
 	}
 	r.args[2] = len(r.args) - 3
@@ -175,12 +191,18 @@ func (r *Runner) command(ctx context.Context, name, script string, calls []*Call
 
 // Append appends the call in the script's format to out.
 func (c *Call) Append(out []byte) []byte {
-	count := byte(0)
+	flags := byte(0)
 	if c.Count {
-		count = 1
+		flags |= 1
 	}
-	out = append(out, count, byte(c.N)) //nolint:gosec // at most MaxCounters
+	if c.Mark != "" {
+		flags |= 2
+	}
+	out = append(out, flags, byte(c.N)) //nolint:gosec // at most MaxCounters
 	out = appendUint(out, 6, c.Number)
+	if c.Mark != "" {
+		out = append(out, c.ID[:]...)
+	}
 	for i := range c.N {
 		b := &c.Counters[i]
 		out = appendUint(out, 3, uint64(b.Limit))  //nolint:gosec // not negative
@@ -216,12 +238,18 @@ func Read(calls []*Call, reply string, err error) {
 			continue
 		}
 		size := c.N * replySize
+		if c.Mark != "" {
+			size += IDSize
+		}
 		if len(reply) < size {
 			c.Err = fmt.Errorf("%w: %d bytes missing", errReply, size-len(reply))
 			continue
 		}
 		for i := range c.N {
 			c.Err = errors.Join(c.Err, c.Replies[i].read(reply[i*replySize:]))
+		}
+		if c.Mark != "" {
+			copy(c.Accepted[:], reply[size-IDSize:])
 		}
 		reply = reply[size:]
 	}
