@@ -67,8 +67,11 @@ type Credential struct {
 	CreatedBy string    // who issued the key; empty if unknown
 	ExpiresAt time.Time // UTC; from then on, the key is treated as unknown; zero if it does not expire
 
-	// Resources are the names of the resources that the key may call. Nil means all; otherwise there is at least one.
+	// Resources are what the key may call: see MayCall. Nil means the whole API that has no name; otherwise there is at least one.
 	Resources []string
+
+	// Write allows requests that may change data. Default: false, the key reads.
+	Write bool
 
 	current, previous macs // HMAC states of the two private keys
 }
@@ -122,6 +125,7 @@ func wellFormedKey(s string) bool {
 //	expires_at            optional, RFC 3339
 //	resources             optional, not empty: a JSON array of strings, or a string with commas as
 //	                      `vault kv put resources=jobs,contacts` writes it
+//	write                 optional: true or false, or as a string, as `vault kv put write=true` writes it
 //
 // Null means absent, and so does an empty string in optional fields, except in expires_at and resources, which restrict the key:
 // there it is an error. Unknown fields are ignored. Errors wrap ErrMalformedCredential and name the field, but contain no values. An
@@ -160,6 +164,9 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		return nil, err
 	}
 	if c.Resources, err = decodeResources(data[fieldResources]); err != nil {
+		return nil, err
+	}
+	if c.Write, err = decodeWrite(data[fieldWrite]); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
@@ -247,6 +254,7 @@ func (c *Credential) timestamps() []timestampField {
 const (
 	fieldLimit     = "limit"
 	fieldResources = "resources"
+	fieldWrite     = "write"
 )
 
 // Expired reports whether the key has expired. It is then treated as unknown.
@@ -254,13 +262,17 @@ func (c *Credential) Expired(now time.Time) bool {
 	return !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt)
 }
 
-// MayCall reports whether the key may call a resource.
-func (c *Credential) MayCall(resource string) bool {
-	return c.Resources == nil || slices.Contains(c.Resources, resource)
+// MayCall reports whether the key may call a resource of an API. Of the API without a name, it may call those in Resources, or all
+// if that is nil. An API with a name must be in Resources: "shop" for all of it, or "shop/orders" for one resource.
+func (c *Credential) MayCall(api, resource string) bool {
+	if api == "" {
+		return c.Resources == nil || slices.Contains(c.Resources, resource)
+	}
+	return slices.Contains(c.Resources, api) || slices.Contains(c.Resources, api+"/"+resource)
 }
 
 // Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
-// omitted. Values are strings, except for limit, which is an int, and resources, which is a []string.
+// omitted. Values are strings, except for limit, which is an int, resources, which is a []string, and write, which is a bool.
 func (c *Credential) Record() map[string]any {
 	record := map[string]any{}
 	for _, f := range c.texts() {
@@ -279,12 +291,15 @@ func (c *Credential) Record() map[string]any {
 	if c.Resources != nil {
 		record[fieldResources] = c.Resources
 	}
+	if c.Write {
+		record[fieldWrite] = true
+	}
 	return record
 }
 
 // RecordFields returns the names of the fields that DecodeCredential reads.
 func RecordFields() []string {
-	names := []string{fieldLimit, fieldResources}
+	names := []string{fieldLimit, fieldResources, fieldWrite}
 	c := new(Credential)
 	for _, f := range c.texts() {
 		names = append(names, f.name)
@@ -408,6 +423,16 @@ func decodeResources(v any) ([]string, error) {
 		return nil, malformed(fieldResources, fmt.Sprintf("is a %T, not a list of strings", v))
 	}
 	return names, nil
+}
+
+func decodeWrite(v any) (bool, error) {
+	switch v {
+	case nil, "", false, "false":
+		return false, nil
+	case true, "true":
+		return true, nil
+	}
+	return false, malformed(fieldWrite, "must be true or false")
 }
 
 func checkSecret(s string) string {

@@ -33,6 +33,7 @@ func TestDecodeCredential(t *testing.T) {
 		"created_by":           "zoe",
 		"expires_at":           "2027-01-01T00:00:00Z",
 		"resources":            []any{"jobs", "contacts"},
+		"write":                "true",
 		"note":                 "unknown fields are ignored",
 		"tags":                 []any{"a", 1, nil},
 	})
@@ -42,7 +43,7 @@ func TestDecodeCredential(t *testing.T) {
 		PreviousExpiresAt: time.Date(2025, 10, 9, 8, 53, 20, 500_000_000, time.UTC),
 		BusinessID:        "42", BusinessName: "Zoë's Bakery", BusinessSlug: "zoes-bakery", Status: authsigner.StatusInactive,
 		Limit: 120, Name: "Till", CreatedAt: time.Date(2025, 9, 30, 22, 0, 0, 0, time.UTC), CreatedBy: "zoe",
-		ExpiresAt: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Resources: []string{"jobs", "contacts"},
+		ExpiresAt: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Resources: []string{"jobs", "contacts"}, Write: true,
 	}
 	require.EqualExportedValues(t, &want, cred)
 }
@@ -54,10 +55,55 @@ func TestResourcesOfARecordLimitTheKey(t *testing.T) {
 	} {
 		cred := newCredential(map[string]any{"resources": resources})
 		assert.Equal(t, []string{"jobs", "contacts"}, cred.Resources, what)
-		require.True(t, cred.MayCall("jobs"), what)
-		assert.False(t, cred.MayCall("invoices"), what)
+		require.True(t, cred.MayCall("", "jobs"), what)
+		assert.False(t, cred.MayCall("", "invoices"), what)
 	}
-	require.True(t, newCredential(map[string]any{"resources": nil}).MayCall("invoices"))
+	require.True(t, newCredential(map[string]any{"resources": nil}).MayCall("", "invoices"))
+}
+
+// Keys without resources, and those of records from before APIs had names, gain nothing when a named API is added.
+func TestNamedAPINeedsAnEntry(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		resources any
+		api       string
+		may       []string // of orders, refunds
+	}{
+		{nil, "", []string{"orders", "refunds"}},
+		{nil, "shop", nil},
+		{"orders", "", []string{"orders"}},
+		{"orders,refunds", "shop", nil},
+		{"shop", "shop", []string{"orders", "refunds"}},
+		{"shop", "", nil},
+		{"shop/orders", "shop", []string{"orders"}},
+		{"shop/orders", "", nil},
+		{"shop/orders,refunds", "", []string{"refunds"}},
+		{"Shop,sho,shop/,/orders,shop/orders/", "shop", nil},
+	} {
+		cred := newCredential(map[string]any{"resources": test.resources})
+		var may []string
+		for _, resource := range []string{"orders", "refunds"} {
+			if cred.MayCall(test.api, resource) {
+				may = append(may, resource)
+			}
+		}
+		assert.Equal(t, test.may, may, "%v for API %q", test.resources, test.api)
+	}
+}
+
+func TestOnlyTrueAllowsWrites(t *testing.T) {
+	t.Parallel()
+	for _, yes := range []any{true, "true"} {
+		require.True(t, newCredential(map[string]any{"write": yes}).Write)
+	}
+	for _, no := range []any{nil, "", false, "false"} {
+		require.False(t, newCredential(map[string]any{"write": no}).Write)
+	}
+	for _, invalid := range []any{"TRUE", "yes", "1", 1, json.Number("1"), []any{true}, map[string]any{}} {
+		_, err := authsigner.DecodeCredential(testKey, newRecord(map[string]any{"write": invalid}))
+		require.ErrorIs(t, err, authsigner.ErrMalformedCredential, "%v", invalid)
+		require.ErrorContains(t, err, "write must be true or false")
+	}
 }
 
 func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
@@ -66,7 +112,7 @@ func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
 		nil,
 		{"previous_private_key": nil, "previous_expires_at": nil, "limit": nil},
 		{"previous_private_key": "", "previous_expires_at": "", "limit": ""},
-		{"name": "", "created_at": "", "created_by": "", "expires_at": nil, "resources": nil},
+		{"name": "", "created_at": "", "created_by": "", "expires_at": nil, "resources": nil, "write": nil},
 		{"previous_expires_at": "2025-10-09T08:53:20Z"}, // left over from a secret that was removed
 	} {
 		cred := newCredential(absent)
@@ -75,7 +121,7 @@ func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
 		assert.Zero(t, cred.Limit)
 		assert.Equal(t, authsigner.StatusActive, cred.Status)
 		assert.False(t, cred.Expired(time.Now()))
-		require.True(t, cred.MayCall("jobs"))
+		require.True(t, cred.MayCall("", "jobs"))
 		require.Len(t, cred.Record(), 5, "no optional field")
 	}
 }
@@ -227,6 +273,7 @@ func everyOptionalField() map[string]any {
 	return map[string]any{
 		"limit": 600, "name": "Till", "created_at": "2025-10-09T08:53:20Z", "created_by": "zoe",
 		"expires_at": "2026-01-02T03:04:05.678901234+01:00", "resources": []any{"jobs", "contacts"},
+		"write": true,
 	}
 }
 

@@ -79,6 +79,7 @@ type IssueOptions struct {
 	CreatedBy string
 	ExpiresAt time.Time
 	Resources []string
+	Write     bool
 
 	CreatedAt time.Time // default: now
 
@@ -116,6 +117,7 @@ func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, er
 		CreatedBy:    o.CreatedBy,
 		ExpiresAt:    o.ExpiresAt.UTC(),
 		Resources:    slices.Clone(o.Resources),
+		Write:        o.Write,
 	}
 	if err := cred.Validate(); err != nil {
 		return nil, fmt.Errorf("issuing a key: %w", err)

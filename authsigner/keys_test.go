@@ -244,7 +244,7 @@ func TestUpdatedRecordKeepsUnknownFields(t *testing.T) {
 	old["previous_private_key"], old["previous_expires_at"] = testPreviousSecret, "2100-01-01T00:00:00Z"
 	old["comment"], old["ticket"] = "asked for by phone", 17
 	cred, record, err := authsigner.UpdateRecord(testKey, old, func(c *authsigner.Credential) error {
-		c.PrivateKey, c.PreviousPrivateKey, c.Limit, c.Name, c.CreatedBy, c.Resources = "next", "", 0, "", "", nil
+		c.PrivateKey, c.PreviousPrivateKey, c.Limit, c.Name, c.CreatedBy, c.Resources, c.Write = "next", "", 0, "", "", nil, false
 		c.CreatedAt, c.ExpiresAt = time.Time{}, time.Time{}
 		return nil
 	})

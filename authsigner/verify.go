@@ -121,6 +121,9 @@ type Claim struct {
 	at                                   time.Time // when the timestamp was checked
 }
 
+// BodySize is the size of the request's body in bytes, also if the request did not declare it.
+func (c *Claim) BodySize() int64 { return int64(len(c.body)) }
+
 // ReadClaim makes the checks of Verify that do not depend on the key, 1 to 3 and 5, with the same errors. Together with VerifyClaim
 // it replaces Verify for servers that look up credentials themselves: because the body is read first, neither a slow one nor
 // "Expect: 100-continue" shows how long the lookup takes.

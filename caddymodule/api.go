@@ -16,7 +16,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -24,7 +23,7 @@ import (
 // API serves the signed API: it authenticates requests, enforces rate limits, calls the data services, and returns the parts of
 // their responses that the contract defines. It responds to every request that reaches it; paths outside the API get 404.
 type API struct {
-	frontDoor
+	signed
 
 	// BasePath is the path under which the API is mounted, such as "/gw" for https://example.com/gw/api/v1.
 	// Signatures do not cover it. Default: the API is mounted at the root.
@@ -61,7 +60,6 @@ type API struct {
 	// Upstreams are the data services. Each resource must be served by exactly one of them. Required.
 	Upstreams []*APIUpstream `json:"upstreams,omitempty"`
 
-	verifier    *authsigner.Verifier
 	contract    *upstream.Contract
 	operations  map[*upstream.Resource]*operation
 	unknownPath *operation // below /api/v1
@@ -111,29 +109,20 @@ func (*API) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets defaults and loads the upstreams.
 func (h *API) Provision(ctx caddy.Context) error {
-	err := h.provision(ctx, "api", h)
-	if err != nil {
+	if err := h.provisionSigned(ctx, "api", h, &h.MaxBody, &h.BodyTimeout); err != nil {
 		return err
 	}
 	app := h.app
-	if app.credentials == nil {
-		return errors.New(`the signed API needs credentials: set "credentials" in the global option "gatehouse"`)
-	}
-	if app.limiter == nil {
-		return errors.New(`the signed API needs Redis for its rate limits: set "redis" in the global option "gatehouse"`)
-	}
-	h.MaxBody = cmp.Or(h.MaxBody, authsigner.DefaultMaxBody)
-	app.bodies.maxBody = max(app.bodies.maxBody, h.MaxBody)
-	h.BodyTimeout = cmp.Or(h.BodyTimeout, caddy.Duration(defaultBodyTimeout))
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
-	h.verifier = &authsigner.Verifier{MaxBody: h.MaxBody}
+	h.unsigned = h.BasePath
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
 	}
 	h.buffers.New = func() any { return new(bytes.Buffer) }
 	for _, u := range h.Upstreams {
+		var err error
 		if u.service, err = app.loadService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
 			return err
 		}
@@ -163,10 +152,8 @@ func (h *API) Validate() error {
 	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
 		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 	}
-	if h.BasePath != "" && (!strings.HasPrefix(h.BasePath, "/") || strings.HasSuffix(h.BasePath, "/") ||
-		strings.ContainsAny(h.BasePath, "?#%*{} ")) {
-		return fmt.Errorf("invalid base_path %q: must begin with a slash, must not end with one, and must not contain spaces or any of ?#%%*{}",
-			h.BasePath)
+	if err := checkBasePath(h.BasePath); err != nil {
+		return err
 	}
 	for _, name := range h.PassUnknownFields {
 		if err := checkResource("pass_unknown_fields", name, ProxiedNames()); err != nil {
@@ -189,6 +176,13 @@ func (h *API) Validate() error {
 		if served[name] == nil && served[""] == nil {
 			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", name)
 		}
+	}
+	return nil
+}
+
+func checkBasePath(path string) error {
+	if path != "" && (!strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || strings.ContainsAny(path, "?#%*{} ")) {
+		return fmt.Errorf("invalid base_path %q: must begin with a slash, must not end with one, and must not contain spaces or any of ?#%%*{}", path)
 	}
 	return nil
 }
@@ -222,7 +216,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	// 1. Route: match has set req.resource. Unknown paths and methods are denied in step 4, because they count against a limit too.
 
 	// 2. Authenticate, and 3. rate limit.
-	if err := h.authenticateAndCount(w, r, req); err != nil {
+	if err := h.authenticateAndCount(w, r, &req.signedRequest); err != nil {
 		return err
 	}
 
@@ -261,12 +255,30 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	return nil
 }
 
+// authorize returns why a request that has been counted is denied, or nil.
+func (h *API) authorize(r *http.Request, req *apiRequest) error {
+	res, denied := req.resource, h.deny(r, &req.signedRequest)
+	switch {
+	case errors.Is(denied, errClientGone):
+		return denied
+	case res == nil:
+		return errNotFound
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return errMethodNotAllowed
+	case denied != nil && !res.Public:
+		return denied
+	case res.service != nil && !req.credential.MayCall("", res.Name):
+		return errForbidden
+	}
+	return nil
+}
+
 // serve returns the operation of a resource, or of unknown paths if it is nil.
 func (h *API) serve(name string, res *resource) *operation {
 	return h.withMetrics(operation{
 		name: name, maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
 		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			return h.handle(w, r, &apiRequest{request: req, resource: res})
+			return h.handle(w, r, &apiRequest{signedRequest: signedRequest{request: req}, resource: res})
 		},
 	})
 }
@@ -281,19 +293,11 @@ type resource struct {
 
 // apiRequest is one API request and what the steps of handle know of it.
 type apiRequest struct {
-	*request
+	signedRequest
 	resource *resource // nil: the path is unknown
 
-	credential *authsigner.Credential // set if and only if the signature verified
-	authErr    error                  // why authentication failed
-	failure    authFailure            // more about that
-	endLookup  func()                 // releases what lookUp has acquired; nil if it has not
-	limited    bool                   // the rate limiter was asked
-	shadowed   bool                   // reported as over a limit in shadow mode
-
-	verifyTime, limitTime, upstreamTime, checkTime time.Duration
-
-	upstreamAddress string // of the data service
+	upstreamTime, checkTime time.Duration
+	upstreamAddress         string // of the data service
 }
 
 // signedTarget strips the base path from a target in origin form, and reports whether the result is below /api/v1.
@@ -331,24 +335,9 @@ func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
 	return nil
 }
 
-// appendLogFields adds the caller and the durations of the steps to the request's log line.
+// appendLogFields adds the caller, the data service and the durations of the steps to the request's log line.
 func (req *apiRequest) appendLogFields(fields []zap.Field) []zap.Field {
-	if c := req.credential; c != nil {
-		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
-	}
-	if req.failure.key != "" {
-		fields = append(fields, zap.String("claimed_public_key", req.failure.key))
-	}
-	if req.failure.reason != "" {
-		fields = append(fields, zap.String("reason", req.failure.reason))
-	}
-	if req.failure.late != 0 {
-		fields = append(fields, zap.Int64("seconds_late", req.failure.late))
-	}
-	if req.limited {
-		fields = append(fields, zap.String("authentication", req.authResult()), zap.Duration("verify", req.verifyTime),
-			zap.Duration("limit", req.limitTime))
-	}
+	fields = req.signedRequest.appendLogFields(fields)
 	if req.upstreamTime > 0 {
 		fields = append(fields, zap.Duration("upstream", req.upstreamTime))
 	}

@@ -1,23 +1,88 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
-// authenticateAndCount is steps 2 and 3 of handle. What lookUp has acquired is released when the request has been counted, so that
+// signed is the front door of a route for signed requests.
+type signed struct {
+	frontDoor
+	verifier *authsigner.Verifier
+	unsigned string // the base path, if signatures do not cover it
+}
+
+// provisionSigned sets the defaults of the options that these routes have in common.
+func (h *signed) provisionSigned(ctx caddy.Context, name string, route route, maxBody *int64, bodyTimeout *caddy.Duration) error {
+	if err := h.provision(ctx, name, route); err != nil {
+		return err
+	}
+	if h.app.credentials == nil {
+		return errors.New(`signed requests need credentials: set "credentials" in the global option "gatehouse"`)
+	}
+	if h.app.limiter == nil {
+		return errors.New(`signed requests need Redis for their rate limits: set "redis" in the global option "gatehouse"`)
+	}
+	*maxBody = cmp.Or(*maxBody, authsigner.DefaultMaxBody)
+	*bodyTimeout = cmp.Or(*bodyTimeout, caddy.Duration(defaultBodyTimeout))
+	h.app.bodies.maxBody = max(h.app.bodies.maxBody, *maxBody)
+	h.verifier = &authsigner.Verifier{MaxBody: *maxBody}
+	return nil
+}
+
+// signedRequest is a signed request and what its handlers know of it.
+type signedRequest struct {
+	*request
+
+	credential *authsigner.Credential // set if and only if the signature verified
+	authErr    error                  // why authentication failed
+	failure    authFailure            // more about that
+	endLookup  func()                 // releases what lookUp has acquired; nil if it has not
+	limited    bool                   // the rate limiter was asked
+	shadowed   bool                   // reported as over a limit in shadow mode
+	once       bool                   // must be accepted only once
+	bodySize   int64                  // in bytes
+
+	verifyTime, limitTime time.Duration
+}
+
+// appendLogFields adds the caller and the result of authentication to the request's log line.
+func (req *signedRequest) appendLogFields(fields []zap.Field) []zap.Field {
+	if c := req.credential; c != nil {
+		fields = append(fields, zap.String("business", c.BusinessID), zap.String("public_key", c.PublicKey))
+	}
+	if req.failure.key != "" {
+		fields = append(fields, zap.String("claimed_public_key", req.failure.key))
+	}
+	if req.failure.reason != "" {
+		fields = append(fields, zap.String("reason", req.failure.reason))
+	}
+	if req.failure.late != 0 {
+		fields = append(fields, zap.Int64("seconds_late", req.failure.late))
+	}
+	if req.limited {
+		fields = append(fields, zap.String("authentication", req.authResult()), zap.Duration("verify", req.verifyTime),
+			zap.Duration("limit", req.limitTime))
+	}
+	return fields
+}
+
+// authenticateAndCount authenticates a request and enforces its rate limit. What lookUp has acquired is released when the request has been counted, so that
 // concurrent requests of a client IP cannot all pass the check of its limit.
-func (h *API) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+func (h *signed) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *signedRequest) error {
 	defer func() {
 		if req.endLookup != nil {
 			req.endLookup()
@@ -32,7 +97,7 @@ func (h *API) authenticateAndCount(w http.ResponseWriter, r *http.Request, req *
 // authenticate sets req.credential if the signature verifies, and otherwise req.authErr. It returns an error if lookUp denies the
 // request. Until the credential is known, it does the same for every key: the headers are checked and the body is read first, so
 // that a slow body delays no lookup, and "Expect: 100-continue" does not tell which keys are cached.
-func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiRequest) (err error) {
+func (h *signed) authenticate(w http.ResponseWriter, r *http.Request, req *signedRequest) (err error) {
 	start := time.Now()
 	ctx, span := tracing.Start(r.Context(), "authenticate", trace.SpanKindInternal)
 	if span.IsRecording() {
@@ -44,6 +109,7 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 	var cred *authsigner.Credential
 	claim, authErr := h.verifier.ReadClaim(r, req.target)
 	if authErr == nil {
+		req.bodySize = claim.BodySize()
 		cred, authErr = h.credentialOf(ctx, w, req, &claim)
 	}
 	if _, limited := errors.AsType[*rateLimitedError](authErr); limited {
@@ -66,8 +132,8 @@ func (h *API) authenticate(w http.ResponseWriter, r *http.Request, req *apiReque
 
 // credentialOf returns the credential of the claimed key, or nil if the key is unknown. It asks the cache once, and waits for a lookup
 // only if the cache cannot tell.
-func (h *API) credentialOf(
-	ctx context.Context, w http.ResponseWriter, req *apiRequest, claim *authsigner.Claim,
+func (h *signed) credentialOf(
+	ctx context.Context, w http.ResponseWriter, req *signedRequest, claim *authsigner.Claim,
 ) (*authsigner.Credential, error) {
 	cred, known, err := h.app.credentials.cache.LookupCached(claim.PublicKey)
 	if !known {
@@ -88,8 +154,8 @@ func (h *API) credentialOf(
 //     IP may have in progress. In the meantime, another request may have looked up the key, and others have been counted. Both are
 //     therefore checked again.
 //  3. The key is looked up.
-func (h *API) lookUp(
-	ctx context.Context, w http.ResponseWriter, req *apiRequest, claim *authsigner.Claim, expired *authsigner.Credential,
+func (h *signed) lookUp(
+	ctx context.Context, w http.ResponseWriter, req *signedRequest, claim *authsigner.Claim, expired *authsigner.Credential,
 ) (*authsigner.Credential, error) {
 	ip, counters := ratelimit.ForUnverified(claim.PublicKey, req.clientIP)
 	checkLimit := func() error {
@@ -143,31 +209,22 @@ func publicKeyHeader(r *http.Request) (key string, count int) {
 	return keys[0], len(keys)
 }
 
-// authorize returns why a request that has been counted is denied, or nil.
-func (h *API) authorize(r *http.Request, req *apiRequest) error {
+// deny returns why a request that has been counted is denied for its credentials, and keeps those that are invalid for
+// `gatehouse explain --id`.
+func (h *signed) deny(r *http.Request, req *signedRequest) error {
 	if req.failure.reason != "" {
-		h.app.credentials.failures.add(r, req, h.BasePath)
+		h.app.credentials.failures.add(r, req, h.unsigned)
 	}
-	res := req.resource
-	switch {
-	case req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded):
+	if req.authErr != nil && r.Context().Err() != nil && !errors.Is(req.authErr, os.ErrDeadlineExceeded) {
 		// net/http cancels the request's context when a read from the connection fails. A read that failed because of its
 		// deadline means a slow client instead.
 		return clientGone(r.Context())
-	case res == nil:
-		return errNotFound
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return errMethodNotAllowed
-	case req.authErr != nil && !res.Public:
-		return req.authErr
-	case res.service != nil && !req.credential.MayCall(res.Name):
-		return errForbidden
 	}
-	return nil
+	return req.authErr
 }
 
 // authResult returns the result of authentication as a log field and metric label: one of a fixed set.
-func (req *apiRequest) authResult() string {
+func (req *signedRequest) authResult() string {
 	switch {
 	case req.credential != nil && req.authErr == nil:
 		return "verified"

@@ -2,15 +2,18 @@ package caddymodule
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
@@ -18,7 +21,7 @@ import (
 // rateLimit counts the request against its rate limit key and sets the RateLimit response headers. The request counts even if the
 // client has canceled it. Otherwise a client could cause lookups and verifications without ever reaching its limit. The limiter
 // does not wait longer than its timeout.
-func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
+func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRequest) error {
 	start := time.Now()
 	var (
 		group    string
@@ -33,7 +36,18 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 		group, counters = h.app.Limits.forIP(req.clientIP)
 	}
 	ctx, span := tracing.Start(r.Context(), "rate limit", trace.SpanKindClient)
-	res, err := h.app.limiter.Allow(context.WithoutCancel(ctx), group, counters...)
+	var (
+		res  ratelimit.Result
+		err  error
+		id   uuid.UUID
+		once = req.once && req.credential != nil && req.credential.Write
+	)
+	if once {
+		id = uuid.MustParse(req.id)
+		res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, ratelimit.Once{MAC: macOf(r), ID: id}, counters...)
+	} else {
+		res, err = h.app.limiter.Allow(context.WithoutCancel(ctx), group, counters...)
+	}
 	if span.IsRecording() {
 		span.SetAttributes(semconv.DBSystemNameRedis, attribute.String("gatehouse.limit.decided_by", string(res.By)),
 			attribute.Bool("gatehouse.limit.allowed", res.Allowed))
@@ -45,15 +59,33 @@ func (h *API) rateLimit(w http.ResponseWriter, r *http.Request, req *apiRequest)
 	}
 	h.app.metrics.limited(res)
 	if !res.Allowed {
-		return h.overLimit(w, req, res)
+		if err := h.overLimit(w, req, res); err != nil {
+			return err
+		}
+	} else {
+		res.SetHeaders(w.Header(), time.Now())
 	}
-	res.SetHeaders(w.Header(), time.Now())
-	return nil
+	switch first := uuid.UUID(res.Accepted); {
+	case !once, first == id:
+		return nil
+	case first != uuid.Nil:
+		return &replayedError{first: first.String()}
+	case h.app.Limits.AllowReplayedWrites:
+		return nil
+	default:
+		return errReplayUnknown
+	}
+}
+
+// macOf returns a part of the bytes of a signature that has been verified. The case of its digits does not matter.
+func macOf(r *http.Request) (mac [16]byte) {
+	_, _ = hex.Decode(mac[:], []byte(r.Header.Get(authsigner.HeaderSignature)[:2*len(mac)]))
+	return mac
 }
 
 // overLimit returns nil in shadow mode, after it has reported the request once, and otherwise the error of a request over its
 // limit.
-func (h *API) overLimit(w http.ResponseWriter, req *apiRequest, res ratelimit.Result) error {
+func (h *signed) overLimit(w http.ResponseWriter, req *signedRequest, res ratelimit.Result) error {
 	limit := res.Tightest().Limit.Name
 	res.SetHeaders(w.Header(), time.Now())
 	if h.app.Limits.Shadow {

@@ -112,6 +112,10 @@ type LimitsConfig struct {
 	// itself, to enforce their limits while Redis is unavailable. Default: 65536.
 	MaxLocalWindows int `json:"max_local_windows,omitempty"`
 
+	// AllowReplayedWrites accepts signed writes that may be repetitions, which somebody could have recorded, while Redis does not decide
+	// about requests. Default: false; they get 503.
+	AllowReplayedWrites bool `json:"allow_replayed_writes,omitempty"`
+
 	// Shadow reports requests over a limit in headers, logs and metrics instead of denying them. Default: false.
 	Shadow bool `json:"shadow,omitempty"`
 }

@@ -91,7 +91,7 @@ type failedRequest struct {
 }
 
 // add keeps a request instead of the oldest one.
-func (f *authFailures) add(r *http.Request, req *apiRequest, basePath string) {
+func (f *authFailures) add(r *http.Request, req *signedRequest, basePath string) {
 	scheme := "http"
 	if r.TLS != nil {
 		scheme = "https"

@@ -204,6 +204,7 @@ func tlsFiles(name string, dst **TLSConfig) option {
 //	        on_outage local|deny|allow
 //	        in_flight <n>
 //	        max_local_windows <n>
+//	        allow_replayed_writes
 //	        shadow
 //	    }
 //	    assertion <key files...> {
@@ -241,6 +242,7 @@ func parseAppOption(d *caddyfile.Dispenser, existing any) (any, error) {
 			number("in_flight", &a.Limits.InFlight),
 			number("max_local_windows", &a.Limits.MaxLocalWindows),
 			flag("shadow", &a.Limits.Shadow),
+			flag("allow_replayed_writes", &a.Limits.AllowReplayedWrites),
 		),
 		option{name: "assertion", parse: a.parseAssertion},
 	)

@@ -25,6 +25,7 @@ var (
 	errMethodNotAllowed = errors.New("method not allowed")
 	errForbidden        = errors.New("the key may not call this resource")
 	errLimitUnavailable = errors.New("checking the rate limit failed")
+	errReplayUnknown    = errors.New("whether the write was received before is not known: Redis has not decided, or the algorithm is gcra")
 	errClientGone       = errors.New("the client closed the connection before the response")
 	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )
@@ -38,6 +39,11 @@ type rateLimitedError struct {
 func (e *rateLimitedError) Error() string {
 	return fmt.Sprintf("rate limit %q exceeded, retry after %s", e.limit, e.retryAfter)
 }
+
+// replayedError means that a write was received before.
+type replayedError struct{ first string } // request ID of the first time
+
+func (e *replayedError) Error() string { return "the write was received before, as request " + e.first }
 
 func clientGone(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", errClientGone, context.Cause(ctx))
@@ -74,6 +80,7 @@ type problem struct {
 	Message    string `json:"message,omitempty"`
 	RetryAfter int    `json:"retry_after,omitempty"`
 	ServerTime int64  `json:"server_time,omitempty"`
+	OriginalID string `json:"original_request_id,omitempty"`
 	Docs       string `json:"docs,omitempty"`
 }
 
@@ -90,6 +97,7 @@ func problemOf(err error, now time.Time) problem {
 		maxBody   *http.MaxBytesError
 		network   net.Error
 		malformed *malformedHeaderError
+		replayed  *replayedError
 	)
 	switch {
 	// What a handler made of them does not matter.
@@ -119,6 +127,25 @@ func problemOf(err error, now time.Time) problem {
 		return problem{Status: http.StatusForbidden, Code: "ACCOUNT_INACTIVE", Error: "The account is not active."}
 	case errors.Is(err, errForbidden):
 		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
+	case errors.As(err, &replayed):
+		return problem{
+			Status: http.StatusConflict, Code: "REPLAYED", OriginalID: replayed.first, Error: "This request was received before.",
+			Detail: "It was received as original_request_id; whether it was carried out is not known here. " +
+				"Sign again with a new timestamp, and repeat the Idempotency-Key.",
+		}
+	case errors.Is(err, errReplayUnknown):
+		p := unavailable()
+		p.Detail = "Writes are not accepted at the moment. Sign again with a new timestamp, and repeat the Idempotency-Key."
+		return p
+	case errors.Is(err, errWriteNotAllowed):
+		return problem{Status: http.StatusForbidden, Code: "WRITE_NOT_ALLOWED", Error: "This key may only read."}
+	case errors.Is(err, errUnsafePath):
+		return problem{
+			Status: http.StatusBadRequest, Code: codeBadRequest,
+			Error: "The path must not have empty or dot segments, backslashes, semicolons, or escaped slashes, dots or backslashes.",
+		}
+	case errors.Is(err, errNotPassedOn):
+		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "gRPC, CONNECT, and upgrades with a body are not possible here."}
 	case errors.Is(err, errNotFound):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Path not found."}
 	case errors.Is(err, errMethodNotAllowed):

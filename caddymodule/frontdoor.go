@@ -1,10 +1,12 @@
 package caddymodule
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -65,6 +67,9 @@ type operation struct {
 	// quiet logs successful requests at debug level, for probes.
 	quiet bool
 
+	// streams ends the duration in metrics with the response's header, because responses may take hours.
+	streams bool
+
 	// handle responds to a request, or returns an error before it has written anything. It must not keep w or req.
 	handle func(w http.ResponseWriter, r *http.Request, req *request) error
 
@@ -86,6 +91,7 @@ type request struct {
 	code     string        // the error's code, for log and metrics
 	cause    error         // the error, for the log
 	level    zapcore.Level // of the log line, at least
+	next     caddyhttp.Handler
 
 	// details adds the operation's fields to the log line. It may be nil.
 	details interface {
@@ -150,6 +156,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	d.app.requests.Add(1)
 	defer d.app.requestEnded()
+	req.next = next
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
 	req.headers = [...]string{req.id, "nosniff"}
 	h := w.Header()
@@ -166,7 +173,11 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		req.cause = fmt.Errorf("writing the response: %w", failed)
 	}
 	took := time.Since(req.start)
-	op.metrics.count(r.Context(), status, req.code, took)
+	toHeader := took
+	if op.streams && !req.writer.began.IsZero() {
+		toHeader = req.writer.began.Sub(req.start)
+	}
+	op.metrics.count(r.Context(), status, req.code, toHeader)
 	d.log(r, req, op, status, took)
 	d.describe(trace.SpanFromContext(r.Context()), req, op)
 	if failed != nil {
@@ -192,6 +203,10 @@ func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
 		w.err = err
 		return w.status
 	}
+	if errors.Is(err, http.ErrAbortHandler) {
+		w.err, req.code = err, codeClientClosed
+		return statusClientClosed
+	}
 	p := problemOf(err, req.start)
 	status := p.Status
 	if errors.Is(err, errClientGone) {
@@ -214,10 +229,11 @@ func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
 func (d *frontDoor) run(r *http.Request, req *request, op *operation) (err error) {
 	defer func() {
 		refused := req.body.release()
-		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
-				panic(v)
-			}
+		switch v := recover(); {
+		case v == nil:
+		case v == http.ErrAbortHandler: //nolint:errorlint // net/http compares it like this too
+			err = http.ErrAbortHandler
+		default:
 			d.logger.Error("panic in a handler", zap.String("request_id", req.id), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", v)
 		}
@@ -466,8 +482,13 @@ func (b *requestBody) linger() {
 type responseWriter struct {
 	http.ResponseWriter
 	status int
-	err    error // why the response could not be written whole
+	began  time.Time // when the status was set
+	err    error     // why the response could not be written whole
 	body   *requestBody
+
+	// Of an operation that passes requests on:
+	own         http.Header   // the gateway's response headers, which the next handler's must not join
+	maxLifetime time.Duration // of a hijacked connection
 }
 
 // drops reports whether the response is to a refused body.
@@ -486,7 +507,8 @@ func (w *responseWriter) WriteHeader(status int) {
 		return
 	}
 	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
+		w.status, w.began = status, time.Now()
+		maps.Copy(w.Header(), w.own)
 		if w.body.http1 {
 			w.body.endConnection(w.Header(), status)
 		} else {
@@ -530,6 +552,39 @@ func (w *responseWriter) FlushError() error {
 	}
 	w.fail(err)
 	return err
+}
+
+// Hijack implements http.Hijacker for operations that pass requests on. The connection is closed after maxLifetime.
+func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.maxLifetime == 0 || w.status != 0 {
+		return nil, nil, http.ErrNotSupported
+	}
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.status, w.began = http.StatusSwitchingProtocols, time.Now()
+	return &hijackedConn{Conn: conn, end: time.AfterFunc(w.maxLifetime, func() { _ = conn.Close() })}, rw, nil
+}
+
+// hijackedConn is a connection that is closed at the end of its lifetime.
+type hijackedConn struct {
+	net.Conn
+	end *time.Timer
+}
+
+// Close implements net.Conn.
+func (c *hijackedConn) Close() error {
+	c.end.Stop()
+	return c.Conn.Close()
+}
+
+// CloseWrite closes one direction, if the connection can.
+func (c *hijackedConn) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return c.Close()
 }
 
 // Unwrap is for http.ResponseController.

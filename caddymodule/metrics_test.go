@@ -59,7 +59,7 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 		m.shadow.WithLabelValues(limit.Name).Inc()
 	}
 	credential := &authsigner.Credential{}
-	for _, req := range []*apiRequest{
+	for _, req := range []*signedRequest{
 		{credential: credential},
 		{authErr: authsigner.ErrAccountInactive},
 		{authErr: authsigner.ErrMissingCredentials},

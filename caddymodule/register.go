@@ -12,6 +12,7 @@ func init() {
 	caddy.RegisterModule(new(VaultSource))
 	caddy.RegisterModule(new(FileSource))
 	caddy.RegisterModule(new(API))
+	caddy.RegisterModule(new(Auth))
 	caddy.RegisterModule(new(Errors))
 	caddy.RegisterModule(new(Connect))
 	caddy.RegisterModule(new(Health))
@@ -20,6 +21,10 @@ func init() {
 	caddy.RegisterModule(new(Drain))
 
 	httpcaddyfile.RegisterGlobalOption(AppName, parseAppOption)
+
+	// Like basic_auth, it comes before the handlers that it protects and after those that change the path, which signatures do not see.
+	httpcaddyfile.RegisterHandlerDirective(authName, parseHandler[Auth])
+	httpcaddyfile.RegisterDirectiveOrder(authName, httpcaddyfile.Before, "basic_auth")
 
 	// Health checks, JWKS and the connection server handle only their own paths. The API responds to every request, so it
 	// comes last.

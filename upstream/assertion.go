@@ -60,6 +60,8 @@ type Asserter struct {
 	sign   func(token []byte) []byte // appends the signature; a closure, so that nothing can print the key
 	head   string                    // the encoded JWS header and a dot
 	claims map[string]string         // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events","sub":`
+	issuer string
+	prefix string // of audiences
 	ttl    time.Duration
 	now    func() time.Time
 	jwks   []byte
@@ -81,7 +83,7 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	if len(o.Keys) == 0 {
 		return nil, fmt.Errorf("%w: no key", ErrAssertionKeys)
 	}
-	a := &Asserter{claims: make(map[string]string), ttl: o.TTL, now: o.Now}
+	a := &Asserter{claims: make(map[string]string), issuer: o.Issuer, prefix: o.AudiencePrefix, ttl: o.TTL, now: o.Now}
 	key := o.Keys[0]
 	a.sign = func(token []byte) []byte {
 		signature := ed25519.Sign(key, token)
@@ -117,14 +119,9 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 		audiences = append(audiences, res.Name)
 	}
 	for _, audience := range audiences {
-		fixed, err := json.Marshal(struct {
-			Issuer   string `json:"iss"`
-			Audience string `json:"aud"`
-		}{o.Issuer, o.AudiencePrefix + audience})
-		if err != nil {
-			return nil, fmt.Errorf("encoding the claims of an assertion: %w", err)
+		if a.claims[audience], err = fixedClaims(a.issuer, a.prefix+audience); err != nil {
+			return nil, err
 		}
-		a.claims[audience] = string(fixed[:len(fixed)-1]) + `,"sub":`
 	}
 	return a, nil
 }
@@ -139,6 +136,34 @@ func (a *Asserter) Assert(audience, businessID, requestID string) (string, error
 	if !ok {
 		return "", fmt.Errorf("invalid audience %q of an assertion: must be a resource of the API or %q", audience, ConnectAudience)
 	}
+	return a.assert(fixed, businessID, requestID)
+}
+
+// Assert is Asserter.Assert for one audience.
+type Assert func(businessID, requestID string) (string, error)
+
+// For returns the function that makes assertions for another audience, which the prefix precedes too.
+func (a *Asserter) For(audience string) (Assert, error) {
+	fixed, err := fixedClaims(a.issuer, a.prefix+audience)
+	if err != nil {
+		return nil, err
+	}
+	return func(businessID, requestID string) (string, error) { return a.assert(fixed, businessID, requestID) }, nil
+}
+
+// fixedClaims returns the beginning of the claims, up to the value of sub.
+func fixedClaims(issuer, audience string) (string, error) {
+	fixed, err := json.Marshal(struct {
+		Issuer   string `json:"iss"`
+		Audience string `json:"aud"`
+	}{issuer, audience})
+	if err != nil {
+		return "", fmt.Errorf("encoding the claims of an assertion: %w", err)
+	}
+	return string(fixed[:len(fixed)-1]) + `,"sub":`, nil
+}
+
+func (a *Asserter) assert(fixed, businessID, requestID string) (string, error) {
 	if !visible(businessID) || !visible(requestID) {
 		return "", fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}

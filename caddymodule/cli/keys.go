@@ -58,6 +58,7 @@ type keyView struct {
 	Status            authsigner.Status `json:"status"`
 	Limit             int               `json:"limit,omitempty"`
 	Resources         []string          `json:"resources,omitempty"`
+	Write             bool              `json:"write,omitempty"`
 	CreatedAt         time.Time         `json:"created_at,omitzero"`
 	CreatedBy         string            `json:"created_by,omitempty"`
 	ExpiresAt         time.Time         `json:"expires_at,omitzero"`
@@ -73,18 +74,19 @@ const statusMalformed authsigner.Status = "malformed"
 func viewOf(c *authsigner.Credential) keyView {
 	return keyView{
 		PublicKey: c.PublicKey, Name: c.Name, BusinessID: c.BusinessID, BusinessName: c.BusinessName, BusinessSlug: c.BusinessSlug,
-		Status: c.Status, Limit: c.Limit, Resources: c.Resources, CreatedAt: c.CreatedAt, CreatedBy: c.CreatedBy,
+		Status: c.Status, Limit: c.Limit, Resources: c.Resources, Write: c.Write, CreatedAt: c.CreatedAt, CreatedBy: c.CreatedBy,
 		ExpiresAt: c.ExpiresAt, PreviousExpiresAt: c.PreviousExpiresAt,
 	}
 }
 
-// keyFields are the flags for the optional fields of a credential. The zero values mean the gateway's limit, no expiry and all
-// resources.
+// keyFields are the flags for the optional fields of a credential. The zero values mean the gateway's limit, no expiry, all
+// resources of the API without a name, and reading only.
 type keyFields struct {
 	name      string
 	limit     int
 	expires   time.Time
 	resources []string
+	write     bool
 }
 
 func (k *keyFields) register(cmd *cobra.Command) {
@@ -92,7 +94,8 @@ func (k *keyFields) register(cmd *cobra.Command) {
 	f.StringVar(&k.name, "name", "", "display name of the key")
 	f.Func("limit", "`requests` per minute, or default for the gateway's per_key limit", k.parseLimit)
 	f.Func("expires", "`time` when the key expires: RFC 3339, or a duration from now such as 90d, or never", k.parseExpiry)
-	f.Func("resources", "comma-separated `names` of resources that the key may call, or all", k.parseResources)
+	f.Func("resources", "comma-separated `names` that the key may call: resources, APIs with a name (shop), resources of such APIs (shop/orders); or all, for the API without a name", k.parseResources)
+	f.BoolVar(&k.write, "write", false, "let the key change data, and not only read")
 	complete(cmd, "limit", "default")
 	complete(cmd, "expires", "30d", "90d", "365d", "never")
 	_ = cmd.RegisterFlagCompletionFunc("resources", completeResources) // cannot fail: the flag exists
@@ -145,12 +148,26 @@ func (k *keyFields) parseResources(s string) error {
 	names := strings.Split(s, ",")
 	for i := range names {
 		names[i] = strings.TrimSpace(names[i])
-		if !slices.Contains(caddymodule.ProxiedNames(), names[i]) {
-			return fmt.Errorf("unknown resource %q: must be %s, or some of %s", names[i], valueAll, strings.Join(caddymodule.ProxiedNames(), ","))
-		}
 	}
 	slices.Sort(names)
 	k.resources = slices.Compact(names)
+	return nil
+}
+
+// checkResources returns an error if a name is neither a resource of the built-in API nor below one of the given named APIs.
+func checkResources(names, apis []string) error {
+	known := append(caddymodule.ProxiedNames(), apis...)
+	for _, name := range names {
+		api, resource, of := strings.Cut(name, "/")
+		if slices.Contains(known, name) || of && resource != "" && !strings.Contains(resource, "/") && slices.Contains(apis, api) {
+			continue
+		}
+		hint := ""
+		if apis == nil {
+			hint = "; APIs with a name are those of the configuration: see --config"
+		}
+		return fmt.Errorf("unknown resource %q: must be %s, or some of %s%s", name, valueAll, strings.Join(known, ","), hint)
+	}
 	return nil
 }
 
@@ -182,7 +199,10 @@ func (c *keysCommand) issue() *cobra.Command {
 		Short: "Issues a key pair for a business and prints the private key once",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
-			o.Name, o.Limit, o.ExpiresAt, o.Resources = fields.name, fields.limit, fields.expires, fields.resources
+			if err := checkResources(fields.resources, s.apis); err != nil {
+				return err
+			}
+			o.Name, o.Limit, o.ExpiresAt, o.Resources, o.Write = fields.name, fields.limit, fields.expires, fields.resources, fields.write
 			o.CreatedBy = cmp.Or(o.CreatedBy, os.Getenv("USER"))
 			cred, err := authsigner.Issue(ctx, s.store, o)
 			if err != nil {
@@ -213,18 +233,21 @@ func (c *keysCommand) update() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "update <public key>",
-		Short: "Changes the status, limit, name, expiry or allowed resources of a key",
+		Short: "Changes the status, limit, name, expiry, allowed resources or right to write of a key",
 		Args:  onePublicKey,
 	}
 	fields.register(cmd)
 	statuses := []string{string(authsigner.StatusActive), string(authsigner.StatusInactive)}
 	cmd.Flags().StringVar(&status, "status", "", "active or inactive")
 	complete(cmd, "status", statuses...)
-	cmd.MarkFlagsOneRequired("status", "limit", "name", "expires", "resources")
+	cmd.MarkFlagsOneRequired("status", "limit", "name", "expires", "resources", "write")
 	cmd.RunE = c.with(func(ctx context.Context, out io.Writer, s *openStore, args []string) error {
 		set := cmd.Flags().Changed
 		if set("status") && !slices.Contains(statuses, status) {
 			return fmt.Errorf("invalid status %q: must be %s", status, strings.Join(statuses, " or "))
+		}
+		if err := checkResources(fields.resources, s.apis); err != nil {
+			return err
 		}
 		cred, err := s.store.Update(ctx, args[0], func(cred *authsigner.Credential) error {
 			if set("status") {
@@ -241,6 +264,9 @@ func (c *keysCommand) update() *cobra.Command {
 			}
 			if set("resources") {
 				cred.Resources = fields.resources
+			}
+			if set("write") {
+				cred.Write = fields.write
 			}
 			return nil
 		})
@@ -409,6 +435,7 @@ func (c *keysCommand) printRecord(out io.Writer, v keyView) error {
 		{"status", string(v.Status)},
 		{"limit", v.limit()},
 		{"resources", cmp.Or(strings.Join(v.Resources, ","), valueAll)},
+		{"may", map[bool]string{false: "read", true: "read and write"}[v.Write]},
 		{"expires", v.expiry()},
 		{"business", v.BusinessName},
 		{"business id", v.BusinessID},
@@ -451,6 +478,7 @@ type openStore struct {
 	store caddymodule.CredentialStore
 	app   *caddymodule.App // notifies gateways of changes
 	file  bool             // store is a file, which gateways read again when it changes
+	apis  []string         // names of the configuration's APIs; nil if there are none
 }
 
 // invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
@@ -510,7 +538,11 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 				return fmt.Errorf("setting up redis: %w", err)
 			}
 		}
-		err = f(ctx, cmd.OutOrStdout(), &openStore{store: store, app: app, file: isFile}, args)
+		s := &openStore{store: store, app: app, file: isFile}
+		if cfg != nil {
+			s.apis = caddymodule.APINames(cfg.Value)
+		}
+		err = f(ctx, cmd.OutOrStdout(), s, args)
 		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here
 			err = errors.New(strings.Replace(err.Error(), authsigner.ErrUnavailable.Error()+": ", "", 1))
 		}

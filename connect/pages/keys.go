@@ -68,7 +68,8 @@ type Key struct {
 	Limit         int       // requests per minute; 0: the default
 	Name          string    // may be empty
 	ExpiresAt     time.Time // zero if the key does not expire
-	Resources     []string  // that the key may call; nil: all
+	Resources     []string  // that the key may call; nil: all of the API without a name
+	Write         bool      // the key may change data
 }
 
 // IssuedKey is a key with its private key, which is shown once.

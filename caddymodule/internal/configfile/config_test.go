@@ -80,7 +80,7 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		},
 		"no credentials": {
 			caddyfileWith("", "", "", ""),
-			`Caddyfile:12: the signed API needs credentials: set "credentials" in the global option "gatehouse"`,
+			`Caddyfile:12: signed requests need credentials: set "credentials" in the global option "gatehouse"`,
 		},
 		"a placeholder without a value": {
 			caddyfileWith("", vaultLines, "", ""),

@@ -141,10 +141,10 @@ func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Respons
 	if err != nil {
 		return nil, fmt.Errorf("preparing the call: %w", err)
 	}
-	if err := s.shares.begin(ctx, call.Share); err != nil {
+	if err := s.shares.Begin(ctx, call.Share); err != nil {
 		return nil, err
 	}
-	defer s.shares.end(call.Share)
+	defer s.shares.End(call.Share)
 	start := time.Now()
 	res, _ := s.responses.Get().(*response)
 	res.maxSize, res.business = call.MaxResponse, call.BusinessID

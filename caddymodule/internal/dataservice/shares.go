@@ -61,9 +61,9 @@ func NewShares(inFlight int) *Shares {
 	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
 }
 
-// begin waits until the key may have another exchange in progress. The error wraps upstream.ErrTooManyCalls if that takes too
-// long. After success, the caller must call end.
-func (s *Shares) begin(ctx context.Context, key string) error {
+// Begin waits until the key may have another exchange in progress. The error wraps upstream.ErrTooManyCalls if that takes too
+// long. After success, the caller must call End.
+func (s *Shares) Begin(ctx context.Context, key string) error {
 	if key == "" {
 		return nil
 	}
@@ -90,8 +90,8 @@ func (s *Shares) begin(ctx context.Context, key string) error {
 	return upstream.ErrTooManyCalls
 }
 
-// end ends an exchange of a key.
-func (s *Shares) end(key string) {
+// End ends an exchange of a key.
+func (s *Shares) End(key string) {
 	if key == "" {
 		return
 	}

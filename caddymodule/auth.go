@@ -1,0 +1,331 @@
+package caddymodule
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// Auth protects any handler behind it: it verifies the signature, enforces the rate limits and the key's rights, and tells the handler
+// for which business a request is. Responses are not looked at and may stream.
+//
+// A request's body is read whole before it is passed on, because signatures cover it. So requests cannot stream: gRPC and CONNECT,
+// extended or not, get 400, and of protocols to upgrade to, only WebSocket over HTTP/1.1 is passed on.
+type Auth struct {
+	signed
+
+	// Name is the name of the API behind the route. Only keys whose resources name it may call it: "shop", or "shop/orders" for what is
+	// below the path segment "orders". It matches [a-z][a-z0-9_-]{0,62} and is not the name of a resource of the built-in API. Default:
+	// the API has no name, and every key may call it that has no resources, or those of the built-in API.
+	Name string `json:"name,omitempty"`
+
+	// BasePath is the path below which the API is; the segment after it is the resource. Other paths get 404. Signatures cover it, unlike
+	// that of gatehouse_api. Default: the root.
+	BasePath string `json:"base_path,omitempty"`
+
+	// MaxBody is the maximum size of a request body in bytes; a larger one gets 413. Default: 1 MiB. Zero means the default.
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// BodyTimeout is the time in which a request body must arrive. Default: 10s. Zero means the default.
+	BodyTimeout caddy.Duration `json:"body_timeout,omitempty"`
+
+	// Audience is the audience of the hop assertion, if the app signs one, after the app's audience_prefix. Default: Name, or "auth"
+	// without a name.
+	Audience string `json:"audience,omitempty"`
+
+	// MaxLifetime is how long a WebSocket may stay open. Until then, a key that has been revoked can still use it, and a reload waits
+	// for it if the handler does not close it. Default: 1h. Zero means the default.
+	MaxLifetime caddy.Duration `json:"max_lifetime,omitempty"`
+
+	everything *operation
+	assert     upstream.Assert // nil: no assertion is sent
+}
+
+const (
+	authName = "gatehouse_auth"
+
+	defaultMaxLifetime = time.Hour
+
+	// routeOfAuth is the route of a gatehouse_auth without a name, in logs and metrics.
+	routeOfAuth = "auth"
+)
+
+// The reasons for which only gatehouse_auth denies requests.
+var (
+	errUnsafePath      = errors.New("the path has segments or characters that servers understand differently")
+	errNotPassedOn     = errors.New("the gateway does not pass on gRPC, CONNECT, or a body with a request to upgrade")
+	errWriteNotAllowed = errors.New("the key may not write")
+)
+
+// CaddyModule returns the Caddy module information.
+func (*Auth) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers." + authName,
+		New: func() caddy.Module { return new(Auth) },
+	}
+}
+
+// Provision implements caddy.Provisioner.
+func (h *Auth) Provision(ctx caddy.Context) error {
+	name := cmp.Or(h.Name, routeOfAuth)
+	if err := h.provisionSigned(ctx, name, h, &h.MaxBody, &h.BodyTimeout); err != nil {
+		return err
+	}
+	h.MaxLifetime = cmp.Or(h.MaxLifetime, caddy.Duration(defaultMaxLifetime))
+	if a := h.app.asserter; a != nil {
+		var err error
+		if h.assert, err = a.For(cmp.Or(h.Audience, name)); err != nil {
+			return err
+		}
+	} else if h.Audience != "" {
+		return errors.New(`gatehouse_auth: "audience" needs "assertion" in the global option "gatehouse"`)
+	}
+	h.everything = h.withMetrics(operation{
+		name: "any", maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), streams: true, handle: h.handle,
+	})
+	return nil
+}
+
+// Validate implements caddy.Validator.
+func (h *Auth) Validate() error {
+	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.MaxLifetime < 0 {
+		return errors.New("gatehouse_auth: max_body, body_timeout and max_lifetime must not be negative")
+	}
+	if err := checkAPIName(h.Name); err != nil {
+		return err
+	}
+	return checkBasePath(h.BasePath)
+}
+
+// checkAPIName returns an error if a name could be confused with a resource of the built-in API, in the resources of a key, or with
+// another route, in logs and metrics.
+func checkAPIName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if !regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`).MatchString(name) {
+		return fmt.Errorf("gatehouse_auth: invalid name %q: must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", name)
+	}
+	if slices.Contains(resourceNames(), name) || slices.Contains([]string{"api", routeOfAuth, "connect", "errors", "health", "jwks", "all"}, name) {
+		return fmt.Errorf("gatehouse_auth: invalid name %q: it already means something else in keys, logs or metrics", name)
+	}
+	return nil
+}
+
+// match implements route.
+func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
+
+// handle authenticates a request, counts it and passes it on.
+func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
+	s := &signedRequest{request: req, once: isWrite(r.Method)}
+	req.details = s
+	if r.Method == http.MethodConnect {
+		r.Body = http.NoBody // it never ends
+	}
+	if err := h.authenticateAndCount(w, r, s); err != nil {
+		return err
+	}
+	if err := h.authorize(r, s); err != nil {
+		return err
+	}
+	if err := h.app.shares.Begin(r.Context(), s.credential.PublicKey); err != nil {
+		return err
+	}
+	defer h.app.shares.End(s.credential.PublicKey)
+	if err := h.identify(r, s); err != nil {
+		return err
+	}
+	req.writer.maxLifetime = time.Duration(h.MaxLifetime)
+	req.writer.own = maps.Clone(w.Header())
+	return req.next.ServeHTTP(w, r)
+}
+
+// authorize returns why a request that has been counted is denied, or nil.
+func (h *Auth) authorize(r *http.Request, req *signedRequest) error {
+	if err := h.deny(r, req); err != nil {
+		return err
+	}
+	path, _, _ := strings.Cut(req.target, "?")
+	if !safePath(path) {
+		return errUnsafePath
+	}
+	below, ok := strings.CutPrefix(path, h.BasePath+"/")
+	if !ok {
+		return errNotFound
+	}
+	resource, _, _ := strings.Cut(below, "/")
+	switch {
+	case r.Method == http.MethodConnect, isGRPC(r.Header), req.bodySize > 0 && r.Header["Upgrade"] != nil:
+		return errNotPassedOn
+	case !req.credential.MayCall(h.Name, resource):
+		return errForbidden
+	case isWrite(r.Method) && !req.credential.Write:
+		return errWriteNotAllowed
+	}
+	return nil
+}
+
+// isWrite reports whether a method may change data.
+func isWrite(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
+func isGRPC(h http.Header) bool {
+	for _, v := range h["Content-Type"] {
+		if kind, _, _ := mime.ParseMediaType(v); strings.HasPrefix(kind, "application/grpc") {
+			return true
+		}
+	}
+	return false
+}
+
+// safePath reports whether Caddy's matchers and the service behind it read an escaped path alike: it has no empty or dot segments, no
+// parameters and backslashes, and no slash, dot or backslash is escaped. Caddy matches a cleaned path, but passes on the other.
+func safePath(path string) bool {
+	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, `\;`) || strings.Contains(path, "//") {
+		return false
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	for rest := path; ; {
+		_, after, ok := strings.Cut(rest, "%")
+		if !ok {
+			return true
+		}
+		if len(after) < 2 || after[:2] == "00" || slices.Contains([]string{"2e", "2f", "5c"}, strings.ToLower(after[:2])) {
+			return false
+		}
+		rest = after[2:]
+	}
+}
+
+// removed are the headers that do not reach the handler, by their names in lower case with hyphens: those by which services know for
+// whom a request is, the signature's, those that change what a request means, and those of its framing.
+var removed = map[string]bool{ //nolint:gochecknoglobals // constant
+	strings.ToLower(upstream.HeaderBusinessID): true, strings.ToLower(upstream.HeaderAssertion): true,
+	strings.ToLower(upstream.HeaderRequestID): true, strings.ToLower(data.HeaderAccountID): true,
+	strings.ToLower(authsigner.HeaderPublicKey): true, strings.ToLower(authsigner.HeaderTimestamp): true,
+	strings.ToLower(authsigner.HeaderSignature): true,
+	"x-http-method-override":                    true, "x-http-method": true, "x-method-override": true,
+	"x-original-url": true, "x-original-uri": true, "x-rewrite-url": true,
+	"connection": true, "expect": true, "trailer": true, "te": true, "keep-alive": true, "proxy-connection": true,
+	"content-length": true, "transfer-encoding": true, "upgrade": true, "http2-settings": true, "proxy": true,
+}
+
+// identify removes what a caller must not decide from a request that is passed on, and adds who calls.
+func (h *Auth) identify(r *http.Request, req *signedRequest) error {
+	upgrade := ""
+	if isWebSocket(r) {
+		upgrade = "websocket"
+	}
+	for _, list := range r.Header["Connection"] { // hop by hop (RFC 9110, section 7.6.1)
+		for name := range strings.SplitSeq(list, ",") {
+			r.Header.Del(strings.TrimSpace(name))
+		}
+	}
+	for name := range r.Header {
+		if removed[strings.ReplaceAll(strings.ToLower(name), "_", "-")] { // CGI and many frameworks take _ for -
+			delete(r.Header, name)
+		}
+	}
+	if upgrade != "" {
+		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+	r.ContentLength, r.TransferEncoding, r.Trailer = req.bodySize, nil, nil
+	id := req.credential.BusinessID
+	r.Header[upstream.HeaderBusinessID], r.Header[upstream.HeaderRequestID] = []string{id}, []string{req.id}
+	if h.assert != nil {
+		assertion, err := h.assert(id, req.id)
+		if err != nil {
+			return fmt.Errorf("signing the hop assertion: %w", err)
+		}
+		r.Header[upstream.HeaderAssertion] = []string{assertion}
+	}
+	return nil
+}
+
+// isWebSocket reports whether a request is the handshake of a WebSocket (RFC 6455, section 4.1).
+func isWebSocket(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.Method == http.MethodGet && len(r.Header["Upgrade"]) == 1 &&
+		strings.EqualFold(r.Header["Upgrade"][0], "websocket") && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade")
+}
+
+// UnmarshalCaddyfile parses the directive. Syntax:
+//
+//	gatehouse_auth [<matcher>] [<name>] {
+//	    base_path    <path>
+//	    max_body     <size>
+//	    body_timeout <duration>
+//	    audience     <audience>
+//	    max_lifetime <duration>
+//	}
+func (h *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // consume the directive's name
+	if d.NextArg() {
+		h.Name = d.Val()
+	}
+	if d.CountRemainingArgs() > 0 {
+		return d.Err("gatehouse_auth takes at most one name")
+	}
+	err := parseBlock(d, authName,
+		text("base_path", &h.BasePath),
+		size("max_body", &h.MaxBody),
+		duration("body_timeout", &h.BodyTimeout),
+		text("audience", &h.Audience),
+		duration("max_lifetime", &h.MaxLifetime),
+	)
+	if err != nil {
+		return err
+	}
+	if err := h.Validate(); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// APINames returns the names of the APIs in a decoded configuration, sorted.
+func APINames(config any) []string {
+	var names []string
+	switch v := config.(type) {
+	case []any:
+		for _, element := range v {
+			names = append(names, APINames(element)...)
+		}
+	case map[string]any:
+		if name, ok := v["name"].(string); ok && v["handler"] == authName {
+			names = append(names, name)
+		}
+		for _, member := range v {
+			names = append(names, APINames(member)...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Auth)(nil)
+	_ caddy.Validator             = (*Auth)(nil)
+	_ caddyfile.Unmarshaler       = (*Auth)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Auth)(nil)
+)

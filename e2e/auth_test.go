@@ -1,0 +1,421 @@
+package e2e_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+)
+
+// protected is a service behind gatehouse_auth shop, and keys of the business "17" for it.
+type protected struct {
+	*attack
+	business                           string
+	writes, reads, orders, other, none gatewaytest.Caller
+}
+
+// protect starts a gateway with gatehouse_auth in front of the handlers of a site, by default a reverse_proxy to the recorder.
+func protect(t *testing.T, app, before, options, behind string) *protected {
+	t.Helper()
+	p := &protected{attack: &attack{data: &recorder{}}, business: "17"}
+	p.data.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
+	p.environment = newEnvironment(t, p.data)
+	store, err := file.Open(p.keyFile, file.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	issue := func(write bool, resources ...string) gatewaytest.Caller {
+		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{
+			BusinessID: p.business, BusinessName: "Corner Shop", BusinessSlug: "corner-shop", Write: write, Resources: resources, Test: true,
+		})
+		require.NoError(t, err)
+		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
+	}
+	p.writes, p.reads, p.orders = issue(true, "shop"), issue(false, "shop"), issue(true, "shop/orders")
+	p.other, p.none = issue(true, "sho", "orders", "shop2"), issue(true)
+	o := p.options(app, "")
+	if behind == "" {
+		behind = "reverse_proxy " + strings.TrimPrefix(p.dataURL, "http://")
+	}
+	o.Site = before + "\n\tgatehouse_auth shop {\n\t\t" + options + "\n\t}\n\t" + behind
+	p.serve(t, o)
+	return p
+}
+
+func TestProtectedRouteServesWhomItsKeysAllow(t *testing.T) {
+	p := protect(t, highLimits, "", "", "")
+	const order, refunds = "/orders/5?x=a%20b&x=c", "/refunds"
+	for _, test := range []struct {
+		name           string
+		caller         gatewaytest.Caller
+		method, target string
+		status         int
+		code           string
+	}{
+		{"a read", p.reads, "GET", order, 200, ""},
+		{"HEAD", p.reads, "HEAD", order, 200, ""},
+		{"OPTIONS", p.reads, "OPTIONS", order, 200, ""},
+		{"one resource", p.orders, "GET", order, 200, ""},
+		{"a write", p.writes, "POST", refunds, 200, ""},
+		{"DELETE", p.writes, "DELETE", order, 200, ""},
+		{"a write with a key that reads", p.reads, "POST", refunds, 403, "WRITE_NOT_ALLOWED"},
+		{"TRACE with a key that reads", p.reads, "TRACE", order, 403, "WRITE_NOT_ALLOWED"},
+		{"another resource", p.orders, "GET", refunds, 403, "FORBIDDEN"},
+		{"a key of other APIs", p.other, "GET", order, 403, "FORBIDDEN"},
+		{"a key without resources", p.none, "GET", order, 403, "FORBIDDEN"},
+		{"no key", gatewaytest.Caller{}, "GET", order, 401, "MISSING_CREDENTIALS"},
+		{"a wrong key", gatewaytest.Caller{PublicKey: p.reads.PublicKey, PrivateKey: p.writes.PrivateKey}, "GET", order, 401, "INVALID_CREDENTIALS"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for protocol, send := range p.over {
+				target := test.target + "?wire=" + protocol[5:6] // each write needs a signature of its own
+				if strings.Contains(test.target, "?") {
+					target = test.target + "&wire=" + protocol[5:6]
+				}
+				var fields []field
+				if test.caller.PublicKey != "" {
+					fields = signedFields(test.caller, test.method, target, "")
+				}
+				n := p.data.count()
+				a := send(test.method, target, fields)
+				require.Equal(t, test.status, a.Status, "%s: %s", protocol, a.Body)
+				if test.status != http.StatusOK {
+					require.Equal(t, n, p.data.count(), "it must not reach the service")
+					if test.method != "HEAD" {
+						requireProblem(t, a, test.status, test.code)
+					}
+					continue
+				}
+				got := p.data.last(t)
+				assert.Equal(t, target, got.RequestURI)
+				assert.Equal(t, []string{p.business}, got.Header["X-Business-Id"])
+				assert.Equal(t, a.Header["X-Request-Id"], got.Header["X-Request-Id"])
+				assert.Len(t, a.Header["X-Request-Id"], 1)
+				assert.NotEmpty(t, a.Header.Get("RateLimit"))
+				for _, name := range []string{"X-Public-Key", "X-Timestamp", "X-Signature"} {
+					assert.NotContains(t, got.Header, name)
+				}
+			}
+		})
+	}
+	require.Positive(t, p.g.Metric(t, "gatehouse_requests_total", `route="shop"`, `status="200"`))
+	require.Contains(t, p.g.Output(), `"route":"shop","operation":"any","status":200`)
+}
+
+// A recorded write is worth nothing, on this and every other gateway.
+func TestSignedWriteIsAcceptedOnce(t *testing.T) {
+	p := protect(t, highLimits, "", "", "")
+	second := gatewaytest.Start(t, gatewaytest.Options{
+		Global: p.options(highLimits, "").Global,
+		Site:   "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://"),
+	})
+	fields := signedFields(p.writes, "POST", "/orders", "")
+	first := p.over[overHTTP1]("POST", "/orders", fields)
+	require.Equal(t, 200, first.Status, first.Body)
+	upper := append([]field(nil), fields...)
+	for i := range upper {
+		if strings.EqualFold(upper[i].name, "X-Signature") {
+			upper[i].value = strings.ToUpper(upper[i].value)
+		}
+	}
+	for name, a := range map[string]gatewaytest.Response{
+		"again":            p.over[overHTTP1]("POST", "/orders", fields),
+		"upper case":       p.over[overHTTP2]("POST", "/orders", upper),
+		"HTTP/3":           p.over[overHTTP3]("POST", "/orders", fields),
+		"on another one":   raw(t, second.Addr, "POST /orders HTTP/1.1\r\nHost: x\r\n"+linesOf(upper)+"\r\n"+lastRequest),
+		"by absolute form": raw(t, p.g.Addr, "POST http://x/orders HTTP/1.1\r\nHost: x\r\n"+linesOf(fields)+"\r\n"+lastRequest),
+	} {
+		requireProblem(t, a, http.StatusConflict, "REPLAYED")
+		assert.Contains(t, a.Body, `"original_request_id":"`+first.Header.Get("X-Request-Id")+`"`, name)
+	}
+	require.Equal(t, 1, p.data.count())
+	t.Run("a read may be repeated", func(t *testing.T) {
+		fields := signedFields(p.reads, "GET", "/orders", "")
+		for range 2 {
+			require.Equal(t, 200, p.over[overHTTP1]("GET", "/orders", fields).Status)
+		}
+	})
+	t.Run("raced", func(t *testing.T) {
+		n := p.data.count()
+		fields := signedFields(p.writes, "POST", "/raced", "")
+		var conns []*rawConn
+		for i := range 16 {
+			conns = append(conns, dial(t, []string{p.g.Addr, second.Addr}[i%2], "POST /raced HTTP/1.1\r\nHost: x\r\n"+linesOf(fields)))
+		}
+		for _, conn := range conns {
+			_, err := io.WriteString(conn, "\r\n")
+			require.NoError(t, err)
+		}
+		statuses := map[int]int{}
+		for _, conn := range conns {
+			a, err := readResponse(conn.r, http.MethodPost)
+			require.NoError(t, err)
+			statuses[a.Status]++
+		}
+		require.Equal(t, map[int]int{200: 1, 409: 15}, statuses)
+		require.Equal(t, n+1, p.data.count())
+	})
+	t.Run("while Redis is down", func(t *testing.T) {
+		n := p.data.count()
+		require.NoError(t, p.redis.Stop())
+		a := p.over[overHTTP1]("POST", "/down", signedFields(p.writes, "POST", "/down", ""))
+		requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+		require.Equal(t, n, p.data.count())
+		require.Equal(t, 200, p.over[overHTTP1]("GET", "/up", signedFields(p.reads, "GET", "/up", "")).Status)
+	})
+}
+
+func TestProtectedServiceGetsNoForgedHeaders(t *testing.T) {
+	p := protect(t, highLimits, "", "", "")
+	forged := []field{
+		{"X-Business-Id", "18"},
+		{"x-business-id", "18"},
+		{"X_Business_Id", "18"},
+		{"X-Business_Id", "18"},
+		{"X-Gateway-Assertion", "a.b.c"},
+		{"X_Gateway-Assertion", "a.b.c"},
+		{"X-Account-Id", "1"},
+		{"X_ACCOUNT_ID", "1"},
+		{"X-Request-Id", "1"},
+		{"X_Request_Id", "1"},
+		{"X-HTTP-Method-Override", "DELETE"},
+		{"X_HTTP_Method_Override", "DELETE"},
+		{"X-Method-Override", "DELETE"},
+		{"X-HTTP-Method", "DELETE"},
+		{"X-Original-URL", "/admin"},
+		{"X_Original_Url", "/admin"},
+		{"X-Rewrite-URL", "/admin"},
+		{"Proxy", "http://evil.example"},
+	}
+	connection := []field{{"Connection", "X-Business-Id"}, {"Connection", "close, x-request-id, X-Kept"}}
+	for protocol, send := range p.over {
+		for _, f := range append([]field{{"X-Kept", "1"}}, forged...) {
+			fields := append(signedFields(p.reads, "GET", "/", ""), f)
+			a := send("GET", "/", fields)
+			require.Equal(t, 200, a.Status, "%s %v: %s", protocol, f, a.Body)
+			got := p.data.last(t)
+			require.Equal(t, []string{p.business}, got.Header["X-Business-Id"], "%s %v", protocol, f)
+			require.Equal(t, a.Header["X-Request-Id"], got.Header["X-Request-Id"])
+			for name, values := range got.Header {
+				if name == "X-Kept" || name == "X-Business-Id" || name == "X-Request-Id" {
+					continue
+				}
+				require.NotContains(t, values, f.value, "%s %v as %s", protocol, f, name)
+			}
+		}
+	}
+	a := p.over[overHTTP1]("GET", "/", append(append(signedFields(p.reads, "GET", "/", ""), field{"X-Kept", "1"}), connection...))
+	require.Equal(t, 200, a.Status)
+	got := p.data.last(t)
+	require.Equal(t, []string{p.business}, got.Header["X-Business-Id"])
+	require.NotEmpty(t, got.Header["X-Request-Id"])
+	require.NotContains(t, got.Header, "X-Kept")
+
+	t.Run("trailers", func(t *testing.T) {
+		fields := signedFields(p.writes, "POST", "/t", "body")
+		a := raw(t, p.g.Addr, "POST /t HTTP/1.1\r\nHost: x\r\nTrailer: X-Business-Id\r\nTransfer-Encoding: chunked\r\n"+linesOf(fields)+
+			"\r\n4\r\nbody\r\n0\r\nX-Business-Id: 18\r\n\r\n")
+		require.Equal(t, 200, a.Status, a.Body)
+		got := p.data.last(t)
+		require.Equal(t, []string{p.business}, got.Header["X-Business-Id"])
+		require.Empty(t, got.Trailer)
+		require.Equal(t, int64(4), got.ContentLength, "the body has a length now")
+	})
+}
+
+func TestProtectedServiceGetsNoAmbiguousPaths(t *testing.T) {
+	t.Parallel()
+	for name, block := range map[string]string{
+		"":             "%s",
+		"handle":       "handle /a/* {\n%s\n}",
+		"handle_path":  "handle_path /a/* {\n%s\n}",
+		"rewrite":      "rewrite * /fixed\n%s",
+		"strip_prefix": "uri strip_prefix /a\n%s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := protect(t, highLimits, "", "", "")
+			site := fmt.Sprintf(block, "gatehouse_auth shop\nreverse_proxy "+strings.TrimPrefix(p.dataURL, "http://"))
+			g := gatewaytest.Start(t, gatewaytest.Options{Global: p.options(highLimits, "").Global, Site: site})
+			ask := func(target string) gatewaytest.Response {
+				return raw(t, g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+linesOf(signedFields(p.reads, "GET", target, ""))+"\r\n")
+			}
+			for _, target := range []string{"/a/b", "/a/b%20c?x=../y//z", "/a/%e2%82%ac", "/a/b.", "/a/...", "/a/%41"} {
+				require.Equal(t, 200, ask(target).Status, target)
+			}
+			n := p.data.count()
+			for _, target := range []string{
+				"/a/../b", "/a/./b", "/a/..", "/a/.", "//a/b", "/a//b", "/a/b;c", "/a/b\\c", "/a/%2e%2e/b", "/a/%2E/b", "/a/b%2fc", "/a/b%2Fc", "/a/%5c",
+				"/a/b%00", "/a/%2e./b", "/a/.%2e/b",
+			} {
+				if a := ask(target); !strings.HasPrefix(name, "handle") { // outside of handle, Caddy responds
+					require.Equal(t, 400, a.Status, target)
+				}
+			}
+			require.Equal(t, n, p.data.count())
+		})
+	}
+}
+
+func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
+	p := protect(t, highLimits, "", "max_body 1KiB", "")
+	n := p.data.count()
+	t.Run("gRPC", func(t *testing.T) {
+		a := p.over[overHTTP2]("POST", "/x", append(signedFields(p.writes, "POST", "/x", ""), field{"content-type", "application/grpc+proto"}))
+		requireProblem(t, a, 400, "BAD_REQUEST")
+	})
+	t.Run("extended CONNECT", func(t *testing.T) {
+		for _, protocol := range []string{overHTTP1, overHTTP2} {
+			a := p.over[protocol]("CONNECT", "/x", signedFields(p.writes, "CONNECT", "/x", ""))
+			require.NotEqual(t, 200, a.Status)
+		}
+	})
+	t.Run("an upgrade with a body", func(t *testing.T) {
+		a := raw(t, p.g.Addr, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n"+
+			linesOf(signedFields(p.reads, "GET", "/x", "hi"))+"\r\nhi"+lastRequest)
+		requireProblem(t, a, 400, "BAD_REQUEST")
+	})
+	t.Run("a body above max_body", func(t *testing.T) {
+		body := strings.Repeat("x", 1025)
+		requireProblem(t, p.writes.Do(t, "POST", p.g.URL, "/x", []byte(body)), 413, "BODY_TOO_LARGE")
+	})
+	t.Run("a body cut short", func(t *testing.T) {
+		conn := dial(t, p.g.Addr, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"+linesOf(signedFields(p.writes, "POST", "/x", "body"))+"\r\nbo")
+		require.NoError(t, conn.Close())
+	})
+	require.Equal(t, n, p.data.count())
+	t.Run("a body of max_body", func(t *testing.T) {
+		body := strings.Repeat("x", 1024)
+		p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+			got, _ := io.ReadAll(r.Body)
+			_, _ = w.Write(got)
+		})
+		a := p.writes.Do(t, "POST", p.g.URL, "/x", []byte(body))
+		require.Equal(t, 200, a.Status)
+		require.Equal(t, body, a.Body)
+	})
+	t.Run("another upgrade is not one", func(t *testing.T) {
+		p.data.setResponse(nil)
+		a := raw(t, p.g.Addr, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"+
+			linesOf(signedFields(p.reads, "GET", "/x", ""))+"\r\n"+lastRequest)
+		require.Equal(t, 200, a.Status)
+		require.NotContains(t, p.data.last(t).Header, "Upgrade")
+		require.NotContains(t, p.data.last(t).Header, "Http2-Settings")
+	})
+}
+
+// echo upgrades and returns what it gets.
+func echo(w http.ResponseWriter, r *http.Request) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Was: %s\r\n\r\n", r.Header.Get("X-Business-Id"))
+	_ = rw.Flush()
+	_, _ = io.Copy(conn, rw)
+}
+
+func TestWebSocketEndsWithItsLifetime(t *testing.T) {
+	t.Parallel()
+	p := protect(t, highLimits, "", "max_lifetime 2s", "")
+	p.data.setResponse(echo)
+	conn := dial(t, p.g.Addr, "GET /socket HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"+linesOf(signedFields(p.reads, "GET", "/socket", ""))+"\r\n")
+	res, err := http.ReadResponse(conn.r, nil)
+	require.NoError(t, err)
+	_ = res.Body.Close()
+	require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
+	require.Equal(t, p.business, res.Header.Get("X-Was"))
+	start := time.Now()
+	for _, text := range []string{"ping", strings.Repeat("x", 64<<10)} {
+		_, err = io.WriteString(conn, text)
+		require.NoError(t, err)
+		got := make([]byte, len(text))
+		_, err = io.ReadFull(conn.r, got)
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+	conn.requireClosed(t)
+	require.Greater(t, time.Since(start), time.Second)
+	require.Eventually(t, func() bool { return strings.Contains(p.g.Output(), `"route":"shop","operation":"any","status":101`) }, patience, 10*time.Millisecond)
+}
+
+func TestProtectedResponsesStream(t *testing.T) {
+	p := protect(t, highLimits, "", "", "")
+	proceed := make(chan struct{})
+	const size = 64 << 20
+	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/events":
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 3 {
+				_, _ = io.WriteString(w, "data: x\n\n")
+				_ = http.NewResponseController(w).Flush()
+				<-proceed
+			}
+		case "/broken":
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "short")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		default:
+			w.Header().Set("X-Request-Id", "the service's own")
+			_, _ = io.CopyN(w, zeros{}, size)
+		}
+	})
+	get := func(target string) (http.Header, io.Reader) {
+		req := httptest.NewRequest(http.MethodGet, p.g.URL+target, nil).WithContext(t.Context())
+		req.RequestURI = ""
+		for _, f := range signedFields(p.reads, "GET", target, "") {
+			req.Header.Set(f.name, f.value)
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res.Header, res.Body
+	}
+	t.Run("events one by one", func(t *testing.T) {
+		_, body := get("/events")
+		r := bufio.NewReader(body)
+		for range 3 {
+			line, err := r.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "data: x\n", line)
+			_, _ = r.ReadString('\n')
+			proceed <- struct{}{}
+		}
+	})
+	t.Run("a large download", func(t *testing.T) {
+		p.g.ResetPeak(t)
+		_, before := p.g.Memory(t)
+		header, body := get("/large")
+		n, err := io.Copy(io.Discard, body)
+		require.NoError(t, err)
+		require.Equal(t, int64(size), n)
+		require.Len(t, header["X-Request-Id"], 1)
+		require.NotEqual(t, "the service's own", header.Get("X-Request-Id"))
+		_, after := p.g.Memory(t)
+		require.Less(t, after-before, int64(size/2), "it must not be held")
+	})
+	t.Run("an aborted response is aborted", func(t *testing.T) {
+		_, body := get("/broken")
+		_, err := io.ReadAll(body)
+		require.Error(t, err)
+		require.Eventually(t, func() bool { return strings.Contains(p.g.Output(), "abort Handler") }, patience, 10*time.Millisecond)
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
