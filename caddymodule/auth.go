@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -251,6 +252,9 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
 	r.ContentLength, r.TransferEncoding, r.Trailer = req.bodySize, nil, nil
+	if req.bodySize > 0 {
+		r.Header["Content-Length"] = []string{strconv.FormatInt(req.bodySize, 10)} // which FastCGI sends, also for a chunked body
+	}
 	id := req.credential.BusinessID
 	r.Header[upstream.HeaderBusinessID], r.Header[upstream.HeaderRequestID] = []string{id}, []string{req.id}
 	if h.assert != nil {

@@ -265,6 +265,7 @@ func mistakes() [][3]string {
 		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
 		{"GH048", "DIR/keys.json", "DIR/unknown.json # HERE"},
+		{"GH062", site, "http://shop.example.com {\ngatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\nreverse_proxy /b/* localhost:6 # HERE\n}\n" + site},
 		{"GH047", keys, keys + "cache {\nttl 24h # HERE\n}\n"},
 		{"GH061", "read_header 5s\n", ""},
 		{"GH061", "read_body 15s\n", ""},
@@ -297,6 +298,13 @@ func mistakes() [][3]string {
 
 func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 	found, status := checkFile(t, soundCaddyfile, "--offline")
+	assert.Empty(t, found)
+	assert.Equal(t, "0", status)
+}
+
+// What gatehouse_auth protects gets no headers of callers.
+func TestCheckFindsNothingBehindAuth(t *testing.T) {
+	found, status := checkFile(t, soundCaddyfile+"http://shop.example.com {\n\tgatehouse_auth /a/* shop\n\treverse_proxy /a/* localhost:5\n}\n", "--offline")
 	assert.Empty(t, found)
 	assert.Equal(t, "0", status)
 }

@@ -20,6 +20,7 @@ import (
 const (
 	appName     = "gatehouse"
 	apiName     = "gatehouse_api"
+	authName    = "gatehouse_auth"
 	connectName = "gatehouse_connect"
 	healthName  = "gatehouse_health"
 	jwksName    = "gatehouse_jwks"

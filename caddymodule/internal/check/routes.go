@@ -170,7 +170,9 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 		for _, u := range proxy.Upstreams {
 			to = append(to, u.Dial)
 		}
-		beside := slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return sameSite(own.Handler, h) })
+		beside := slices.ContainsFunc(c.placed, func(own configfile.Handler) bool {
+			return slices.Contains([]string{apiName, authName, connectName}, own.Name) && sameSite(own, h)
+		})
 		toService := slices.ContainsFunc(c.upstreams(), func(s *serviceConfig) bool {
 			return slices.ContainsFunc(s.Upstreams, func(u *reverseproxy.Upstream) bool {
 				return slices.ContainsFunc(to, func(address string) bool { return sameAddress(address, u.Dial) })
@@ -361,6 +363,8 @@ func (w *walk) inspect(pointer, name string, step any) {
 	switch name {
 	case "templates":
 		breaks("templates evaluates responses, which contain names that clients choose")
+	case authName:
+		w.authenticated = true
 	case "authentication":
 		w.authenticated = true
 		breaks("basic_auth asks for a password, but callers send signatures or tokens")
