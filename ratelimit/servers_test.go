@@ -434,3 +434,43 @@ func TestFailoverKeepsCounts(t *testing.T) {
 		})
 	}
 }
+
+// Of a write that all gateways of a fleet get at the same time, and again later, one is accepted.
+func TestWriteIsAcceptedOnceByAFleet(t *testing.T) {
+	t.Parallel()
+	for name, start := range topologies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiters := newLimiters(t, 3, start(t).options, ratelimit.Options{Timeout: 20 * time.Second})
+			l := limit(1_000_000, time.Minute)
+			const writes, times = 100, 4
+			accepted := make([]atomic.Int64, writes)
+			again := make([]atomic.Int64, writes)
+			var work sync.WaitGroup
+			for g, f := range limiters {
+				for n := range times {
+					work.Go(func() {
+						for i := range writes {
+							once := ratelimit.Once{MAC: [16]byte{byte(i), 1}, ID: [ratelimit.IDSize]byte{byte(i), byte(g), byte(n), 1}}
+							key := fmt.Sprint("key", i%5)
+							res, err := f.AllowOnce(t.Context(), key, once, counter(key, l))
+							switch {
+							case !assert.NoError(t, err) || !assert.True(t, res.Allowed) || !assert.Equal(t, ratelimit.ByRedis, res.By):
+							case res.Accepted == once.ID:
+								accepted[i].Add(1)
+							default:
+								assert.Equal(t, byte(i), res.Accepted[0], "it names the write that was accepted")
+								again[i].Add(1)
+							}
+						}
+					})
+				}
+			}
+			work.Wait()
+			for i := range writes {
+				require.Equal(t, int64(1), accepted[i].Load())
+				require.Equal(t, int64(len(limiters)*times-1), again[i].Load())
+			}
+		})
+	}
+}
