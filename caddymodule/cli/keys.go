@@ -164,9 +164,9 @@ func checkResources(names, apis []string) error {
 		}
 		hint := ""
 		if apis == nil {
-			hint = "; APIs with a name are those of the configuration: see --config"
+			hint = "; to name an API of a configuration, use --config"
 		}
-		return fmt.Errorf("unknown resource %q: must be %s, or some of %s%s", name, valueAll, strings.Join(known, ","), hint)
+		return fmt.Errorf("--resources: unknown resource %q: must be %s, or some of %s%s", name, valueAll, strings.Join(known, ","), hint)
 	}
 	return nil
 }
