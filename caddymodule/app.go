@@ -25,11 +25,11 @@ const AppName = "gatehouse"
 // App holds what all routes share: the credential source and its cache, Redis, the rate limits, and the keys that sign the
 // hop assertion. An unreachable store does not prevent startup; invalid settings do.
 type App struct {
-	// Redis stores rate limits and the connection server's data. Required by gatehouse_api and gatehouse_connect.
+	// Redis stores rate limits and the connection server's data. Required by gatehouse_api, gatehouse_auth and gatehouse_connect.
 	Redis *RedisConfig `json:"redis,omitempty"`
 
 	// CredentialsRaw is the credential source: a module in the namespace gatehouse.credentials, selected by "source".
-	// Required by gatehouse_api.
+	// Required by gatehouse_api and gatehouse_auth.
 	CredentialsRaw json.RawMessage `json:"credentials,omitempty" caddy:"namespace=gatehouse.credentials inline_key=source"`
 
 	// Cache configures the credential cache.
@@ -104,8 +104,8 @@ type LimitsConfig struct {
 	// own), "deny" (respond with 503) or "allow" (no limits). Default: local.
 	OnOutage string `json:"on_outage,omitempty"`
 
-	// InFlight is the maximum number of calls to data services that one public key, or one business through assistants, may
-	// have in progress on each gateway. A call above it waits up to 5s for another to end, and then gets 429. Default: 32.
+	// InFlight is the maximum number of calls to data services, and of requests through gatehouse_auth, that one public key, or
+	// one business through assistants, may have in progress on each gateway. A call above it waits up to 5s for another to end, and then gets 429. Default: 32.
 	InFlight int `json:"in_flight,omitempty"`
 
 	// MaxLocalWindows is the maximum number of keys, and separately of client IPs, whose recent requests a gateway remembers

@@ -33,7 +33,7 @@ type Auth struct {
 
 	// Name is the name of the API behind the route. Only keys whose resources name it may call it: "shop", or "shop/orders" for what is
 	// below the path segment "orders". It matches [a-z][a-z0-9_-]{0,62} and is not the name of a resource of the built-in API. Default:
-	// the API has no name, and every key may call it that has no resources, or those of the built-in API.
+	// the API has no name: keys without resources may call all of it, and others the resources that they name.
 	Name string `json:"name,omitempty"`
 
 	// BasePath is the path below which the API is; the segment after it is the resource. Other paths get 404. Signatures cover it, unlike
