@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"mime"
 	"net/http"
 	"regexp"
@@ -153,8 +152,19 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 		return err
 	}
 	req.writer.maxLifetime = time.Duration(h.MaxLifetime)
-	req.writer.own = maps.Clone(w.Header())
+	req.writer.own = ownHeaders(w.Header())
 	return req.next.ServeHTTP(w, r)
+}
+
+// ownHeaders returns those response headers that the gateway has set. What other handlers in front have set is not the gateway's.
+func ownHeaders(h http.Header) http.Header {
+	own := http.Header{}
+	for name, values := range h {
+		if name == "X-Request-Id" || name == "X-Content-Type-Options" || strings.HasPrefix(strings.TrimPrefix(name, "X-"), "Ratelimit") {
+			own[name] = values
+		}
+	}
+	return own
 }
 
 // authorize returns why a request that has been counted is denied, or nil.

@@ -352,7 +352,7 @@ func TestWebSocketEndsWithItsLifetime(t *testing.T) {
 }
 
 func TestProtectedResponsesStream(t *testing.T) {
-	p := protect(t, highLimits, "", "", "")
+	p := protect(t, highLimits, "header Set-Cookie outer=1", "", "")
 	proceed := make(chan struct{})
 	const size = 64 << 20
 	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
@@ -371,6 +371,9 @@ func TestProtectedResponsesStream(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		default:
 			w.Header().Set("X-Request-Id", "the service's own")
+			w.Header().Set("RateLimit", "the service's own")
+			w.Header().Set("X-RateLimit-Limit", "1")
+			w.Header().Set("Set-Cookie", "inner=1")
 			_, _ = io.CopyN(w, zeros{}, size)
 		}
 	})
@@ -404,6 +407,9 @@ func TestProtectedResponsesStream(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(size), n)
 		require.Len(t, header["X-Request-Id"], 1)
+		require.Len(t, header["Ratelimit"], 1)
+		require.Equal(t, []string{"1000000"}, header["X-Ratelimit-Limit"])
+		require.Equal(t, []string{"outer=1", "inner=1"}, header["Set-Cookie"], "other headers are joined, as without the gateway")
 		require.NotEqual(t, "the service's own", header.Get("X-Request-Id"))
 		_, after := p.g.Memory(t)
 		require.Less(t, after-before, int64(size/2), "it must not be held")

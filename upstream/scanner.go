@@ -88,7 +88,7 @@ func (k *checker) space() {
 // kind moves to the next value and returns its first byte. At the end of the body it aborts.
 func (k *checker) kind() byte {
 	if k.pos < len(k.body) && k.body[k.pos] > ' ' {
-		return k.body[k.pos] // there is no white space, as usual
+		return k.body[k.pos] // compact JSON
 	}
 	return k.kindAfterSpace()
 }
