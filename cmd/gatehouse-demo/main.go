@@ -1,9 +1,10 @@
 // Command gatehouse-demo runs a whole gateway in one process, for trying it out: an embedded store for the rate limits, a
-// credential file with fresh keys, and a data service with invented records. Nothing is kept.
+// credential file with fresh keys, and a data service with invented records or, with --protect, your own service. Nothing is kept.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -15,6 +16,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -41,6 +43,8 @@ import (
 const (
 	pace   = 300 * time.Millisecond // how long the automations take for each item, so that an assistant sees them progress
 	issuer = "gatehouse-demo"       // who signs the hop assertions
+
+	service = "service" // the name of the API of a protected service, in keys, logs and metrics
 )
 
 func main() {
@@ -53,7 +57,10 @@ func main() {
 file with fresh keys for the demo businesses, an embedded store for the rate
 limits (or a real Redis with --redis), and a data service with invented
 records. It prints the keys, and commands to try them, and runs until it is
-interrupted. Nothing is kept.`,
+interrupted. Nothing is kept.
+
+With --protect, it runs the directive gatehouse_auth in front of a service of
+your own instead.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +72,7 @@ interrupted. Nothing is kept.`,
 	f := cmd.Flags()
 	f.StringVar(&v.listen, "listen", "localhost:8080", "address to serve on")
 	f.StringVar(&v.Redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
+	f.StringVar(&v.Protect, "protect", "", "URL of your own service, such as http://localhost:3000, to protect instead of serving the demo")
 	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report which requests the limits would deny")
 	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
@@ -93,17 +101,19 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify, Pace: pace})
-	if err != nil {
-		return fmt.Errorf("opening the demo data service: %w", err)
+	if v.Protect == "" {
+		data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify, Pace: pace})
+		if err != nil {
+			return fmt.Errorf("opening the demo data service: %w", err)
+		}
+		closers = append(closers, data.Close)
+		var closeData func() error
+		if v.Data, closeData, err = serveLoopback(ctx, data.Handler()); err != nil {
+			return fmt.Errorf("serving the demo data service: %w", err)
+		}
+		closers = append(closers, closeData)
 	}
-	closers = append(closers, data.Close)
-	var closeData func() error
-	if v.Data, closeData, err = serveLoopback(ctx, data.Handler()); err != nil {
-		return fmt.Errorf("serving the demo data service: %w", err)
-	}
-	closers = append(closers, closeData)
-	keys, err := issueKeys(ctx, v.Keys)
+	keys, err := v.issueKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,7 +143,7 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("starting the gateway: %w", err)
 	}
 	closers = append(closers, caddy.Stop)
-	welcome, err := v.fill("welcome.tmpl")
+	welcome, err := v.fill(v.welcome())
 	if err != nil {
 		return err
 	}
@@ -145,7 +155,15 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-// check returns an error if the address is in use or Redis is unavailable. A gateway starts anyway, because Caddy can share an
+// welcome returns the name of the template of what is printed.
+func (v *view) welcome() string {
+	if v.Protect != "" {
+		return "protect.tmpl"
+	}
+	return "welcome.tmpl"
+}
+
+// check returns an error if the address is in use, Redis is unavailable or there is no service to protect. A gateway starts anyway, because Caddy can share an
 // address with another process and an unavailable Redis does not prevent startup; in a demo, that would be confusing.
 func (v *view) check(ctx context.Context) error {
 	for h := range strings.SplitSeq(v.Bind, " ") {
@@ -156,6 +174,9 @@ func (v *view) check(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("--listen: %w", err)
 		}
+	}
+	if err := v.checkProtected(ctx); err != nil {
+		return err
 	}
 	if v.Redis == "" {
 		return nil
@@ -170,6 +191,24 @@ func (v *view) check(ctx context.Context) error {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	return nil
+}
+
+// checkProtected returns an error if the service to protect is not one, or does not accept connections.
+func (v *view) checkProtected(ctx context.Context) error {
+	if v.Protect == "" {
+		return nil
+	}
+	u, err := url.Parse(v.Protect)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.RequestURI(), "/") != "" {
+		return fmt.Errorf("--protect: %q is not a URL such as http://localhost:3000, without a path", v.Protect)
+	}
+	v.Protect = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(v.Protect, u.Scheme+"://"))
+	if err != nil {
+		return fmt.Errorf("--protect: start your service first: %w", err)
+	}
+	return conn.Close()
 }
 
 // makeAssertionKey writes a fresh signing key and returns the check that the demo data service makes with it, as a
@@ -220,18 +259,21 @@ func serveLoopback(ctx context.Context, h http.Handler) (string, func() error, e
 	return "http://" + ln.Addr().String(), srv.Close, nil
 }
 
-// issueKeys writes the credential file: a key for every business of the data service, the inactive one's included.
-func issueKeys(ctx context.Context, name string) ([]*authsigner.Credential, error) {
-	store, err := file.Open(name, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
+// issueKeys writes the credential file: a key for every business of the data service, the inactive one's included. For a service of one's
+// own, the first may write.
+func (v *view) issueKeys(ctx context.Context) ([]*authsigner.Credential, error) {
+	store, err := file.Open(v.Keys, file.Options{Create: true}) //nolint:contextcheck // it watches for longer than ctx lives
 	if err != nil {
 		return nil, fmt.Errorf("making the demo's credential file: %w", err)
 	}
 	defer func() { _ = store.Close() }()
 	var keys []*authsigner.Credential
 	for _, b := range demo.Businesses() {
-		cred, err := authsigner.Issue(ctx, store, authsigner.IssueOptions{
-			BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true,
-		})
+		o := authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true}
+		if v.Protect != "" {
+			o.Resources, o.Write = []string{service}, keys == nil
+		}
+		cred, err := authsigner.Issue(ctx, store, o)
 		if err == nil && b.AccountStatus != demo.AccountActive {
 			cred, err = store.Update(ctx, cred.PublicKey, func(c *authsigner.Credential) error {
 				c.Status = authsigner.StatusInactive
@@ -255,6 +297,7 @@ type view struct {
 	Base                         string // the URL under which the demo can be reached
 	Origin                       string // of the connection server; "": there is none
 	NoRateLimit                  bool
+	Protect                      string // the URL of the service to protect; "": the demo's API is served
 
 	Main     *authsigner.Credential
 	Others   []*authsigner.Credential
