@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
-	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
@@ -31,15 +28,8 @@ func protect(t *testing.T, app, before, options, behind string) *protected {
 	p := &protected{attack: &attack{data: &recorder{}}, business: "17"}
 	p.data.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
 	p.environment = newEnvironment(t, p.data)
-	store, err := file.Open(p.keyFile, file.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
 	issue := func(write bool, resources ...string) gatewaytest.Caller {
-		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{
-			BusinessID: p.business, BusinessName: "Corner Shop", BusinessSlug: "corner-shop", Write: write, Resources: resources, Test: true,
-		})
-		require.NoError(t, err)
-		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
+		return p.issue(t, authsigner.IssueOptions{BusinessID: p.business, Write: write, Resources: resources})
 	}
 	p.writes, p.reads, p.orders = issue(true, "shop"), issue(false, "shop"), issue(true, "shop/orders")
 	p.other, p.none = issue(true, "sho", "orders", "shop2"), issue(true)
@@ -350,78 +340,3 @@ func TestWebSocketEndsWithItsLifetime(t *testing.T) {
 	require.Greater(t, time.Since(start), time.Second)
 	require.Eventually(t, func() bool { return strings.Contains(p.g.Output(), `"route":"shop","operation":"any","status":101`) }, patience, 10*time.Millisecond)
 }
-
-func TestProtectedResponsesStream(t *testing.T) {
-	p := protect(t, highLimits, "header Set-Cookie outer=1", "", "")
-	proceed := make(chan struct{})
-	const size = 64 << 20
-	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/events":
-			w.Header().Set("Content-Type", "text/event-stream")
-			for range 3 {
-				_, _ = io.WriteString(w, "data: x\n\n")
-				_ = http.NewResponseController(w).Flush()
-				<-proceed
-			}
-		case "/broken":
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "short")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		default:
-			w.Header().Set("X-Request-Id", "the service's own")
-			w.Header().Set("RateLimit", "the service's own")
-			w.Header().Set("X-RateLimit-Limit", "1")
-			w.Header().Set("Set-Cookie", "inner=1")
-			_, _ = io.CopyN(w, zeros{}, size)
-		}
-	})
-	get := func(target string) (http.Header, io.Reader) {
-		req := httptest.NewRequest(http.MethodGet, p.g.URL+target, nil).WithContext(t.Context())
-		req.RequestURI = ""
-		for _, f := range signedFields(p.reads, "GET", target, "") {
-			req.Header.Set(f.name, f.value)
-		}
-		res, err := http.DefaultTransport.RoundTrip(req)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = res.Body.Close() })
-		return res.Header, res.Body
-	}
-	t.Run("events one by one", func(t *testing.T) {
-		_, body := get("/events")
-		r := bufio.NewReader(body)
-		for range 3 {
-			line, err := r.ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, "data: x\n", line)
-			_, _ = r.ReadString('\n')
-			proceed <- struct{}{}
-		}
-	})
-	t.Run("a large download", func(t *testing.T) {
-		p.g.ResetPeak(t)
-		_, before := p.g.Memory(t)
-		header, body := get("/large")
-		n, err := io.Copy(io.Discard, body)
-		require.NoError(t, err)
-		require.Equal(t, int64(size), n)
-		require.Len(t, header["X-Request-Id"], 1)
-		require.Len(t, header["Ratelimit"], 1)
-		require.Equal(t, []string{"1000000"}, header["X-Ratelimit-Limit"])
-		require.Equal(t, []string{"outer=1", "inner=1"}, header["Set-Cookie"], "other headers are joined, as without the gateway")
-		require.NotEqual(t, "the service's own", header.Get("X-Request-Id"))
-		_, after := p.g.Memory(t)
-		require.Less(t, after-before, int64(size/2), "it must not be held")
-	})
-	t.Run("an aborted response is aborted", func(t *testing.T) {
-		_, body := get("/broken")
-		_, err := io.ReadAll(body)
-		require.Error(t, err)
-		require.Eventually(t, func() bool { return strings.Contains(p.g.Output(), "abort Handler") }, patience, 10*time.Millisecond)
-	})
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -53,21 +54,18 @@ func newEnvironment(t *testing.T, data http.Handler) *environment {
 	w.dataURL = w.data.URL
 	t.Cleanup(w.data.Close)
 
-	store, err := file.Open(w.keyFile, file.Options{Create: true})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
 	for i, b := range demo.Businesses() {
-		cred, err := authsigner.Issue(t.Context(), store, authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true})
-		require.NoError(t, err)
-		caller := gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
+		caller := w.issue(t, authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug})
 		switch {
 		case b.AccountStatus != demo.AccountActive:
 			w.inactive = caller
-			_, err = store.Update(t.Context(), cred.PublicKey, func(c *authsigner.Credential) error {
+			store := w.keys(t)
+			_, err := store.Update(t.Context(), caller.PublicKey, func(c *authsigner.Credential) error {
 				c.Status = authsigner.StatusInactive
 				return nil
 			})
 			require.NoError(t, err)
+			require.NoError(t, store.Close())
 		case i == 0:
 			w.acme, w.acmeID = caller, b.ID
 		default:
@@ -78,6 +76,25 @@ func newEnvironment(t *testing.T, data http.Handler) *environment {
 	require.NotEmpty(t, w.other.PublicKey)
 	require.NotEmpty(t, w.inactive.PublicKey)
 	return w
+}
+
+// keys opens the credential file.
+func (w *environment) keys(t *testing.T) *file.Source {
+	t.Helper()
+	store, err := file.Open(w.keyFile, file.Options{Create: true})
+	require.NoError(t, err)
+	return store
+}
+
+// issue adds a key to the credential file.
+func (w *environment) issue(t *testing.T, o authsigner.IssueOptions) gatewaytest.Caller {
+	t.Helper()
+	store := w.keys(t)
+	defer func() { require.NoError(t, store.Close()) }()
+	o.BusinessName, o.BusinessSlug, o.Test = cmp.Or(o.BusinessName, "Corner Shop"), cmp.Or(o.BusinessSlug, "corner-shop"), true
+	cred, err := authsigner.Issue(t.Context(), store, o)
+	require.NoError(t, err)
+	return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 }
 
 // demoService returns the demo data service that all tests share, because filling its database takes seconds. Tests may add records.

@@ -37,7 +37,7 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
 	o := w.options("assertion "+writeAssertionKey(t), "")
-	o.Site = "gatehouse_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
+	o.Site = "handle /shop/* {\n\t\tgatehouse_auth shop\n\t\trespond hello\n\t}\n\tgatehouse_connect {\n\t\tissuer https://" + apiHost + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
 	g, first := startEverywhere(t, o)
 	first.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	status := h3Request("GET", "/api/v1/status")
@@ -67,6 +67,7 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	var streams []*quic.Stream
 	for _, fields := range [][]field{
 		status, append(h3Request("GET", "/api/v1/me"), signedFields(w.acme, "GET", "/api/v1/me", "")...),
+		append(h3Request("GET", "/shop/x"), signedFields(w.acme, "GET", "/shop/x", "")...),
 		h3Request("GET", "/.well-known/oauth-authorization-server"), // the connection server too
 	} {
 		stream, err := conn.OpenStream()

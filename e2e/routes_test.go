@@ -21,8 +21,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+)
+
+// A read through gatehouse_auth may have a body too.
+const (
+	shopPath = "/shop/orders"
+	shopBody = `{"a body as long": "as the smallest of the others"}`
 )
 
 // operationCase is a request to one operation of the gateway. Add a line for a new operation, and all tests of this file attack it.
@@ -66,7 +73,8 @@ func htmlPage(a gatewaytest.Response) bool {
 }
 
 // operations returns requests to all operations of the gateway. own is the connection server's host, token an access token for it.
-func operations(own, token string, signed []field) []operationCase {
+// signed are the fields of a request for eventsPath, shop those for shopPath with shopBody.
+func operations(own, token string, signed, shop []field) []operationCase {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
 	page := operationCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
@@ -90,6 +98,8 @@ func operations(own, token string, signed []field) []operationCase {
 	anonymous.fields, anonymous.status, anonymous.format = mcp.fields[1:], 401, oauthJSON
 	events := named(at(api, "GET", eventsPath, 200), "events")
 	events.fields = signed
+	read := named(at(api, "GET", shopPath, 200), "any")
+	read.fields, read.body = shop, shopBody
 	return []operationCase{
 		named(at(api, "GET", "/api/v1/status", 200), "status"),
 		events,
@@ -101,6 +111,7 @@ func operations(own, token string, signed []field) []operationCase {
 		named(at(api, "GET", "/readyz", 200), "ready"),
 		named(at(api, "POST", "/healthz", 405), "health"),
 		named(at(api, "GET", "/.well-known/gatehouse-jwks.json", 200), "jwks"),
+		read, named(at(api, "POST", shopPath, 401), "any"),
 		mcp, anonymous,
 		at(metadata, "GET", "/.well-known/oauth-protected-resource", 200),
 		at(metadata, "GET", "/.well-known/oauth-protected-resource/mcp", 200),
@@ -152,6 +163,8 @@ func (c operationCase) route() string {
 		return "health"
 	case c.name == "jwks":
 		return "jwks"
+	case c.target == shopPath:
+		return "shop"
 	}
 	return "api"
 }
@@ -193,11 +206,13 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 		data.ServeHTTP(rw, r)
 	}))
 	f := &routeGateway{attack: &attack{environment: w, data: data}}
+	shop := w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop"}})
 	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), api)
 	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
-		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" + o.Site
+		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" +
+			"handle /shop/* {\n\t\tgatehouse_auth shop {\n\t\t\tbase_path /shop\n\t\t}\n\t\treverse_proxy " + strings.TrimPrefix(w.dataURL, "http://") + "\n\t}\n\t" + o.Site
 	}
 	secure := gatewaytest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(f.g.Addr)
@@ -214,7 +229,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
-	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""))
+	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""), signedFields(shop, "GET", shopPath, shopBody))
 	return f
 }
 
@@ -474,7 +489,7 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
-			if c.name != "events" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
+			if c.name != "events" && c.name != "any" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
 				absolute.host = "other.example" // ignored
 				responses, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
 				require.NotEmpty(t, responses)
@@ -618,11 +633,11 @@ type wireCaller struct {
 }
 
 // callersFrom returns callers with a loopback address, by HTTP version.
-func (f *routeGateway) callersFrom(t *testing.T, ip string) map[string]wireCaller {
+func (s *attack) callersFrom(t *testing.T, ip string) map[string]wireCaller {
 	t.Helper()
 	callers := map[string]wireCaller{}
 	add := func(wire, url string, transport http.RoundTripper) {
-		c := wireCaller{f.acme, url}
+		c := wireCaller{s.acme, url}
 		c.Client = &http.Client{Transport: transport}
 		callers[wire] = c
 	}
@@ -632,15 +647,15 @@ func (f *routeGateway) callersFrom(t *testing.T, ip string) map[string]wireCalle
 		transport.Protocols.SetHTTP1(!http2)
 		transport.Protocols.SetUnencryptedHTTP2(http2)
 		t.Cleanup(transport.CloseIdleConnections)
-		add(wire, f.g.URL, transport)
+		add(wire, s.g.URL, transport)
 	}
 	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", net.JoinHostPort(ip, "0"))
 	require.NoError(t, err)
-	to, err := net.ResolveUDPAddr("udp", f.h3.addr)
+	to, err := net.ResolveUDPAddr("udp", s.h3.addr)
 	require.NoError(t, err)
 	dialFrom := &quic.Transport{Conn: socket}
 	transport := &http3.Transport{
-		TLSClientConfig: f.h3.tls,
+		TLSClientConfig: s.h3.tls,
 		Dial: func(ctx context.Context, _ string, tls *tls.Config, o *quic.Config) (*quic.Conn, error) {
 			return dialFrom.DialEarly(ctx, to, tls, o)
 		},

@@ -1,0 +1,306 @@
+package e2e_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/fcgi"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+)
+
+// request sends a signed request whose response the caller reads.
+func (c wireCaller) request(t *testing.T, method, target, body string) *http.Response {
+	t.Helper()
+	res, err := c.tryRequest(t, method, target, body)
+	require.NoError(t, err)
+	return res
+}
+
+func (c wireCaller) tryRequest(t *testing.T, method, target, body string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, c.url+target, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header = headerOf(signedFields(c.Caller, method, target, body))
+	res, err := c.Client.Do(req)
+	if err == nil {
+		t.Cleanup(func() { _ = res.Body.Close() })
+	}
+	return res, err
+}
+
+//nolint:tparallel // the subtests share a gateway, whose memory is measured
+func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
+	t.Parallel()
+	const large, maxBody = 1 << 30, 64 << 10
+	p := protect(t, highLimits, "header Set-Cookie outer=1", "max_body 64KiB", "")
+	proceed := make(chan struct{})
+	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/events":
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 3 {
+				_, _ = io.WriteString(w, "data: x\n\n")
+				_ = http.NewResponseController(w).Flush()
+				<-proceed
+			}
+		case "/broken":
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "short")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case "/upload":
+			got, _ := io.ReadAll(r.Body)
+			_, _ = fmt.Fprintf(w, "%d of %d", len(got), r.ContentLength)
+		default:
+			w.Header().Set("X-Request-Id", "the service's own")
+			w.Header().Set("RateLimit", "the service's own")
+			w.Header().Set("X-RateLimit-Limit", "1")
+			w.Header().Set("Set-Cookie", "inner=1")
+			w.Header().Set("Content-Length", strconv.Itoa(large))
+			_, _ = io.CopyN(w, zeros{}, large)
+		}
+	})
+	for wire, c := range p.callersFrom(t, "127.0.0.1") {
+		c.PublicKey, c.PrivateKey = p.writes.PublicKey, p.writes.PrivateKey
+		t.Run(wire, func(t *testing.T) {
+			t.Run("events one by one", func(t *testing.T) {
+				r := bufio.NewReader(c.request(t, "GET", "/events", "").Body)
+				for range 3 {
+					line, err := r.ReadString('\n')
+					require.NoError(t, err)
+					require.Equal(t, "data: x\n", line)
+					_, err = r.ReadString('\n')
+					require.NoError(t, err)
+					proceed <- struct{}{}
+				}
+				_, err := r.ReadByte()
+				require.Equal(t, io.EOF, err)
+			})
+			t.Run("a download of 1 GiB", func(t *testing.T) {
+				p.g.ResetPeak(t)
+				_, before := p.g.Memory(t)
+				res := c.request(t, "GET", "/large", "")
+				n, err := io.Copy(io.Discard, res.Body)
+				require.NoError(t, err)
+				require.Equal(t, int64(large), n)
+				require.Len(t, res.Header["X-Request-Id"], 1)
+				require.NotEqual(t, "the service's own", res.Header.Get("X-Request-Id"))
+				require.Len(t, res.Header["Ratelimit"], 1)
+				require.Equal(t, []string{"1000000"}, res.Header["X-Ratelimit-Limit"])
+				require.Equal(t, []string{"outer=1", "inner=1"}, res.Header["Set-Cookie"], "other headers are joined, as without the gateway")
+				_, after := p.g.Memory(t)
+				require.Less(t, after-before, int64(64<<20), "it must not be held")
+			})
+			t.Run("HEAD", func(t *testing.T) {
+				res := c.request(t, "HEAD", "/large", "")
+				require.Equal(t, http.StatusOK, res.StatusCode)
+				require.Equal(t, int64(large), res.ContentLength)
+				body, err := io.ReadAll(res.Body)
+				require.NoError(t, err)
+				require.Empty(t, body)
+			})
+			t.Run("an upload of max_body", func(t *testing.T) {
+				target := "/upload?" + wire[5:6]
+				body, err := io.ReadAll(c.request(t, "POST", target, strings.Repeat("x", maxBody)).Body)
+				require.NoError(t, err)
+				require.Equal(t, "65536 of 65536", string(body))
+			})
+			t.Run("an upload above max_body", func(t *testing.T) {
+				n := p.data.count()
+				res := c.request(t, "POST", "/upload", strings.Repeat("x", maxBody+1))
+				require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+				require.Equal(t, n, p.data.count())
+			})
+			t.Run("an aborted response is aborted", func(t *testing.T) {
+				lines := strings.Count(p.g.Output(), "abort Handler")
+				res, err := c.tryRequest(t, "GET", "/broken", "")
+				if err == nil { // over HTTP/3, the end of the stream may overtake the headers
+					_, err = io.ReadAll(res.Body)
+				}
+				require.Error(t, err)
+				require.Eventually(t, func() bool { return strings.Count(p.g.Output(), "abort Handler") > lines }, patience, 10*time.Millisecond)
+			})
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// What is behind the directive reads requests by itself. None of it gets a second request, another business or another length of a body.
+func TestNothingIsSmuggledBehindAProtectedRoute(t *testing.T) {
+	t.Parallel()
+	site := func(name string) string {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("a file"), 0o600))
+		return "root * " + dir + "\n\t"
+	}
+	scripts := &recorder{}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { _ = fcgi.Serve(listener, scripts) }() // ends with its listener
+	for name, behind := range map[string]string{
+		"reverse_proxy": "",
+		"file_server":   site("orders") + "file_server",
+		"php_fastcgi":   site("index.php") + "php_fastcgi " + listener.Addr().String(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := protect(t, highLimits, "", "body_timeout 1s", behind)
+			service := p.data
+			if name == "php_fastcgi" {
+				service = scripts
+			}
+			service.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
+			hidden := "GET /hidden HTTP/1.1\r\nHost: x\r\n" + linesOf(signedFields(p.reads, "GET", "/hidden", "")) + "\r\n"
+			size := fmt.Sprintf("%x\r\n", len(hidden))
+			clte, tecl := "0\r\n\r\n"+hidden, size+hidden+"\r\n0\r\n\r\n"
+			lines := append(foldedFramings(len(hidden)), framings...)
+			for _, signed := range []string{"", hidden, clte, tecl} { // as if this were the body
+				head := "GET /orders HTTP/1.1\r\nHost: x\r\n" + linesOf(signedFields(p.reads, "GET", "/orders", signed))
+				for _, line := range lines {
+					for _, length := range []string{"", fmt.Sprint("\r\nContent-Length: ", len(size)), fmt.Sprint("\r\nContent-Length: ", len(clte))} {
+						request := head + line + length + "\r\n\r\n" + tecl
+						responses, closed := converse(t, p.g.Addr, request)
+						require.True(t, closed, "%q", request)
+						require.LessOrEqual(t, len(responses), 1, "%q", request)
+					}
+				}
+			}
+			for _, r := range service.all() {
+				require.NotContains(t, r.RequestURI, "hidden")
+				require.Equal(t, []string{p.business}, r.Header["X-Business-Id"])
+			}
+			if name == "file_server" {
+				return
+			}
+			t.Run("a chunked body has a length", func(t *testing.T) {
+				service.setResponse(func(w http.ResponseWriter, r *http.Request) {
+					got, _ := io.ReadAll(r.Body)
+					_, _ = fmt.Fprintf(w, "%s of %d", got, r.ContentLength)
+				})
+				a := raw(t, p.g.Addr, "POST /orders HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX_Business_Id: 18\r\nx-business_id: 18\r\nProxy: http://evil.example\r\n"+
+					linesOf(signedFields(p.writes, "POST", "/orders", "body"))+"\r\n4\r\nbody\r\n0\r\n\r\n"+lastRequest)
+				require.Equal(t, http.StatusOK, a.Status, a.Body)
+				assert.Equal(t, "body of 4", a.Body)
+				got := service.last(t)
+				assert.Equal(t, []string{p.business}, got.Header["X-Business-Id"])
+				assert.NotContains(t, fmt.Sprint(got.Header), "evil")
+				assert.NotContains(t, fmt.Sprint(got.Header), "18]")
+			})
+		})
+	}
+}
+
+// The page's commands, with free ports.
+func TestProtectingARouteInTwoMinutes(t *testing.T) {
+	t.Parallel()
+	service := &recorder{}
+	service.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
+	w := newEnvironment(t, service)
+	page, err := os.ReadFile("../docs/directives/gatehouse_auth.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(page), "## Protect any route in two minutes\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	g := gatewaytest.New(t, gatewaytest.Options{})
+	section = strings.NewReplacer(
+		"localhost:6379", w.redis.Addr, "localhost:3000", strings.TrimPrefix(w.dataURL, "http://"), "http://localhost:8080", g.URL,
+	).Replace(section)
+	var blocks []string
+	for i, part := range strings.Split(section, "```") {
+		if i%2 == 1 {
+			_, text, _ := strings.Cut(part, "\n")
+			blocks = append(blocks, text)
+		}
+	}
+	require.Len(t, blocks, 3, "a Caddyfile and two scripts")
+
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(gatewaytest.Binary(t), filepath.Join(dir, "gatehouse")))
+	run := func(script string) string {
+		return shell(t, "export HOME="+dir+" PATH="+dir+":$PATH\ncd "+dir+"\n"+script)
+	}
+	// the admin API of each test has a port of its own
+	caddyfile := "{\n\tadmin " + strings.TrimPrefix(g.AdminURL, "http://") + "\n" + strings.TrimPrefix(blocks[0], "{\n")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "Caddyfile"), []byte(caddyfile), 0o600))
+	issue, start, _ := strings.Cut(blocks[1], "\n")
+	require.Equal(t, "gatehouse run\n", start)
+	printed := run(issue + " 2>log") // it says that it uses the Caddyfile
+	var public, private string
+	for _, word := range strings.Fields(printed) {
+		switch {
+		case strings.HasPrefix(word, "pk_live_"):
+			public = word
+		case strings.HasPrefix(word, "sk_live_"):
+			private = word
+		}
+	}
+	require.NotEmpty(t, public, printed)
+	require.NotEmpty(t, private, printed)
+	g.Write(t, strings.Replace(caddyfile, "keys.json", filepath.Join(dir, "keys.json"), 1))
+	g.Run(t)
+
+	script := strings.NewReplacer("pk_live_…", public, "sk_live_…", private).Replace(blocks[2])
+	var results []string
+	for line := range strings.Lines(script) {
+		if !strings.HasPrefix(line, "export") {
+			results = append(results, run(strings.Split(script, "\n")[0]+"\n"+strings.Replace(line, "curl", "curl -sS", 1)))
+		}
+	}
+	require.Len(t, results, 3)
+	assert.Contains(t, results[0], "200 OK")
+	assert.Contains(t, results[1], "200 OK")
+	assert.Contains(t, results[2], "401 Unauthorized")
+	all := service.all()
+	require.Len(t, all, 2)
+	for i, target := range []string{"GET /orders/5", "POST /orders"} {
+		assert.Equal(t, target, all[i].Method+" "+all[i].RequestURI)
+		assert.Equal(t, "17", all[i].Header.Get("X-Business-Id"))
+	}
+}
+
+// The commands that gatehouse-demo prints, in front of a service of one's own.
+func TestDemoProtectsAService(t *testing.T) {
+	t.Parallel()
+	service := &recorder{}
+	service.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
+	w := newEnvironment(t, service)
+	d := startDemo(t, "--protect", w.dataURL)
+	pasted := d.pasted(t)
+	var statuses []int
+	for line := range strings.Lines(d.stdout.String()) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") || strings.HasPrefix(line, "(GATEHOUSE") {
+			out := shell(t, pasted+line)
+			status, err := strconv.Atoi(strings.Fields(out)[1])
+			require.NoError(t, err)
+			statuses = append(statuses, status)
+		}
+	}
+	require.Equal(t, []int{200, 200, 401, 403}, statuses)
+	all := service.all()
+	require.Len(t, all, 2)
+	require.Equal(t, "POST", all[1].Method)
+	for _, r := range all {
+		require.Equal(t, d.line(t, "#   X-Business-Id        the business of the key: ")[:36], r.Header.Get("X-Business-Id"))
+		require.NotEmpty(t, r.Header.Get("X-Gateway-Assertion"))
+	}
+	for _, url := range []string{"localhost:3000", "http://x/path", "ftp://x", "http://a:b@x"} {
+		demoCLI(t, "--listen", "127.0.0.1:0", "--protect", url).requireError(t, "--protect", "http://localhost:3000")
+	}
+	demoCLI(t, "--listen", gatewaytest.FreeAddr(t), "--protect", "http://127.0.0.1:1").requireError(t, "--protect", "start your service first")
+}
