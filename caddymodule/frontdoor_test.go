@@ -3,10 +3,13 @@ package caddymodule
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
@@ -164,6 +168,78 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 			assert.EqualValues(t, cmp.Or(tc.status, http.StatusNotFound), line["status"])
 		})
 	}
+}
+
+// What is behind gatehouse_auth is not ours, and may panic before and after it has begun a response.
+func TestPanicOfTheNextHandlerIsAnErrorOrAnAbortedResponseOnEveryWire(t *testing.T) {
+	t.Parallel()
+	op := &operation{
+		name: "any", streams: true, metrics: sharedMetrics().operation("errors", "none"),
+		handle: func(w http.ResponseWriter, r *http.Request, req *request) error { return req.next.ServeHTTP(w, r) },
+	}
+	core, logs := observer.New(zap.InfoLevel)
+	d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.New(core)}
+	next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.Path == "/begun" {
+			_, _ = io.WriteString(w, "a part")
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic("a canary")
+	})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := d.ServeHTTP(w, r, next); err != nil {
+			t.Error(err)
+		}
+	})
+	quiet := log.New(io.Discard, "", 0)
+	start := func(http2 bool) *httptest.Server {
+		srv := httptest.NewUnstartedServer(handler)
+		srv.EnableHTTP2, srv.Config.ErrorLog = http2, quiet
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		return srv
+	}
+	one, two := start(false), start(true)
+	clients := map[string]*http.Client{"HTTP/1.1": one.Client(), "HTTP/2.0": two.Client()}
+	urls := map[string]string{"HTTP/1.1": one.URL, "HTTP/2.0": two.URL}
+
+	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	three := &http3.Server{Handler: handler, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: two.TLS.Certificates})} //nolint:gosec // the version is QUIC's
+	go func() { _ = three.Serve(socket) }()                                                                                        // ends when it is closed
+	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: two.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}
+	t.Cleanup(func() {
+		_ = transport.Close()
+		_ = three.Close()
+		_ = socket.Close()
+	})
+	clients["HTTP/3.0"], urls["HTTP/3.0"] = &http.Client{Transport: transport}, "https://"+socket.LocalAddr().String()
+
+	for wire, client := range clients {
+		t.Run(wire, func(t *testing.T) {
+			get := func(path string) (res *http.Response, body []byte, err error) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, urls[wire]+path, http.NoBody)
+				require.NoError(t, err)
+				if res, err = client.Do(req); err != nil {
+					return nil, nil, err
+				}
+				body, err = io.ReadAll(res.Body)
+				return res, body, errors.Join(err, res.Body.Close())
+			}
+			res, body, err := get("/")
+			require.NoError(t, err)
+			require.Equal(t, wire, res.Proto)
+			require.Equal(t, http.StatusInternalServerError, res.StatusCode)
+			require.Contains(t, string(body), `"code":"INTERNAL"`)
+			require.NotContains(t, string(body), "canary")
+			_, _, err = get("/begun")
+			require.Error(t, err, "it must not end as if it were complete")
+			_, _, err = get("/") // the server goes on
+			require.NoError(t, err)
+		})
+	}
+	require.Equal(t, 3*len(clients), logs.FilterMessage("panic in a handler").Len())
+	require.Equal(t, 3*len(clients), logs.FilterMessage("request").Len())
 }
 
 // The refusal does not depend on what an operation makes of it, and nothing is counted when the request has ended.
