@@ -158,8 +158,8 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 		require.Contains(t, anonymous().Get(t, g.AdminURL, "/gatehouse/ready").Body, `"causes":{"credentials":`)
 	}
 
+	l.Phase("back") // Vault may respond before restore returns
 	v.restore(w)
-	l.Phase("back")
 	restored := time.Now()
 	requireReady(t, g)
 	waitForStatus(t, http.StatusOK, late[0].Caller, g)
@@ -319,23 +319,35 @@ func standbyOnly(t *testing.T) *vaultFault {
 	return v
 }
 
+// gatewayTokens returns the time that is left to each token of the gateway's role, by accessor.
+func (w *vaultEnvironment) gatewayTokens(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	client := w.vault.Client(t)
+	list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
+	require.NoError(t, err)
+	found := map[string]time.Duration{}
+	for _, accessor := range list.Data["keys"].([]any) {
+		token, err := client.Auth().Token().LookupAccessorWithContext(t.Context(), accessor.(string))
+		if err != nil || token.Data["path"] != "auth/approle/login" {
+			continue // it may have expired since
+		}
+		left, err := token.TokenTTL()
+		require.NoError(t, err)
+		found[accessor.(string)] = left
+	}
+	return found
+}
+
 // tokensRevoked revokes every token of the gateway's role.
 func tokensRevoked(t *testing.T) *vaultFault {
 	t.Helper()
 	return &vaultFault{
 		partial: true,
 		fail: func(w *vaultEnvironment) {
-			client := w.vault.Client(t)
-			list, err := client.Logical().ListWithContext(t.Context(), "auth/token/accessors")
-			require.NoError(t, err)
 			revoked := 0
-			for _, accessor := range list.Data["keys"].([]any) {
-				token, err := client.Auth().Token().LookupAccessorWithContext(t.Context(), accessor.(string))
-				require.NoError(t, err)
-				if token.Data["path"] == "auth/approle/login" {
-					require.NoError(t, client.Auth().Token().RevokeAccessorWithContext(t.Context(), accessor.(string)))
-					revoked++
-				}
+			for accessor := range w.gatewayTokens(t) {
+				require.NoError(t, w.vault.Client(t).Auth().Token().RevokeAccessorWithContext(t.Context(), accessor))
+				revoked++
 			}
 			require.Positive(t, revoked)
 		},
@@ -347,21 +359,21 @@ func tokensRevoked(t *testing.T) *vaultFault {
 func tokensExpire(t *testing.T) *vaultFault {
 	t.Helper()
 	v := &vaultFault{role: shortLivedTokens(), partial: true}
-	await := func(n float64, events ...string) {
-		t.Helper()
-		seen := func() (n float64) {
-			for _, e := range events {
-				n += v.gateway.Metric(t, "gatehouse_credential_events_total", `event="`+e+`"`)
-			}
-			return n
-		}
-		before := seen()
-		require.Eventually(t, func() bool { return seen() >= before+n }, 2*patience, 250*time.Millisecond)
+	v.fail = func(*vaultEnvironment) {
+		logins := func() float64 { return v.gateway.Metric(t, "gatehouse_credential_events_total", `event="login"`) }
+		before := logins()
+		require.Eventually(t, func() bool { return logins() >= before+2 }, 2*patience, 250*time.Millisecond)
 	}
-	v.fail = func(*vaultEnvironment) { await(2, "login") }
 	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
-		await(1, "login", "renewed")
+		require.Eventually(t, func() bool {
+			for _, left := range w.gatewayTokens(t) {
+				if left > time.Minute {
+					return true
+				}
+			}
+			return false
+		}, 2*patience, 250*time.Millisecond)
 	}
 	return v
 }
@@ -472,9 +484,9 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	require.Positive(t, g.Metric(t, "gatehouse_credential_events_total", `event="stale"`))
 	l.Phase("too long")
 	l.Run(c.before)
+	l.Phase("back")
 	w.vault.Restart(t)
 	restored := time.Now()
-	l.Phase("back")
 	requireReady(t, g)
 	waitForStatus(t, http.StatusOK, known[0].Caller, g)
 	took := time.Since(restored)
