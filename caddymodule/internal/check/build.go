@@ -54,7 +54,7 @@ func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTP
 		for _, handler := range route.Handlers {
 			if sub, ok := handler.(*caddyhttp.Subroute); ok {
 				b.collect(sub.Routes, sub.Errors)
-			} else if m, ok := handler.(caddy.Module); ok && slices.Contains([]string{apiName, connectName}, m.CaddyModule().ID.Name()) {
+			} else if m, ok := handler.(caddy.Module); ok && slices.Contains([]string{apiName, connectName, authName}, m.CaddyModule().ID.Name()) {
 				b.handlers = append(b.handlers, handler)
 			}
 		}

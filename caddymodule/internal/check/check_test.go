@@ -95,9 +95,10 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 	dir := t.TempDir()
 	const record = `"private_key":"s3cret-0123456789abcdef0123456789abcdef","business_id":"b","business_name":"B","business_slug":"b","status":"active"`
 	for name, content := range map[string]string{
-		"keys.json": `{"keys":{}}`, "malformed.json": `{"keys":{"pk_live_0123456789":{"status":"active"}}}`,
-		"unknown.json": `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
-		"expired.json": `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
+		"keys.json":      `{"keys":{"pk_live_0123456789":{` + record + `,"resources":["shop","orders/5"]}}}`,
+		"malformed.json": `{"keys":{"pk_live_0123456789":{"status":"active"}}}`,
+		"unknown.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
+		"expired.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
@@ -138,6 +139,7 @@ func writeCertificate(t *testing.T, path, host string, lifetime time.Duration) {
 func mistakes() [][3]string {
 	const (
 		site    = "https://api.example.com {\n\ttls internal\n"
+		shop    = "https://shop.example.com {\n\ttls internal\n"
 		redis   = "redis redis://localhost:1\n"
 		keys    = "credentials file DIR/keys.json\n"
 		api     = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n"
@@ -265,7 +267,17 @@ func mistakes() [][3]string {
 		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
 		{"GH048", "DIR/keys.json", "DIR/unknown.json # HERE"},
-		{"GH062", site, "http://shop.example.com {\ngatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\nreverse_proxy /b/* localhost:6 # HERE\n}\n" + site},
+		{"GH003", site, shop + "gatehouse_auth /a/* shop { # HERE\nbase_path /b\n}\nreverse_proxy /a/* localhost:5\n}\n" + site},
+		{"GH004", site, shop + "handle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\nhandle /a/* {\ngatehouse_auth orders # HERE\nreverse_proxy localhost:6\n}\n}\n" + site},
+		{"GH004", site, shop + "route {\nrespond hello\ngatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n}\n" + site},
+		{"GH022", site, shop + "gatehouse_auth /a/* shop # HERE\ngatehouse_auth orders\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH022", site, site + "gatehouse_auth shop # HERE\n"},
+		{"GH022", site, shop + "method POST # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH022", site, shop + "route {\nrequest_header -X-* # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n}\n" + site},
+		{"GH063", site, shop + "handle_path /a/* {\ngatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n}\n" + site},
+		{"GH063", site, shop + "rewrite /a/* /orders # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH064", site, shop + "gatehouse_auth refunds # HERE\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH062", site, shop + "gatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\nreverse_proxy /b/* localhost:6 # HERE\n}\n" + site},
 		{"GH047", keys, keys + "cache {\nttl 24h # HERE\n}\n"},
 		{"GH061", "read_header 5s\n", ""},
 		{"GH061", "read_body 15s\n", ""},

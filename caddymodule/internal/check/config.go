@@ -106,13 +106,13 @@ type listenerWrapper struct {
 	Allow   []string `json:"allow"` // of proxy_protocol
 }
 
-// handlerConfig is a gatehouse_api or a gatehouse_connect.
+// handlerConfig is a gatehouse_api, a gatehouse_connect or a gatehouse_auth.
 type handlerConfig struct {
 	configfile.Handler
 
-	api       *apiSettings     // nil: it is a gatehouse_connect
-	connect   *connectSettings // nil: it is a gatehouse_api
-	timeout   time.Duration
+	api       *apiSettings     // nil: it is another
+	connect   *connectSettings // nil: it is another
+	timeout   time.Duration    // zero: it has none
 	upstreams []*serviceConfig
 }
 
@@ -186,6 +186,7 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 			}
 			h.timeout = cmp.Or(time.Duration(h.connect.Timeout), data.DefaultTimeout)
 			h.upstreams = []*serviceConfig{newServiceConfig(h.Pointer+"/upstream", h.connect.UpstreamRaw)}
+		case authName:
 		default:
 			continue
 		}

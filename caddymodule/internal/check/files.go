@@ -40,6 +40,7 @@ func (c *checker) checkRecords() {
 	if err != nil || d.Decode(&file) != nil {
 		return // the loader reports it
 	}
+	callable := map[string]bool{} // the APIs that a key may call
 	for _, key := range slices.Sorted(maps.Keys(file.Keys)) {
 		cred, err := authsigner.DecodeCredential(key, file.Keys[key])
 		if err != nil {
@@ -55,6 +56,15 @@ func (c *checker) checkRecords() {
 			c.report("GH046", pointer, "the key %s expired at %s", key, cred.ExpiresAt.Format(time.RFC3339))
 		case cred.Status == authsigner.StatusActive:
 			c.business = cmp.Or(c.business, cred.BusinessID)
+			for _, resource := range cred.Resources {
+				api, _, _ := strings.Cut(resource, "/")
+				callable[api] = true
+			}
+		}
+	}
+	for _, h := range c.placed {
+		if name, _ := h.Value["name"].(string); h.Name == authName && name != "" && !callable[name] {
+			c.report("GH064", h.Pointer, "no active key of %s has %s in its resources", source.Path, name)
 		}
 	}
 }

@@ -125,7 +125,69 @@ func (c *checker) checkRoutes(parent context.Context) {
 			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
 		}
 	}
-	c.checkProxies(ctx) //nolint:contextcheck // it is derived from parent
+	c.checkProxies(ctx)   //nolint:contextcheck // it is derived from parent
+	c.checkProtected(ctx) //nolint:contextcheck // it is derived from parent
+}
+
+// checkProtected sends requests that match the matchers in front of each gatehouse_auth through the routes.
+func (c *checker) checkProtected(ctx caddy.Context) {
+	for _, h := range c.placed {
+		if h.Name != authName || h.IsError {
+			continue
+		}
+		base, _ := h.Value["base_path"].(string)
+		samples := append(c.leading(h), "GET "+base+"/gatehouse")
+		for _, other := range c.placed {
+			if slices.Contains([]string{authName, "rewrite"}, other.Name) && sameSite(other, h) {
+				samples = append(samples, c.leading(other)...)
+			}
+		}
+		ways, blocker := c.reaching(ctx, h, samples)
+		if len(ways) == 0 {
+			if blocker != nil {
+				c.report("GH004", h.Pointer, "gatehouse_auth gets no requests: %s takes them", blocker.what)
+			}
+			continue
+		}
+		if i := slices.IndexFunc(ways, func(w *walk) bool { return w.broken != nil }); i >= 0 {
+			c.report("GH022", ways[i].broken.pointer, "%s: this affects gatehouse_auth", ways[i].broken.what)
+		}
+		isBelow := false
+		for _, w := range ways {
+			_, path, _ := strings.Cut(w.sample, " ")
+			rest, ok := strings.CutPrefix(path, base)
+			if !ok || !strings.HasPrefix(rest, "/") {
+				continue
+			}
+			isBelow = true
+			if resource, _, _ := strings.Cut(rest[1:], "/"); !strings.HasSuffix(w.r.URL.Path, rest) {
+				c.report("GH063", h.Pointer, "the path %s becomes %s in front of gatehouse_auth, but in keys its resource is %s", path, w.r.URL.Path, resource)
+				break
+			}
+		}
+		if !isBelow {
+			c.report("GH003", h.Pointer, "gatehouse_auth gets only requests such as %s, which are not below its base_path %s", ways[0].sample, base)
+		}
+	}
+}
+
+// reaching returns the ways of those samples that reach a handler. If it is not known which do, matchers on the way match. If none does,
+// it returns what takes the first.
+func (c *checker) reaching(ctx caddy.Context, h configfile.Handler, samples []string) (ways []*walk, missed *blocker) {
+	for _, anyway := range []bool{false, true} {
+		for _, sample := range samples {
+			for _, w := range c.ways(ctx, h, sample, anyway) {
+				if w.end == h.Pointer {
+					ways = append(ways, w)
+				}
+				missed = cmp.Or(missed, w.missed)
+			}
+		}
+		if len(ways) > 0 {
+			break
+		}
+	}
+	return ways, missed
 }
 
 // checkStripped looks for prefixes that are removed from paths in front of a gatehouse_api, which serves paths as clients send and
@@ -198,15 +260,7 @@ func sameSite(a, b configfile.Handler) bool {
 
 // forged returns the identity headers of callers that a reverse_proxy passes on.
 func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []string) {
-	var ways []*walk
-	for _, anyway := range []bool{false, true} { // the second time if it is not known which requests lead there
-		for _, sample := range c.leading(h) {
-			ways = append(ways, c.ways(ctx, h, sample, anyway)...)
-		}
-		if ways = slices.DeleteFunc(ways, func(w *walk) bool { return w.end != h.Pointer }); len(ways) > 0 {
-			break
-		}
-	}
+	ways, _ := c.reaching(ctx, h, c.leading(h))
 	for _, w := range ways {
 		if w.authenticated {
 			continue
@@ -344,7 +398,7 @@ func sentHeaders(handler string) []string {
 	switch handler {
 	case proxyName:
 		return []string{upstream.HeaderBusinessID, data.HeaderAccountID}
-	case apiName:
+	case apiName, authName:
 		return []string{authsigner.HeaderPublicKey, authsigner.HeaderTimestamp, authsigner.HeaderSignature}
 	case connectName:
 		return []string{"Authorization"}
@@ -365,6 +419,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 		breaks("templates evaluates responses, which contain names that clients choose")
 	case authName:
 		w.authenticated = true
+		breaks("gatehouse_auth in front lets only signed requests through, and removes their signatures")
 	case "authentication":
 		w.authenticated = true
 		breaks("basic_auth asks for a password, but callers send signatures or tokens")

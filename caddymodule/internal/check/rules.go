@@ -237,7 +237,8 @@ func (c *checker) checkServerTimeouts() {
 			name  string
 			value caddy.Duration
 		}{{"read_header", s.ReadHeaderTimeout}, {"read_body", s.ReadTimeout}, {"write", s.WriteTimeout}, {"idle", s.IdleTimeout}} {
-			if o.value <= 0 {
+			streams := o.name == "write" && slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool { return h.Name == authName && c.servers[h.Server] == s })
+			if o.value <= 0 && !streams {
 				missing = append(missing, o.name)
 			}
 		}
