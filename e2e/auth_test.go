@@ -264,11 +264,18 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 		a := p.over[overHTTP2]("POST", "/x", append(signedFields(p.writes, "POST", "/x", ""), field{"content-type", "application/grpc+proto"}))
 		requireProblem(t, a, 400, "BAD_REQUEST")
 	})
-	t.Run("extended CONNECT", func(t *testing.T) {
-		for _, protocol := range []string{overHTTP1, overHTTP2} {
-			a := p.over[protocol]("CONNECT", "/x", signedFields(p.writes, "CONNECT", "/x", ""))
-			require.NotEqual(t, 200, a.Status)
+	t.Run("CONNECT", func(t *testing.T) {
+		for protocol, send := range p.over {
+			a := send("CONNECT", "/x", signedFields(p.writes, "CONNECT", "/x", ""))
+			require.NotEqual(t, 200, a.Status, protocol)
 		}
+	})
+	t.Run("extended CONNECT", func(t *testing.T) { // RFC 8441 and RFC 9220
+		fields := lowerCase(signedFields(p.writes, "CONNECT", "/x", ""))
+		extended := func(request []field) []field { return append(append([]field{{":protocol", "websocket"}}, request...), fields...) }
+		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/x"))...).Status)
+		a := p.h3.do("", extended(h3Request("CONNECT", "/x"))...)
+		requireProblem(t, a, 400, "BAD_REQUEST")
 	})
 	t.Run("an upgrade with a body", func(t *testing.T) {
 		a := raw(t, p.g.Addr, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n"+
