@@ -171,6 +171,8 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 }
 
 // What is behind gatehouse_auth is not ours, and may panic before and after it has begun a response.
+//
+//nolint:tparallel // the log is looked at after the subtests
 func TestPanicOfTheNextHandlerIsAnErrorOrAnAbortedResponseOnEveryWire(t *testing.T) {
 	t.Parallel()
 	op := &operation{
@@ -205,8 +207,8 @@ func TestPanicOfTheNextHandlerIsAnErrorOrAnAbortedResponseOnEveryWire(t *testing
 
 	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	require.NoError(t, err)
-	three := &http3.Server{Handler: handler, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: two.TLS.Certificates})} //nolint:gosec // the version is QUIC's
-	go func() { _ = three.Serve(socket) }()                                                                                        // ends when it is closed
+	three := &http3.Server{Handler: handler, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: two.TLS.Certificates})}
+	go func() { _ = three.Serve(socket) }() // ends when it is closed
 	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: two.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}
 	t.Cleanup(func() {
 		_ = transport.Close()
@@ -217,24 +219,25 @@ func TestPanicOfTheNextHandlerIsAnErrorOrAnAbortedResponseOnEveryWire(t *testing
 
 	for wire, client := range clients {
 		t.Run(wire, func(t *testing.T) {
-			get := func(path string) (res *http.Response, body []byte, err error) {
+			get := func(path string) (proto string, status int, body []byte, err error) {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, urls[wire]+path, http.NoBody)
 				require.NoError(t, err)
-				if res, err = client.Do(req); err != nil {
-					return nil, nil, err
+				res, err := client.Do(req)
+				if err != nil {
+					return "", 0, nil, err
 				}
 				body, err = io.ReadAll(res.Body)
-				return res, body, errors.Join(err, res.Body.Close())
+				return res.Proto, res.StatusCode, body, errors.Join(err, res.Body.Close())
 			}
-			res, body, err := get("/")
+			proto, status, body, err := get("/")
 			require.NoError(t, err)
-			require.Equal(t, wire, res.Proto)
-			require.Equal(t, http.StatusInternalServerError, res.StatusCode)
+			require.Equal(t, wire, proto)
+			require.Equal(t, http.StatusInternalServerError, status)
 			require.Contains(t, string(body), `"code":"INTERNAL"`)
 			require.NotContains(t, string(body), "canary")
-			_, _, err = get("/begun")
+			_, _, _, err = get("/begun")
 			require.Error(t, err, "it must not end as if it were complete")
-			_, _, err = get("/") // the server goes on
+			_, _, _, err = get("/") // the server goes on
 			require.NoError(t, err)
 		})
 	}

@@ -20,24 +20,32 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
-// request sends a signed request whose response the caller reads.
-func (c wireCaller) request(t *testing.T, method, target, body string) *http.Response {
+// streamed is a response whose body the caller reads. It is closed when the test ends.
+type streamed struct {
+	status int
+	header http.Header
+	length int64
+	body   io.Reader
+}
+
+func (c wireCaller) stream(t *testing.T, method, target, body string) streamed {
 	t.Helper()
-	res, err := c.tryRequest(t, method, target, body)
+	res, err := c.tryStream(t, method, target, body)
 	require.NoError(t, err)
 	return res
 }
 
-func (c wireCaller) tryRequest(t *testing.T, method, target, body string) (*http.Response, error) {
+func (c wireCaller) tryStream(t *testing.T, method, target, body string) (streamed, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.url+target, strings.NewReader(body))
 	require.NoError(t, err)
 	req.Header = headerOf(signedFields(c.Caller, method, target, body))
 	res, err := c.Client.Do(req)
-	if err == nil {
-		t.Cleanup(func() { _ = res.Body.Close() })
+	if err != nil {
+		return streamed{}, err
 	}
-	return res, err
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return streamed{res.StatusCode, res.Header, res.ContentLength, res.Body}, nil
 }
 
 //nolint:tparallel // the subtests share a gateway, whose memory is measured
@@ -76,7 +84,7 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 		c.PublicKey, c.PrivateKey = p.writes.PublicKey, p.writes.PrivateKey
 		t.Run(wire, func(t *testing.T) {
 			t.Run("events one by one", func(t *testing.T) {
-				r := bufio.NewReader(c.request(t, "GET", "/events", "").Body)
+				r := bufio.NewReader(c.stream(t, "GET", "/events", "").body)
 				for range 3 {
 					line, err := r.ReadString('\n')
 					require.NoError(t, err)
@@ -91,43 +99,43 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 			t.Run("a download of 1 GiB", func(t *testing.T) {
 				p.g.ResetPeak(t)
 				_, before := p.g.Memory(t)
-				res := c.request(t, "GET", "/large", "")
-				n, err := io.Copy(io.Discard, res.Body)
+				res := c.stream(t, "GET", "/large", "")
+				n, err := io.Copy(io.Discard, res.body)
 				require.NoError(t, err)
 				require.Equal(t, int64(large), n)
-				require.Len(t, res.Header["X-Request-Id"], 1)
-				require.NotEqual(t, "the service's own", res.Header.Get("X-Request-Id"))
-				require.Len(t, res.Header["Ratelimit"], 1)
-				require.Equal(t, []string{"1000000"}, res.Header["X-Ratelimit-Limit"])
-				require.Equal(t, []string{"outer=1", "inner=1"}, res.Header["Set-Cookie"], "other headers are joined, as without the gateway")
+				require.Len(t, res.header["X-Request-Id"], 1)
+				require.NotEqual(t, "the service's own", res.header.Get("X-Request-Id"))
+				require.Len(t, res.header["Ratelimit"], 1)
+				require.Equal(t, []string{"1000000"}, res.header["X-Ratelimit-Limit"])
+				require.Equal(t, []string{"outer=1", "inner=1"}, res.header["Set-Cookie"], "other headers are joined, as without the gateway")
 				_, after := p.g.Memory(t)
 				require.Less(t, after-before, int64(64<<20), "it must not be held")
 			})
 			t.Run("HEAD", func(t *testing.T) {
-				res := c.request(t, "HEAD", "/large", "")
-				require.Equal(t, http.StatusOK, res.StatusCode)
-				require.Equal(t, int64(large), res.ContentLength)
-				body, err := io.ReadAll(res.Body)
+				res := c.stream(t, "HEAD", "/large", "")
+				require.Equal(t, http.StatusOK, res.status)
+				require.Equal(t, int64(large), res.length)
+				body, err := io.ReadAll(res.body)
 				require.NoError(t, err)
 				require.Empty(t, body)
 			})
 			t.Run("an upload of max_body", func(t *testing.T) {
 				target := "/upload?" + wire[5:6]
-				body, err := io.ReadAll(c.request(t, "POST", target, strings.Repeat("x", maxBody)).Body)
+				body, err := io.ReadAll(c.stream(t, "POST", target, strings.Repeat("x", maxBody)).body)
 				require.NoError(t, err)
 				require.Equal(t, "65536 of 65536", string(body))
 			})
 			t.Run("an upload above max_body", func(t *testing.T) {
 				n := p.data.count()
-				res := c.request(t, "POST", "/upload", strings.Repeat("x", maxBody+1))
-				require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+				res := c.stream(t, "POST", "/upload", strings.Repeat("x", maxBody+1))
+				require.Equal(t, http.StatusRequestEntityTooLarge, res.status)
 				require.Equal(t, n, p.data.count())
 			})
 			t.Run("an aborted response is aborted", func(t *testing.T) {
 				lines := strings.Count(p.g.Output(), "abort Handler")
-				res, err := c.tryRequest(t, "GET", "/broken", "")
+				res, err := c.tryStream(t, "GET", "/broken", "")
 				if err == nil { // over HTTP/3, the end of the stream may overtake the headers
-					_, err = io.ReadAll(res.Body)
+					_, err = io.ReadAll(res.body)
 				}
 				require.Error(t, err)
 				require.Eventually(t, func() bool { return strings.Count(p.g.Output(), "abort Handler") > lines }, patience, 10*time.Millisecond)
@@ -242,7 +250,7 @@ func TestProtectingARouteInTwoMinutes(t *testing.T) {
 	require.Equal(t, "gatehouse run\n", start)
 	printed := run(issue + " 2>log") // it says that it uses the Caddyfile
 	var public, private string
-	for _, word := range strings.Fields(printed) {
+	for word := range strings.FieldsSeq(printed) {
 		switch {
 		case strings.HasPrefix(word, "pk_live_"):
 			public = word

@@ -272,7 +272,9 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 	})
 	t.Run("extended CONNECT", func(t *testing.T) { // RFC 8441 and RFC 9220
 		fields := lowerCase(signedFields(p.writes, "CONNECT", "/x", ""))
-		extended := func(request []field) []field { return append(append([]field{{":protocol", "websocket"}}, request...), fields...) }
+		extended := func(request []field) []field {
+			return append(append([]field{{":protocol", "websocket"}}, request...), fields...)
+		}
 		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/x"))...).Status)
 		a := p.h3.do("", extended(h3Request("CONNECT", "/x"))...)
 		requireProblem(t, a, 400, "BAD_REQUEST")

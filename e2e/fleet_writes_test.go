@@ -40,6 +40,13 @@ func (f *writeFleet) sign(write int) []field {
 	return signedFields(f.caller, http.MethodPost, fmt.Sprint("/orders/", write), "")
 }
 
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
 // Writes are raced, replayed and repeated over three gateways, while Redis and the gateways are killed. No write is carried out twice
 // while Redis keeps its data. When it loses them, the writes of the five minutes before can be repeated once.
 func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
@@ -88,7 +95,7 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 				}
 				gateway := i
 				for deadline := time.Now().Add(patience); !attempt(gateway) && time.Now().Before(deadline); gateway++ {
-					time.Sleep(10 * time.Millisecond) // Redis or a gateway is down
+					pause(t.Context(), 10*time.Millisecond) // Redis or a gateway is down
 				}
 				raced.Wait()
 				attempt(gateway + 1)
@@ -98,7 +105,7 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 	}
 	kills := 0
 	for ; next.Load() < int64(writes); kills++ {
-		time.Sleep(between)
+		pause(t.Context(), between)
 		if kills%2 == 0 {
 			require.NoError(t, redis.Kill())
 			require.NoError(t, redis.Restart())
