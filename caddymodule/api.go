@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // API serves the signed API: it authenticates requests, enforces rate limits, calls the data services, and returns the parts of
@@ -61,6 +62,7 @@ type API struct {
 	Upstreams []*APIUpstream `json:"upstreams,omitempty"`
 
 	contract    *upstream.Contract
+	api         *upstream.API
 	operations  map[*upstream.Resource]*operation
 	unknownPath *operation // below /api/v1
 	outsideAPI  *operation
@@ -131,8 +133,9 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	h.api = definition.Public()
 	h.operations = map[*upstream.Resource]*operation{}
-	for _, r := range upstream.Resources() {
+	for _, r := range h.api.Resources() {
 		res := &resource{Resource: r, headers: h.Deprecated[r.Name].headers()}
 		if u := cmp.Or(served[r.Name], served[""]); u != nil && !r.ByGateway {
 			res.service, res.metrics = u.service, app.metrics.resource(r.Name)
@@ -197,11 +200,11 @@ func (h *API) Cleanup() error {
 
 // match implements route. The path is matched byte for byte: nothing is decoded or normalised.
 func (h *API) match(_ *http.Request, req *request) *operation {
-	target, ok := signedTarget(req.target, h.BasePath)
+	target, ok := h.signedTarget(req.target)
 	if !ok {
 		return h.outsideAPI
 	}
-	res, query, ok := upstream.Match(target)
+	res, query, ok := h.api.Match(target)
 	req.target, req.query = target, query
 	if !ok {
 		return h.unknownPath
@@ -300,21 +303,21 @@ type apiRequest struct {
 	upstreamAddress         string // of the data service
 }
 
-// signedTarget strips the base path from a target in origin form, and reports whether the result is below /api/v1.
-func signedTarget(target, basePath string) (string, bool) {
-	target, ok := strings.CutPrefix(target, basePath)
+// signedTarget strips the base path from a target in origin form, and reports whether the result is below that of the API.
+func (h *API) signedTarget(target string) (string, bool) {
+	target, ok := strings.CutPrefix(target, h.BasePath)
 	if !ok {
 		return target, false
 	}
-	rest, ok := strings.CutPrefix(target, strings.TrimSuffix(upstream.Prefix, "/"))
+	rest, ok := strings.CutPrefix(target, h.api.Base())
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
-// respondLocally responds without a data service: to /status, and to /me from the credential, so that callers can check their
-// keys while data services are down.
+// respondLocally responds without a data service: with a constant, or from the credential, so that callers can check their keys while
+// data services are down.
 func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
-	if req.resource.Public {
-		writeJSON(w, http.StatusOK, []byte(`{"status":"ok","api_version":"v1"}`))
+	if answer := req.resource.Answer; answer != nil {
+		writeJSON(w, http.StatusOK, answer)
 		return nil
 	}
 	type business struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // parseAPI parses the directive. Syntax:
@@ -96,7 +96,7 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 	addresses := segment[1:end]
 	proxied := strings.Join(ProxiedNames(), ", ")
 	for ; len(addresses) > 0; addresses = addresses[1:] {
-		res := upstream.ByName(addresses[0].Text)
+		res := definition.Public().ByName(addresses[0].Text)
 		if res == nil {
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // served returns the upstreams by the names of their resources; "" is the upstream without resources. Each may occur once.
@@ -42,7 +42,7 @@ func checkResource(option, name string, names []string) error {
 
 func resourceNames() []string {
 	var names []string
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		names = append(names, res.Name)
 	}
 	return names
@@ -50,7 +50,7 @@ func resourceNames() []string {
 
 // ProxiedNames returns the names of the resources that data services serve.
 func ProxiedNames() []string {
-	return slices.DeleteFunc(resourceNames(), func(name string) bool { return upstream.ByName(name).ByGateway })
+	return slices.DeleteFunc(resourceNames(), func(name string) bool { return definition.Public().ByName(name).ByGateway })
 }
 
 func (d Deprecation) headers() http.Header {

@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // CheckOptions returns what `gatehouse check` must know of the modules.
@@ -44,7 +44,7 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 				s.Contract = m.contract
 				for _, name := range ProxiedNames() {
 					if cmp.Or(served[name], served[""]) == u {
-						s.Resources = append(s.Resources, upstream.ByName(name))
+						s.Resources = append(s.Resources, definition.Public().ByName(name))
 					}
 				}
 				services = append(services, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/docs"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Public also checks that the document is valid OpenAPI 3.1.
@@ -27,7 +28,7 @@ func TestOpenAPIPathsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc, err := openapitest.Public()
 	require.NoError(t, err)
-	resources := upstream.Resources()
+	resources := definition.Public().Resources()
 	want := make([]string, 0, 2*len(resources))
 	for _, res := range resources {
 		want = append(want, "GET /"+res.Name, "HEAD /"+res.Name)
@@ -40,33 +41,28 @@ func TestOpenAPIPathsAreThoseOfTheContract(t *testing.T) {
 func TestOpenAPIParametersAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc := tree(t)
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		for _, method := range []string{"get", "head"} {
 			op := doc.at(t, "paths", "/"+res.Name, method)
 			_, unsigned := op["security"]
 			require.Equal(t, res.Public, unsigned, "%s %s", method, res.Name)
 
 			parameters, _ := op["parameters"].([]any)
-			names := make([]string, 0, len(parameters))
-			for _, p := range parameters {
+			for i, p := range parameters {
 				parameter := doc.follow(t, p)
 				require.Equal(t, "query", parameter["in"])
 				name, _ := parameter["name"].(string)
-				names = append(names, name)
 				schema, _ := parameter["schema"].(map[string]any)
-				switch name {
-				case "page":
-					require.Equal(t, map[string]any{"type": "integer", "default": 1}, schema)
-				case "per_page":
-					require.Equal(t, map[string]any{"type": "integer", "default": upstream.DefaultPerPage}, schema)
-				case "count":
-					require.Equal(t, map[string]any{"type": "integer", "default": upstream.DefaultCount}, schema)
-				default:
+				require.Less(t, i, len(res.Params))
+				if want := res.Params[i]; want.MaxLength == 0 { // it is clamped, so the bounds are no bounds for callers
+					require.Equal(t, map[string]any{"type": "integer", "default": want.Default}, schema)
+				} else {
 					require.Equal(t, "string", schema["type"])
-					require.Equal(t, upstream.MaxText, schema["maxLength"])
+					require.Equal(t, want.MaxLength, schema["maxLength"])
 				}
+				require.Equal(t, res.Params[i].Name, name)
 			}
-			assert.Equal(t, append([]string{}, res.Params...), names, "%s %s", method, res.Name)
+			require.Len(t, parameters, len(res.Params), "%s %s", method, res.Name)
 		}
 	}
 }
@@ -74,14 +70,14 @@ func TestOpenAPIParametersAreThoseOfTheContract(t *testing.T) {
 func TestOpenAPIFieldsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	doc := tree(t)
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		ok := doc.follow(t, doc.at(t, "paths", "/"+res.Name, "get", "responses")["200"])
 		body := doc.follow(t, at(t, ok, "content", "application/json")["schema"])
 		members, _ := body["properties"].(map[string]any)
 		switch {
 		case res.List != "":
 			want := []string{res.List}
-			if res.Paginated {
+			if res.Envelope != "" {
 				want = append(want, "pagination")
 			}
 			require.ElementsMatch(t, want, slices.Collect(maps.Keys(members)), res.Name)

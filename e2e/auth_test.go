@@ -271,12 +271,12 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 		}
 	})
 	t.Run("extended CONNECT", func(t *testing.T) { // RFC 8441 and RFC 9220
-		fields := lowerCase(signedFields(p.writes, "CONNECT", "/x", ""))
+		fields := lowerCase(signedFields(p.writes, "CONNECT", "/extended", ""))
 		extended := func(request []field) []field {
 			return append(append([]field{{":protocol", "websocket"}}, request...), fields...)
 		}
-		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/x"))...).Status)
-		a := p.h3.do("", extended(h3Request("CONNECT", "/x"))...)
+		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/extended"))...).Status)
+		a := p.h3.do("", extended(h3Request("CONNECT", "/extended"))...)
 		requireProblem(t, a, 400, "BAD_REQUEST")
 	})
 	t.Run("an upgrade with a body", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // addKey adds a key to the credential file of a gateway that has not started.
@@ -74,7 +74,7 @@ func TestKeyCallsOnlyItsResources(t *testing.T) {
 	w := newEnvironment(t, data)
 	key := w.addKey(t, authsigner.IssueOptions{Resources: []string{"events"}})
 	g := w.unlimited(t)
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			a := requireDocumented(t, key.Do(t, method, g.URL, res.Path+"?page=x&count=3", nil))
 			switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // requireDocumented requires that a response matches docs/openapi.yaml.
@@ -34,12 +34,12 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	valued := map[string]bool{}   // fields with a value in some record: of others, the type is not checked
 	owners := map[string]string{} // public keys by record
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
-		for _, res := range upstream.Resources() {
+		for _, res := range definition.Public().Resources() {
 			queries := []string{"", "?unknown=1"}
 			switch {
 			case res.Name == "events":
 				queries = append(queries, "?count=1", "?count=100", "?count=0", "?count=-1", "?count=999999999999999999999999")
-			case res.Paginated:
+			case res.Envelope != "":
 				queries = append(queries, "?page=2&per_page=3", "?page=999999", "?per_page=100", "?per_page=0", "?status=active", "?status=no-such-status")
 				for page := range 4 { // every record of the demo's data
 					queries = append(queries, "?per_page=100&page="+strconv.Itoa(page+1))
@@ -64,7 +64,7 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(owners), 100)
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		for _, f := range res.Fields {
 			assert.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
 		}
@@ -109,7 +109,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	// only for timeouts: on a busy machine, other requests may take half a second too
 	shortTimeout := w.behindProxy(t, highLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		if res.Public {
 			continue
 		}

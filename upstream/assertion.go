@@ -38,6 +38,9 @@ type AsserterOptions struct {
 	// Issuer is the claim iss. Required.
 	Issuer string
 
+	// Audiences are the names of the resources for which there are assertions, besides ConnectAudience.
+	Audiences []string
+
 	// AudiencePrefix precedes the resource's name in the claim aud: with "data/", the audience of /events is "data/events".
 	// Default: no prefix.
 	AudiencePrefix string
@@ -114,11 +117,7 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	a.etag = `"` + hex.EncodeToString(sum[:16]) + `"`
 	header := fmt.Sprintf(`{"alg":%q,"kid":%q,"typ":%q}`, jose.EdDSA, set.Keys[0].KeyID, AssertionType)
 	a.head = base64.RawURLEncoding.EncodeToString([]byte(header)) + "."
-	audiences := []string{ConnectAudience}
-	for _, res := range resources {
-		audiences = append(audiences, res.Name)
-	}
-	for _, audience := range audiences {
+	for _, audience := range append([]string{ConnectAudience}, o.Audiences...) {
 		if a.claims[audience], err = fixedClaims(a.issuer, a.prefix+audience); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func TestConnectionServerHasItsOwnAudience(t *testing.T) {
 func TestGenericJWTLibraryAcceptsAssertions(t *testing.T) {
 	t.Parallel()
 	a, err := upstream.NewAsserter(upstream.AsserterOptions{
-		Issuer: `https://api.example.com/"ä\`, AudiencePrefix: `data/"ä\`, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock,
+		Audiences: audiences(), Issuer: `https://api.example.com/"ä\`, AudiencePrefix: `data/"ä\`, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock,
 	})
 	require.NoError(t, err)
 	token, err := a.Assert("jobs", `b"\7<&>`, `r"\7`)
@@ -178,7 +178,7 @@ func TestAssertionWithOneChangedCharacterIsInvalid(t *testing.T) {
 func TestClocksMayDifferByFiveSeconds(t *testing.T) {
 	t.Parallel()
 	a, err := upstream.NewAsserter(upstream.AsserterOptions{
-		Issuer: issuer, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock, TTL: upstream.MaxAssertionTTL,
+		Audiences: audiences(), Issuer: issuer, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock, TTL: upstream.MaxAssertionTTL,
 	})
 	require.NoError(t, err)
 	token, v := assertion(t, a, "events"), verifier(t, "events")

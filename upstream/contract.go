@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -127,9 +128,9 @@ type checker struct {
 	ordered  bool    // all records so far are newest first
 	records  []record
 	spans    [maxMembers]span
-	guess    [2*maxMembers + numPagination]int // the member at each position of the previous object, as services usually keep one order
-	scratch  []byte                            // arrays of objects and of strings, compact
-	extra    []byte                            // unknown members to keep
+	guess    [2*maxMembers + MaxNumbers]int // the member at each position of the previous object, as services usually keep one order
+	scratch  []byte                         // arrays of objects and of strings, compact
+	extra    []byte                         // unknown members to keep
 	unquoted []byte
 	escaped  []byte // scratch for validating strings with escapes
 }
@@ -184,8 +185,8 @@ func (k *checker) document(out []byte) ([]byte, error) {
 		content = k.res.Object
 	}
 	out = append(append(append(out, `{"`...), content...), `":`...)
-	var pagination [numPagination]span
-	var found, foundPagination, unknown bool
+	var numbers [MaxNumbers]span
+	var found, foundEnvelope, unknown bool
 	k.scan()
 	if k.broken || k.kind() != '{' {
 		return nil, k.violation(ErrContractViolation, "", "a JSON object")
@@ -206,12 +207,12 @@ func (k *checker) document(out []byte) ([]byte, error) {
 			} else {
 				out, err = k.object(out)
 			}
-		case k.res.Paginated && string(name) == "pagination":
-			if foundPagination {
+		case k.res.envelope != nil && string(name) == k.res.Envelope:
+			if foundEnvelope {
 				return nil, k.duplicate()
 			}
-			foundPagination = true
-			err = k.pagination(pagination[:])
+			foundEnvelope = true
+			err = k.envelope(numbers[:len(k.res.Numbers)])
 		default:
 			unknown = true
 			_, err = k.skip(1)
@@ -234,45 +235,45 @@ func (k *checker) document(out []byte) ([]byte, error) {
 	if !found {
 		return nil, k.violation(ErrContractViolation, content, "the member "+content)
 	}
-	if k.res.Paginated {
-		if !foundPagination {
-			return nil, k.violation(ErrContractViolation, "pagination", "the member pagination")
+	if k.res.envelope != nil {
+		if !foundEnvelope {
+			return nil, k.violation(ErrContractViolation, k.res.Envelope, "the member "+k.res.Envelope)
 		}
-		out = append(out, `,"pagination":`...)
-		for i := range pagination {
-			out = append(out, paginationSchema.members[i].head...)
-			out = k.appendSpan(out, pagination[i])
+		out = append(append(append(out, `,"`...), k.res.Envelope...), `":`...)
+		for i := range k.res.envelope.members {
+			out = append(out, k.res.envelope.members[i].head...)
+			out = k.appendSpan(out, numbers[i])
 		}
 		out = append(out, '}')
 	}
 	return append(out, '}'), nil
 }
 
-// pagination reads the object pagination and compares it with the query.
-func (k *checker) pagination(spans []span) error {
+// envelope reads the object with numbers about a list, and compares it with the query.
+func (k *checker) envelope(spans []span) error {
 	if k.kind() != '{' {
-		return k.violation(ErrContractViolation, "pagination", "an object")
+		return k.violation(ErrContractViolation, k.res.Envelope, "an object")
 	}
 	k.invalid = nil
-	seen, err := k.members(paginationSchema, spans, 2)
+	schema := k.res.envelope
+	seen, err := k.members(schema, spans, 2)
 	if err != nil {
 		return err
 	}
-	k.checkRequired(paginationSchema, seen)
+	k.checkRequired(schema, seen)
 	if k.invalid != nil {
 		return k.invalidMember()
 	}
 	for i := range spans {
 		raw := k.body[spans[i].start:spans[i].end]
-		field := paginationSchema.members[i].path
 		n, err := strconv.Atoi(string(raw))
-		switch {
-		case err != nil || n < 0 || raw[0] == '-':
-			return k.violation(ErrContractViolation, field, "a non-negative integer")
-		case i == currentPage && n != k.q.Page:
-			return k.violation(ErrContractViolation, field, "the requested page, "+strconv.Itoa(k.q.Page))
-		case i == perPage && n != k.q.PerPage:
-			return k.violation(ErrContractViolation, field, "the requested per_page, "+strconv.Itoa(k.q.PerPage))
+		if err != nil || n < 0 || raw[0] == '-' {
+			return k.violation(ErrContractViolation, schema.members[i].path, "a non-negative integer")
+		}
+		for _, page := range k.res.Pages {
+			if asked := k.q.Numbers[page.Param]; schema.index[page.Member] == i && n != asked {
+				return k.violation(ErrContractViolation, schema.members[i].path, "the requested "+k.res.Params[page.Param].Name+", "+strconv.Itoa(asked))
+			}
 		}
 	}
 	return nil
@@ -285,14 +286,14 @@ func (k *checker) list(out []byte) ([]byte, error) {
 	}
 	k.pos++
 	out = append(out, '[')
-	first := len(out)
+	first, most := len(out), k.q.Numbers[k.res.AtMost]
 	for k.at = 0; k.next(']', k.at); k.at++ {
 		if k.kind() != '{' {
 			return nil, k.violation(ErrContractViolation, "", "an object")
 		}
-		if k.res.Paginated && k.at == k.q.PerPage {
+		if k.schema.visible < 0 && k.at == most {
 			k.at = -1
-			return nil, k.violation(ErrContractViolation, k.res.List, "at most per_page records, "+strconv.Itoa(k.q.PerPage))
+			return nil, k.violation(ErrContractViolation, k.res.List, "at most "+k.res.Params[k.res.AtMost].Name+" records, "+strconv.Itoa(most))
 		}
 		var err error
 		if out, err = k.listRecord(out); err != nil {
@@ -308,12 +309,12 @@ func (k *checker) list(out []byte) ([]byte, error) {
 		k.sort(out[first:], first)
 	}
 	k.report.Records = len(k.records)
-	if k.schema.status >= 0 && len(k.records) > k.q.Count {
-		k.report.Surplus = len(k.records) - k.q.Count
-		k.report.Records = k.q.Count
+	if k.schema.visible >= 0 && len(k.records) > most {
+		k.report.Surplus = len(k.records) - most
+		k.report.Records = most
 		out = out[:first]
-		if k.q.Count > 0 {
-			out = out[:k.records[k.q.Count-1].end]
+		if most > 0 {
+			out = out[:k.records[most-1].end]
 		}
 	}
 	return append(out, ']'), nil
@@ -341,19 +342,19 @@ func (k *checker) listRecord(out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := k.schema.status >= 0
+	filtered := k.schema.visible >= 0
 	if err := k.checkTenant(); err != nil {
-		if events && errors.Is(err, ErrCrossTenantRecord) {
+		if filtered && errors.Is(err, ErrCrossTenantRecord) {
 			return out, nil
 		}
 		return nil, err
 	}
-	if events {
-		status := k.text(k.spans[k.schema.status])
-		if status == nil {
-			return nil, k.violation(ErrContractViolation, statusField, "a string: published, draft or archived")
+	if filtered {
+		value := k.text(k.spans[k.schema.visible])
+		if value == nil {
+			return nil, k.violation(ErrContractViolation, k.res.Visible, "a string")
 		}
-		if string(status) != publishedStatus {
+		if !slices.Contains(k.res.Shown, string(value)) {
 			k.report.Unpublished++
 			return out, nil
 		}
@@ -371,8 +372,8 @@ func (k *checker) listRecord(out []byte) ([]byte, error) {
 			break
 		}
 	}
-	if events && !known {
-		return nil, k.violation(ErrContractViolation, "published_at", "published_at or created_at in a published event")
+	if filtered && !known {
+		return nil, k.violation(ErrContractViolation, k.res.Order[0], strings.Join(k.res.Order, " or ")+" in a record that may be seen")
 	}
 	if n := len(k.records); n > 0 {
 		out = append(out, ',')
@@ -429,9 +430,9 @@ func (k *checker) checkTenant() error {
 		if k.contract.AllowMissingTenant {
 			return nil
 		}
-		return k.violation(ErrMissingTenant, TenantField, "the ID of the business that the record belongs to")
+		return k.violation(ErrMissingTenant, k.res.Tenant, "the ID of the business that the record belongs to")
 	}
-	return k.sameBusiness(tenant, TenantField)
+	return k.sameBusiness(tenant, k.res.Tenant)
 }
 
 // sameBusiness returns an error unless a value is the authenticated business's ID.

@@ -20,13 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 func TestResponsesOfTheGatewayItselfAreNotChecked(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"status", "me"} {
 		var dst bytes.Buffer
-		_, err := new(upstream.Contract).Check(&dst, upstream.ByName(name), upstream.Query{}, "biz_7f3a", []byte(`{"business":{"id":"biz_7f3a"}}`))
+		_, err := new(upstream.Contract).Check(&dst, definition.Public().ByName(name), upstream.Query{}, "biz_7f3a", []byte(`{"business":{"id":"biz_7f3a"}}`))
 		require.EqualError(t, err, "checking a response: "+name+" is served by the gateway itself")
 		assert.Zero(t, dst.Len())
 	}
@@ -154,7 +155,7 @@ func TestTenantFieldIsAStringOrAnInteger(t *testing.T) {
 			contract := upstream.Contract{AllowMissingTenant: true}
 			body := response("contacts", contact(0).with("business_id", c.tenant))
 			var dst bytes.Buffer
-			_, err := contract.Check(&dst, upstream.ByName("contacts"), upstream.Query{Page: 1, PerPage: 25}, c.business, []byte(body))
+			_, err := contract.Check(&dst, definition.Public().ByName("contacts"), query(1, 25), c.business, []byte(body))
 			switch {
 			case c.ok:
 				require.NoError(t, err)
@@ -170,7 +171,7 @@ func TestTenantFieldIsAStringOrAnInteger(t *testing.T) {
 	t.Run("business", func(t *testing.T) {
 		t.Parallel()
 		var dst bytes.Buffer
-		_, err := new(upstream.Contract).Check(&dst, upstream.ByName("business"), upstream.Query{}, "42", []byte(`{"business":{"id":42}}`))
+		_, err := new(upstream.Contract).Check(&dst, definition.Public().ByName("business"), upstream.Query{}, "42", []byte(`{"business":{"id":42}}`))
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(dst.String(), `{"business":{"id":"42",`), "callers get a string, as from /me")
 	})
@@ -464,7 +465,7 @@ func TestConcurrentChecksDoNotMix(t *testing.T) {
 					body = body[:len(body)/2]
 				}
 				var dst bytes.Buffer
-				_, err := c.Check(&dst, upstream.ByName("events"), upstream.Query{Count: 10}, business, []byte(body))
+				_, err := c.Check(&dst, definition.Public().ByName("events"), query(10), business, []byte(body))
 				if broken != (err != nil) {
 					t.Errorf("broken: %t, error: %v", broken, err)
 				}
@@ -540,7 +541,7 @@ func TestResponseBrokenAtAnyByteIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res := upstream.ByName(c.resource)
+			res := definition.Public().ByName(c.resource)
 			q, err := res.CleanQuery("")
 			require.NoError(t, err)
 			var contract upstream.Contract
@@ -581,7 +582,7 @@ func BenchmarkCheck(b *testing.B) {
 		{"25 invoices unordered", "invoices", response("invoices", unordered...)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			res, body := upstream.ByName(bm.resource), []byte(bm.body)
+			res, body := definition.Public().ByName(bm.resource), []byte(bm.body)
 			q, err := res.CleanQuery("")
 			require.NoError(b, err)
 			var c upstream.Contract

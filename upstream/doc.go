@@ -3,7 +3,7 @@
 //
 // The steps of one request:
 //
-//	res, raw, ok := upstream.Match(target)             // exact match, or 404
+//	res, raw, ok := api.Match(target)                  // exact match, or 404
 //	q, err := res.CleanQuery(raw)                      // *ParameterError: 400
 //	call := upstream.NewCall(r, res, q, business, id)  // what to ask the data service
 //	r2, err := call.NewRequest(ctx, assertion)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // documented is the business of the page's examples.
@@ -48,7 +49,7 @@ func sections(t *testing.T) map[string]section {
 // match is the resource of a target, its query and the clean one.
 func match(t *testing.T, target string) (*upstream.Resource, string, upstream.Query) {
 	t.Helper()
-	res, raw, ok := upstream.Match(target)
+	res, raw, ok := definition.Public().Match(target)
 	require.True(t, ok, target)
 	q, err := res.CleanQuery(raw)
 	require.NoError(t, err)
@@ -59,7 +60,7 @@ func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
 	for heading, section := range sections(t) {
 		// The first example belongs to the request at the beginning of the page.
-		res, q := upstream.ByName("contacts"), upstream.Query{Page: 2, PerPage: 50}
+		res, q := definition.Public().ByName("contacts"), query(2, 50)
 		for _, b := range section.blocks {
 			kind, text := b[0], b[1]
 			if kind == "http" {
@@ -88,7 +89,7 @@ func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	all := sections(t)
 	row := regexp.MustCompile("(?m)^\\| *`([^`]+)` *\\|[^|]*\\|([^|]*)\\|")
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		if res.ByGateway {
 			continue
 		}

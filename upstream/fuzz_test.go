@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // The fuzz tests compare the package with slow implementations of the documented rules on other parsers: net/url, math/big,
@@ -30,7 +31,7 @@ import (
 // FuzzTarget reads a text as a target, and as the query of a resource.
 func FuzzTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, resource uint8, text string) {
-		rs := upstream.Resources()
+		rs := definition.Public().Resources()
 		res := rs[int(resource)%len(rs)]
 		fuzzMatch(t, text)
 		fuzzMatch(t, res.Path+"?"+text)
@@ -40,9 +41,9 @@ func FuzzTarget(f *testing.F) {
 
 func fuzzMatch(t *testing.T, target string) {
 	t.Helper()
-	res, raw, ok := upstream.Match(target)
+	res, raw, ok := definition.Public().Match(target)
 	var want *upstream.Resource
-	for _, r := range upstream.Resources() {
+	for _, r := range definition.Public().Resources() {
 		if target == r.Path || strings.HasPrefix(target, r.Path+"?") && !strings.Contains(target, "#") {
 			want = r
 		}
@@ -95,7 +96,8 @@ func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []strin
 	}
 	want = url.Values{}
 	bounds := map[string][2]int64{"page": {1, 2147483647}, "per_page": {25, 100}, "count": {10, 100}} // the default and the maximum
-	for _, p := range res.Params {
+	for _, param := range res.Params {
+		p := param.Name
 		bound, number := bounds[p]
 		values := given[p]
 		if len(values) == 0 {
@@ -168,7 +170,7 @@ func FuzzCheckRecords(f *testing.F) {
 
 // served returns one of the resources that have an upstream.
 func served(n uint8) *upstream.Resource {
-	rs := slices.DeleteFunc(upstream.Resources(), func(r *upstream.Resource) bool { return r.ByGateway })
+	rs := slices.DeleteFunc(definition.Public().Resources(), func(r *upstream.Resource) bool { return r.ByGateway })
 	return rs[int(n)%len(rs)]
 }
 
@@ -206,7 +208,7 @@ func (g *generator) response(res *upstream.Resource, perPage int) string {
 		content = "[" + strings.Join(rs, g.rarely(",", " , ", ",null,", ",,")) + "]"
 	}
 	members := []string{quoted(res.List+res.Object) + ":" + content} // one of them is empty
-	if res.Paginated {
+	if res.Envelope != "" {
 		members = append(members, `"pagination":{"current_page":`+g.rarely("1", "2", "null", `"1"`, "1.0")+`,"per_page":`+
 			strconv.Itoa(perPage)+g.rarely("", "0", ".5")+`,"total_pages":`+g.rarely("7", "-1", "-0")+`,"total_items":3}`)
 	}
@@ -296,7 +298,10 @@ func (g *generator) value(f upstream.Field) string {
 
 func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []byte) {
 	t.Helper()
-	q := upstream.Query{Page: 1, PerPage: int(size%100) + 1, Count: int(size%100) + 1}
+	q := query(1, int(size%100)+1)
+	if res.Envelope == "" {
+		q = query(int(size%100) + 1)
+	}
 	c := upstream.Contract{AllowMissingTenant: flags&allowMissingTenant != 0}
 	if flags&passUnknown != 0 {
 		c.PassUnknownFields = map[string]bool{res.Name: true}
@@ -341,7 +346,7 @@ func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 	sent, got := decode(t, body), decode(t, result)
 	content := res.List + res.Object // one of them is empty
 	members := []string{content}
-	if res.Paginated {
+	if res.Envelope != "" {
 		members = append(members, "pagination")
 		for _, name := range []string{"current_page", "per_page", "total_items", "total_pages"} {
 			require.Equal(t, asObject(sent["pagination"])[name], asObject(got["pagination"])[name])
@@ -357,11 +362,11 @@ func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 		in, out = []any{sent[content]}, []any{got[content]}
 	}
 	require.Len(t, out, report.Records)
-	if res.Paginated {
-		require.LessOrEqual(t, len(out), q.PerPage)
+	if res.Envelope != "" {
+		require.LessOrEqual(t, len(out), q.Numbers[res.AtMost])
 	}
 	if res.Name == "events" {
-		require.LessOrEqual(t, len(out), q.Count)
+		require.LessOrEqual(t, len(out), q.Numbers[res.AtMost])
 	}
 
 	// The records that belong to the result, in order.
@@ -385,8 +390,8 @@ func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 		want = append(want, r)
 	}
 	slices.SortStableFunc(want, func(a, b map[string]any) int { return createdAt(t, res, b).Compare(createdAt(t, res, a)) })
-	if res.Name == "events" && len(want) > q.Count {
-		want = want[:q.Count]
+	if res.Name == "events" && len(want) > q.Numbers[res.AtMost] {
+		want = want[:q.Numbers[res.AtMost]]
 	}
 	require.Len(t, out, len(want))
 	for i := range want {

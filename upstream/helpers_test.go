@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // The authenticated business of the tests, and another.
@@ -80,6 +81,20 @@ func (o object) String() string {
 		texts[i] = quoted(m.name) + ":" + m.value
 	}
 	return "{" + strings.Join(texts, ",") + "}"
+}
+
+// audiences returns the names of the contract's resources.
+func audiences() (names []string) {
+	for _, res := range definition.Public().Resources() {
+		names = append(names, res.Name)
+	}
+	return names
+}
+
+// query returns a query with the values of the parameters that are numbers.
+func query(numbers ...int) (q upstream.Query) {
+	copy(q.Numbers[:], numbers)
+	return q
 }
 
 func quoted(s string) string { return fmt.Sprintf("%q", s) }
@@ -155,7 +170,7 @@ func response(resource string, rs ...object) string {
 // check runs Check for the business mine and checks what is promised for every response.
 func check(t testing.TB, c *upstream.Contract, resource, query, body string) (string, upstream.Report, error) {
 	t.Helper()
-	res := upstream.ByName(resource)
+	res := definition.Public().ByName(resource)
 	q, err := res.CleanQuery(query)
 	require.NoError(t, err)
 	given := []byte(body)
@@ -220,7 +235,7 @@ func asserter(t testing.TB, keys ...byte) *upstream.Asserter {
 	if len(keys) == 0 {
 		keys = []byte{1}
 	}
-	o := upstream.AsserterOptions{Issuer: issuer, Now: testClock}
+	o := upstream.AsserterOptions{Audiences: audiences(), Issuer: issuer, Now: testClock}
 	for _, n := range keys {
 		o.Keys = append(o.Keys, testKey(n))
 	}

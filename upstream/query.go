@@ -10,12 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// Query is a query returned by CleanQuery. Numbers for which the resource has no parameter are 0.
+// MaxText is the largest MaxLength of a parameter.
+const MaxText = 128
+
+// Query is a query returned by CleanQuery.
 type Query struct {
-	Raw     string // the query for the data service, without the '?'; empty if the resource has no parameters
-	Page    int    // from 1, for resources with pagination
-	PerPage int    // 1 to MaxPerPage, for resources with pagination
-	Count   int    // 1 to MaxCount, for /events
+	Raw     string         // the query for the data service, without the '?'; empty if the resource has no parameters
+	Numbers [MaxParams]int // the values of the parameters that are numbers, by their index in Params
 }
 
 // CleanQuery parses a raw query and returns its canonical form: the resource's parameters, each once, in the order of Params;
@@ -24,7 +25,7 @@ type Query struct {
 //
 // The error is a *ParameterError if a known parameter is given twice (its name may be encoded), has an invalid
 // percent-encoding, is not a whole number (`-?[0-9]+`, of any length) where one is required, or is text that is not UTF-8,
-// contains a control character or is longer than MaxText bytes. '+' is decoded as a space; ';' is an ordinary character.
+// contains a control character or is longer than MaxLength bytes. '+' is decoded as a space; ';' is an ordinary character.
 //
 // CleanQuery is idempotent. It runs in linear time and does not allocate if the query is canonical already.
 func (r *Resource) CleanQuery(raw string) (Query, error) {
@@ -32,8 +33,8 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 	if len(r.Params) == 0 {
 		return q, nil
 	}
-	var values [maxParams]string
-	var given [maxParams]bool
+	var values [MaxParams]string
+	var given [MaxParams]bool
 	for rest := raw; rest != ""; {
 		var pair string
 		pair, rest, _ = strings.Cut(rest, "&")
@@ -43,7 +44,7 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 			continue
 		}
 		if given[i] {
-			return Query{}, badParam(r.Params[i], "must be given only once")
+			return Query{}, badParam(r.Params[i].Name, "must be given only once")
 		}
 		given[i], values[i] = true, value
 	}
@@ -51,33 +52,28 @@ func (r *Resource) CleanQuery(raw string) (Query, error) {
 	// Large enough for the longest query, so that it stays on the stack: two filters of MaxText encoded bytes.
 	var room [1024]byte
 	clean := room[:0]
-	for i, name := range r.Params {
-		number, n, bound := &q.Page, 1, MaxPage
-		switch name {
-		case "page":
-		case "per_page":
-			number, n, bound = &q.PerPage, DefaultPerPage, MaxPerPage
-		case "count":
-			number, n, bound = &q.Count, DefaultCount, MaxCount
-		default:
+	for i := range r.Params {
+		p := &r.Params[i]
+		if p.MaxLength > 0 {
 			var decoded [MaxText]byte
-			text, err := cleanText(decoded[:0], name, values[i])
+			text, err := cleanText(decoded[:0], p, values[i])
 			if err != nil {
 				return Query{}, err
 			}
 			if len(text) > 0 {
-				clean = appendEscaped(appendParam(clean, name), text)
+				clean = appendEscaped(appendParam(clean, p.Name), text)
 			}
 			continue
 		}
+		n := p.Default
 		if given[i] {
 			var err error
-			if n, err = cleanInteger(name, values[i], bound); err != nil {
+			if n, err = cleanInteger(p, values[i]); err != nil {
 				return Query{}, err
 			}
 		}
-		*number = n
-		clean = strconv.AppendInt(appendParam(clean, name), int64(n), 10)
+		q.Numbers[i] = n
+		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
 	}
 	if q.Raw = raw; string(clean) != raw {
 		q.Raw = string(clean)
@@ -95,31 +91,31 @@ func (r *Resource) paramIndex(encoded string) int {
 	if err != nil {
 		return -1
 	}
-	return slices.Index(r.Params, name)
+	return slices.IndexFunc(r.Params, func(p Param) bool { return p.Name == name })
 }
 
 // malformed is the reason why a parameter cannot be decoded.
 const malformed = "contains invalid percent-encoding"
 
-// cleanInteger parses `-?[0-9]+` and clamps it to the range 1 to bound.
-func cleanInteger(name, value string, bound int) (int, error) {
+// cleanInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.
+func cleanInteger(p *Param, value string) (int, error) {
 	text, err := url.QueryUnescape(value)
 	if err != nil {
-		return 0, badParam(name, malformed)
+		return 0, badParam(p.Name, malformed)
 	}
 	digits, negative := strings.CutPrefix(text, "-")
 	if !isDigits(digits) {
-		return 0, badParam(name, "must be a whole number")
-	}
-	if negative {
-		return 1, nil
+		return 0, badParam(p.Name, "must be a whole number")
 	}
 	n, _ := strconv.Atoi(digits) // the largest int if the number is even larger
-	return min(max(n, 1), bound), nil
+	if negative {
+		n = -n
+	}
+	return min(max(n, p.Min), p.Max), nil
 }
 
-// cleanText appends the decoded value to buf, whose capacity is MaxText.
-func cleanText(buf []byte, name, value string) ([]byte, error) {
+// cleanText appends the decoded value to buf.
+func cleanText(buf []byte, p *Param, value string) ([]byte, error) {
 	for i := 0; i < len(value); i++ {
 		c := value[i]
 		switch c {
@@ -127,25 +123,25 @@ func cleanText(buf []byte, name, value string) ([]byte, error) {
 			c = ' '
 		case '%':
 			if i+2 >= len(value) {
-				return nil, badParam(name, malformed)
+				return nil, badParam(p.Name, malformed)
 			}
 			high, ok1 := unhex(value[i+1])
 			low, ok2 := unhex(value[i+2])
 			if !ok1 || !ok2 {
-				return nil, badParam(name, malformed)
+				return nil, badParam(p.Name, malformed)
 			}
 			c, i = high<<4|low, i+2
 		}
-		if len(buf) == MaxText {
-			return nil, badParam(name, "must be at most "+strconv.Itoa(MaxText)+" bytes long")
+		if len(buf) == p.MaxLength {
+			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxLength)+" bytes long")
 		}
 		buf = append(buf, c)
 	}
 	switch {
 	case !utf8.Valid(buf):
-		return nil, badParam(name, "must be valid UTF-8")
+		return nil, badParam(p.Name, "must be valid UTF-8")
 	case bytes.ContainsFunc(buf, unicode.IsControl):
-		return nil, badParam(name, "must not contain control characters")
+		return nil, badParam(p.Name, "must not contain control characters")
 	default:
 		return buf, nil
 	}

@@ -5,22 +5,8 @@ import (
 	"strings"
 )
 
-// Prefix is the prefix of all public paths.
-const Prefix = "/api/v1/"
-
-// The limits and defaults of query parameters. page, per_page and count are whole numbers from 1, which are clamped. The others
-// are UTF-8 text without control characters; empty text means absent.
-const (
-	MaxPage        = 1<<31 - 1
-	DefaultPerPage = 25
-	MaxPerPage     = 100
-	DefaultCount   = 10
-	MaxCount       = 100
-	MaxText        = 128 // bytes, decoded
-)
-
-// maxParams is the maximum number of parameters of a resource. It lets CleanQuery keep its state on the stack.
-const maxParams = 4
+// MaxParams is the maximum number of parameters of a resource. It lets CleanQuery keep its state on the stack.
+const MaxParams = 4
 
 // Kind is the type of a field. Every kind allows null unless the field is Required.
 type Kind uint8
@@ -68,31 +54,84 @@ type Field struct {
 	Fields   []Field  // the members of each object, for KindObjects
 }
 
-// Resource is a resource of the public API. The package's resources are shared by all requests: they must not be changed.
-type Resource struct {
-	Name      string   // the last segment of the path, such as "events"; also used in logs, metrics and assertions
-	Path      string   // "/api/v1/events"
-	Public    bool     // anyone may call it; otherwise, requests must be signed by an active business
-	ByGateway bool     // the gateway responds itself, without an upstream
-	Params    []string // the query parameters, in the order in which they are forwarded
-	List      string   // the top-level member with the records; empty if there is no list
-	Object    string   // the top-level member with the single record; empty if there is none
-	Paginated bool     // the response has the member pagination
-	Fields    []Field  // the documented members of a record, in the order of the response
+// Param is a query parameter: a whole number, which is set to the nearest bound if it is outside, or UTF-8 text without control
+// characters; empty text means absent.
+type Param struct {
+	Name      string
+	MaxLength int // of decoded text, in bytes; 0: it is a number
 
-	order    []string // the members by which a list is sorted, newest first; the first that is not null is used
-	internal []Field  // members that the data service sends only for the gateway
-	schema   *schema  // compiled from the above; nil if ByGateway
+	Default, Min, Max int // of a number
 }
+
+// PageCheck says that a member of the envelope must be what a parameter asked for.
+type PageCheck struct {
+	Param  int    // index into Params
+	Member string // of Envelope
+}
+
+// Resource is a resource of an API. It is shared by all requests and must not be changed once it is part of an API.
+type Resource struct {
+	Name      string  // the last segment of the path, such as "events"; also used in logs, metrics and assertions
+	Path      string  // "/api/v1/events"
+	Public    bool    // anyone may call it; otherwise, requests must be signed by an active business
+	ByGateway bool    // the gateway responds itself, without an upstream
+	Answer    []byte  // with ByGateway: the JSON of every response; nil: the business of the credential
+	Params    []Param // the query parameters, in the order in which they are forwarded
+	List      string  // the top-level member with the records; empty if there is no list
+	Object    string  // the top-level member with the single record; empty if there is none
+	Fields    []Field // the documented members of a record, in the order of the response
+	Internal  []Field // members that the data service sends only for the gateway, the tenant's among them
+
+	Tenant   string      // the internal member with the ID of the business that a record belongs to
+	Order    []string    // the members by which a list is sorted, newest first; the first that is not null is used
+	AtMost   int         // index of the parameter that bounds the number of records in the list
+	Visible  string      // the internal member that says whether a record of the list may be seen; empty: all may
+	Shown    []string    // the values of Visible with which a record may be seen
+	Envelope string      // the top-level member beside the list, with numbers about it; empty if there is none
+	Numbers  []Field     // the members of the envelope: required integers that are not negative
+	Pages    []PageCheck // of the envelope
+
+	schema   *schema // compiled from the above; nil if ByGateway
+	envelope *schema // compiled from Numbers
+}
+
+// API is what may be called, and what may come back. It is immutable.
+type API struct {
+	base      string // "/api/v1"
+	resources []*Resource
+	byName    map[string]*Resource
+}
+
+// NewAPI compiles resources whose paths are below a base path such as "/api/v1".
+func NewAPI(base string, resources []Resource) *API {
+	a := &API{base: base, byName: make(map[string]*Resource, len(resources))}
+	for i := range resources {
+		r := &resources[i]
+		r.Path = base + "/" + r.Name
+		if !r.ByGateway {
+			r.schema = compileSchema(r)
+		}
+		if r.Envelope != "" {
+			r.envelope = compileFields(r.Envelope+".", r.Numbers, nil)
+			r.envelope.guess = 2 * maxMembers // after those of all records
+		}
+		a.resources = append(a.resources, r)
+		a.byName[r.Name] = r
+	}
+	return a
+}
+
+// Base returns the path below which all resources are, such as "/api/v1".
+func (a *API) Base() string { return a.base }
 
 // Match returns the resource and the raw query of a request target in origin form, as sent. The path must equal that of a
 // resource byte for byte: nothing is decoded or normalised.
-func Match(target string) (res *Resource, rawQuery string, ok bool) {
+func (a *API) Match(target string) (res *Resource, rawQuery string, ok bool) {
 	path, rawQuery, _ := strings.Cut(target, "?")
-	if len(path) <= len(Prefix) || path[:len(Prefix)] != Prefix {
+	if len(path) <= len(a.base) || path[:len(a.base)] != a.base || path[len(a.base)] != '/' {
 		return nil, "", false
 	}
-	res = byName[path[len(Prefix):]]
+	res = a.byName[path[len(a.base)+1:]]
 	// A request target must not have a fragment (RFC 9112, section 3.2). Parsers disagree about targets with one.
 	if res == nil || strings.IndexByte(rawQuery, '#') >= 0 {
 		return nil, "", false
@@ -100,119 +139,8 @@ func Match(target string) (res *Resource, rawQuery string, ok bool) {
 	return res, rawQuery, true
 }
 
-// Resources returns all resources in the order of the contract.
-func Resources() []*Resource { return slices.Clone(resources) }
+// Resources returns all resources in the order of the definition.
+func (a *API) Resources() []*Resource { return slices.Clone(a.resources) }
 
 // ByName returns the resource with a name such as "events", or nil.
-func ByName(name string) *Resource { return byName[name] }
-
-//nolint:gochecknoglobals // read-only
-var (
-	resources = compile(contractResources())
-	byName    = indexByName(resources)
-)
-
-func indexByName(rs []*Resource) map[string]*Resource {
-	m := make(map[string]*Resource, len(rs))
-	for _, r := range rs {
-		m[r.Name] = r
-	}
-	return m
-}
-
-func compile(rs []Resource) []*Resource {
-	out := make([]*Resource, len(rs))
-	for i := range rs {
-		r := &rs[i]
-		r.Path = Prefix + r.Name
-		if !r.ByGateway {
-			r.schema = compileSchema(r)
-		}
-		out[i] = r
-	}
-	return out
-}
-
-// contractResources returns the resources of the contract.
-func contractResources() []Resource {
-	list := func(name string, filters []string, order string, fields ...Field) Resource {
-		return Resource{
-			Name: name, Params: append([]string{"page", "per_page"}, filters...), List: name, Paginated: true,
-			Fields: fields, order: []string{order},
-		}
-	}
-	text := func(name string) Field { return Field{Name: name, Kind: KindText} }
-	enum := func(name string, values ...string) Field { return Field{Name: name, Kind: KindText, Values: values} }
-	of := func(kind Kind, name string) Field { return Field{Name: name, Kind: kind} }
-	id := func(kind Kind) Field { return Field{Name: "id", Kind: kind, Required: true} }
-	money := func(name string) Field { return of(KindDecimal, name) }
-	instant := func(name string) Field { return of(KindInstant, name) }
-	integer := func(name string) Field { return of(KindInteger, name) }
-
-	return []Resource{
-		{
-			Name: "status", Public: true, ByGateway: true,
-			Fields: []Field{enum("status", "ok"), enum("api_version", "v1")},
-		},
-		{
-			Name: "me", ByGateway: true, Object: "business",
-			Fields: []Field{id(KindBusiness), text("name"), text("slug")},
-		},
-		{
-			Name: "business", Object: "business",
-			Fields: []Field{
-				id(KindBusiness), text("name"), text("slug"), text("email"), text("phone"), text("website_url"),
-				text("time_zone"), text("account_status"),
-			},
-		},
-		list("contacts", []string{"status", "type"}, "date_created",
-			id(KindInteger), text("first_name"), text("last_name"), text("email"), text("phone_number"),
-			text("country_code"), enum("contact_type", "customer", "lead", "vendor"),
-			enum("contact_status", "active", "inactive"), text("notes"), instant("date_created"),
-			instant("date_modified")),
-		list("equipment", []string{"status", "category"}, "created_at",
-			id(KindKey), of(KindKey, "equipment_number"), text("name"), text("serial_number"), text("tracking_mode"),
-			integer("quantity"), text("category"), text("model"), text("manufacturer"),
-			enum("status", "available", "assigned", "maintenance", "retired"), of(KindDate, "purchase_date"),
-			integer("maintenance_interval_days"), of(KindDate, "next_maintenance_date"), instant("created_at"),
-			instant("updated_at")),
-		list("estimates", []string{"status", "payment_status"}, "created_at",
-			id(KindKey), of(KindKey, "estimate_number"), text("title"),
-			enum("status", "draft", "sent", "approved", "declined", "expired"),
-			enum("payment_status", "unpaid", "partial", "paid"), money("subtotal"), text("discount_type"),
-			money("discount_value"), money("tax_rate"), money("tax_amount"), money("total_amount"),
-			of(KindBool, "deposit_required"), money("deposit_amount"), money("amount_paid"), instant("expires_at"),
-			instant("sent_at"), instant("approved_at"), instant("created_at"), instant("updated_at")),
-		list("invoices", []string{"status"}, "created_at",
-			id(KindKey), of(KindKey, "invoice_number"), text("title"),
-			enum("status", "draft", "sent", "viewed", "paid", "overdue", "voided"), money("subtotal"),
-			text("discount_type"), money("discount_value"), money("tax_rate"), money("tax_amount"),
-			money("total_amount"), money("paid_amount"), instant("due_at"), instant("issued_at"), instant("sent_at"),
-			instant("paid_at"), instant("created_at"), instant("updated_at")),
-		list("jobs", []string{"status"}, "created_at",
-			id(KindUUID), of(KindKey, "job_number"), text("name"), text("description"),
-			enum("work_status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
-			money("total_amount"), money("outstanding_balance"), text("lead_source"), instant("created_at"),
-			instant("updated_at")),
-		list("offerings", []string{"status"}, "created_at",
-			id(KindKey), text("name"), enum("type", "service", "product"), enum("status", "active", "inactive"),
-			text("description"), of(KindTexts, "service_details"), of(KindBool, "dont_book_appointment"),
-			integer("appointment_duration"), instant("created_at"), instant("updated_at")),
-		{
-			Name: "events", Params: []string{"count"}, List: "events",
-			Fields: []Field{
-				id(KindUUID), text("title"), text("description"), text("url"), enum("type", "multi-day"),
-				{Name: "schedule", Kind: KindObjects, Fields: []Field{
-					of(KindDate, "date"), of(KindTime, "start_time"), of(KindTime, "end_time"),
-				}},
-				enum("location_type", "in-person"), text("venue"), text("address"), text("virtual_link"),
-				of(KindBool, "is_free"), text("image_url"),
-				{Name: "media", Kind: KindObjects, Fields: []Field{
-					text("url"), enum("file_type", "image"), text("caption"), of(KindBool, "featured"),
-				}},
-			},
-			order:    []string{"published_at", "created_at"},
-			internal: []Field{text(statusField), instant("published_at"), instant("created_at")},
-		},
-	}
-}
+func (a *API) ByName(name string) *Resource { return a.byName[name] }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 func TestPathConfusionNeverMatches(t *testing.T) {
@@ -28,7 +28,7 @@ func TestPathConfusionNeverMatches(t *testing.T) {
 		"api/v1/events", "/api/v1/еvents" /* Cyrillic е */, "/api/v1/events\u200b", "/api/v1/\xffvents",
 		"/api/v1/evénts", "/api/v1/" + strings.Repeat("events/", 10000), "/api/v1/" + strings.Repeat("e", 1<<20),
 	} {
-		res, raw, ok := upstream.Match(target)
+		res, raw, ok := definition.Public().Match(target)
 		assert.False(t, ok, "%.80q", target)
 		require.Nil(t, res, "%.80q", target)
 		assert.Empty(t, raw, "%.80q", target)
@@ -37,7 +37,7 @@ func TestPathConfusionNeverMatches(t *testing.T) {
 
 func TestMatchDoesNotAllocate(t *testing.T) {
 	for _, target := range []string{"/api/v1/events?count=5", "/api/v1/invoices", "/api/v1/nothing?x", "/index.html"} {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { upstream.Match(target) }), target)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { definition.Public().Match(target) }), target)
 	}
 }
 
@@ -46,7 +46,7 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(target, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				upstream.Match(target)
+				definition.Public().Match(target)
 			}
 		})
 	}

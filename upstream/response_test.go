@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 	t.Parallel()
-	res := upstream.ByName("events")
+	res := definition.Public().ByName("events")
 	json := http.Header{"Content-Type": {"application/json"}}
 	for _, contentType := range []string{
 		"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON",
@@ -66,10 +67,10 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		d, ok := upstream.RetryAfter(h, now)
 		require.True(t, ok, value)
 		require.Equal(t, want, d, value)
-		err := upstream.CheckHeader(upstream.ByName("jobs"), 503, h)
+		err := upstream.CheckHeader(definition.Public().ByName("jobs"), 503, h)
 		require.ErrorIs(t, err, upstream.ErrUpstreamUnavailable, value)
 		require.NotErrorIs(t, err, upstream.ErrContractViolation)
-		require.ErrorIs(t, upstream.CheckHeader(upstream.ByName("jobs"), 500, h), upstream.ErrContractViolation)
+		require.ErrorIs(t, upstream.CheckHeader(definition.Public().ByName("jobs"), 500, h), upstream.ErrContractViolation)
 	}
 	d, ok := upstream.RetryAfter(http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, now.Add(-500*time.Millisecond))
 	require.True(t, ok)
@@ -78,7 +79,7 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		h := http.Header{"Retry-After": values}
 		_, ok := upstream.RetryAfter(h, now)
 		assert.False(t, ok, values)
-		require.ErrorIs(t, upstream.CheckHeader(upstream.ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
+		require.ErrorIs(t, upstream.CheckHeader(definition.Public().ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
 	}
 }
 

@@ -3,14 +3,8 @@ package upstream
 // maxMembers is the maximum number of members of an object: each has a bit in a uint64.
 const maxMembers = 64
 
-// TenantField is the internal member with the ID of the business that a record belongs to.
-const TenantField = "business_id"
-
-// Internal members of /events.
-const (
-	statusField     = "status"
-	publishedStatus = "published"
-)
+// MaxNumbers is the maximum number of members of an envelope.
+const MaxNumbers = 8
 
 // member is the schema of one member of an object.
 type member struct {
@@ -29,18 +23,18 @@ type schema struct {
 	index   map[string]int // into members, by name
 	order   []int          // indexes of the members by which records are sorted
 	tenant  int            // index of the tenant field, -1 if there is none
-	status  int            // index of the internal member status, -1 if there is none
+	visible int            // index of the internal member Visible, -1 if there is none
 	id      int            // index of the member of KindBusiness, -1 if there is none
 	guess   int            // offset of the objects' part of checker.guess
 }
 
 func compileSchema(r *Resource) *schema {
-	p := compileFields("", r.Fields, append([]Field{{Name: TenantField, Kind: KindKey}}, r.internal...))
-	p.tenant = p.index[TenantField]
-	if len(r.internal) > 0 {
-		p.status = p.index[statusField]
+	p := compileFields("", r.Fields, r.Internal)
+	p.tenant = p.index[r.Tenant]
+	if r.Visible != "" {
+		p.visible = p.index[r.Visible]
 	}
-	for _, name := range r.order {
+	for _, name := range r.Order {
 		p.order = append(p.order, p.index[name])
 	}
 	guess := len(p.members)
@@ -56,7 +50,7 @@ func compileSchema(r *Resource) *schema {
 func compileFields(path string, fields, internal []Field) *schema {
 	p := &schema{
 		fields: len(fields), index: make(map[string]int, len(fields)+len(internal)),
-		tenant: -1, status: -1, id: -1,
+		tenant: -1, visible: -1, id: -1,
 	}
 	for i, f := range append(append([]Field(nil), fields...), internal...) {
 		m := member{name: f.Name, path: path + f.Name, head: `,"` + f.Name + `":`, kind: f.Kind, required: f.Required}
@@ -74,25 +68,3 @@ func compileFields(path string, fields, internal []Field) *schema {
 	}
 	return p
 }
-
-// paginationSchema is the schema of the object pagination. Its members are in the order of the constants below.
-//
-//nolint:gochecknoglobals // read-only
-var paginationSchema = func() *schema {
-	p := compileFields("pagination.", []Field{
-		{Name: "current_page", Kind: KindInteger, Required: true},
-		{Name: "per_page", Kind: KindInteger, Required: true},
-		{Name: "total_items", Kind: KindInteger, Required: true},
-		{Name: "total_pages", Kind: KindInteger, Required: true},
-	}, nil)
-	p.guess = 2 * maxMembers // after those of all records
-	return p
-}()
-
-const (
-	currentPage = iota
-	perPage
-	totalItems
-	totalPages
-	numPagination
-)

@@ -38,6 +38,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 const (
@@ -231,7 +232,7 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
 	}
 	audiences := map[string]string{}
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		audiences[res.Path] = res.Name
 	}
 	return func(r *http.Request) error {

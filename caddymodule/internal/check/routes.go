@@ -23,6 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // sampleRequests returns requests that a handler must serve, or nil if it is not a Gatehouse handler with certain paths.
@@ -30,7 +31,7 @@ func (d Defaults) sampleRequests(handler any) (samples []string) {
 	text := func(name string) string { s, _ := configfile.Member(handler, name).(string); return s }
 	switch text("handler") {
 	case apiName:
-		for _, res := range upstream.Resources() {
+		for _, res := range definition.Public().Resources() {
 			samples = append(samples, "GET "+text("base_path")+res.Path)
 		}
 	case healthName:
@@ -199,10 +200,10 @@ func (c *checker) checkStripped(ctx caddy.Context, h configfile.Handler) {
 		prefix = "/" + strings.Trim(prefix, "/")
 		block := rewriting.Pointer[:strings.LastIndex(rewriting.Pointer, "/routes/")+1]
 		if rewriting.Name != "rewrite" || prefix == "/" || strings.Contains(prefix, "{") || !strings.HasPrefix(h.Pointer, block) ||
-			strings.HasPrefix(base+upstream.Prefix, prefix+"/") { // it is the beginning of the API's own paths
+			strings.HasPrefix(base+definition.Public().Base()+"/", prefix+"/") { // it is the beginning of the API's own paths
 			continue
 		}
-		path := base + upstream.Resources()[0].Path
+		path := base + definition.Public().Resources()[0].Path
 		w := c.send(ctx, h, "GET "+prefix+path)
 		if w != nil && w.end == h.Pointer && w.r.URL.Path == path {
 			c.report("GH022", rewriting.Pointer, "%s is removed from paths, but gatehouse_api serves and verifies them as they are sent: GET %s gets 404 without base_path %s",

@@ -23,6 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Service is a data service.
@@ -347,7 +348,7 @@ func (l *liveChecker) reportCalls(a *address) {
 // acceptUnknownBusiness accepts 404 or 403 for the business itself, with which a data service responds if it does not know the
 // business, unless it responds to other paths like this, too.
 func (l *liveChecker) acceptUnknownBusiness(a *address) {
-	own := upstream.ByName("business").Path
+	own := definition.Public().ByName("business").Path
 	absent := func(p *probe) bool {
 		return p.err != nil && (p.status == http.StatusNotFound || p.status == http.StatusForbidden)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // knownBusiness is the only business that soundService knows.
@@ -30,7 +31,7 @@ const knownBusiness = "biz_7f3a9c21"
 // soundResponse responds as docs/data-services.md describes.
 func soundResponse(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	name, isPublic := strings.CutPrefix(r.URL.Path, upstream.Prefix)
+	name, isPublic := strings.CutPrefix(r.URL.Path, definition.Public().Base()+"/")
 	business := r.Header.Get(upstream.HeaderBusinessID)
 	status, body := http.StatusOK, fmt.Sprintf(`{%q:[],"pagination":{"current_page":1,"per_page":25,"total_items":0,"total_pages":0}}`, name)
 	switch {
@@ -112,7 +113,7 @@ func verifying(t *testing.T, keyFile, issuer string) http.HandlerFunc {
 	require.True(t, ok)
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &upstream.AssertionVerifier{Issuer: issuer, Audience: upstream.ConnectAudience, Keys: oneKey{public}}
-		if name, ok := strings.CutPrefix(r.URL.Path, upstream.Prefix); ok {
+		if name, ok := strings.CutPrefix(r.URL.Path, definition.Public().Base()+"/"); ok {
 			v.Audience = name
 		}
 		if _, err := v.VerifyRequest(r); err != nil && r.URL.Path != "/healthz" {
@@ -125,7 +126,7 @@ func verifying(t *testing.T, keyFile, issuer string) http.HandlerFunc {
 
 // apiPaths are the resources that data services serve.
 func apiPaths() (paths []string) {
-	for _, res := range upstream.Resources() {
+	for _, res := range definition.Public().Resources() {
 		if !res.ByGateway {
 			paths = append(paths, res.Path)
 		}
