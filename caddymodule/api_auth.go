@@ -53,7 +53,7 @@ type signedRequest struct {
 	endLookup  func()                 // releases what lookUp has acquired; nil if it has not
 	limited    bool                   // the rate limiter was asked
 	shadowed   bool                   // reported as over a limit in shadow mode
-	once       bool                   // must be accepted only once
+	once       func() bool            // reports, once it is authenticated, whether it must be accepted only once; may be nil
 	bodySize   int64                  // in bytes
 
 	verifyTime, limitTime time.Duration

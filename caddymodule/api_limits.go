@@ -40,7 +40,7 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 		res  ratelimit.Result
 		err  error
 		id   uuid.UUID
-		once = req.once && req.credential != nil && req.credential.Write
+		once = req.once != nil && req.credential != nil && req.once()
 	)
 	if once {
 		id = uuid.MustParse(req.id)

@@ -133,7 +133,10 @@ func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
 
 // handle authenticates a request, counts it and passes it on.
 func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
-	s := &signedRequest{request: req, once: isWrite(r.Method)}
+	s := &signedRequest{request: req}
+	if isWrite(r.Method) {
+		s.once = func() bool { return h.permit(r, s) == nil } // a write that is denied leaves no mark
+	}
 	req.details = s
 	if r.Method == http.MethodConnect {
 		r.Body = http.NoBody // it never ends
@@ -172,6 +175,11 @@ func (h *Auth) authorize(r *http.Request, req *signedRequest) error {
 	if err := h.deny(r, req); err != nil {
 		return err
 	}
+	return h.permit(r, req)
+}
+
+// permit returns why an authenticated request is not passed on, or nil.
+func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	path, _, _ := strings.Cut(req.target, "?")
 	if !safePath(path) {
 		return errUnsafePath

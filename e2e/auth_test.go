@@ -135,6 +135,12 @@ func TestSignedWriteIsAcceptedOnce(t *testing.T) {
 			require.Equal(t, 200, p.over[overHTTP1]("GET", "/orders", fields).Status)
 		}
 	})
+	t.Run("a denied write leaves no mark", func(t *testing.T) {
+		fields := signedFields(p.orders, "POST", "/refunds", "")
+		for range 2 {
+			requireProblem(t, p.over[overHTTP1]("POST", "/refunds", fields), http.StatusForbidden, "FORBIDDEN")
+		}
+	})
 	t.Run("raced", func(t *testing.T) {
 		n := p.data.count()
 		fields := signedFields(p.writes, "POST", "/raced", "")
@@ -271,12 +277,12 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 		}
 	})
 	t.Run("extended CONNECT", func(t *testing.T) { // RFC 8441 and RFC 9220
-		fields := lowerCase(signedFields(p.writes, "CONNECT", "/extended", ""))
+		fields := lowerCase(signedFields(p.writes, "CONNECT", "/x", ""))
 		extended := func(request []field) []field {
 			return append(append([]field{{":protocol", "websocket"}}, request...), fields...)
 		}
-		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/extended"))...).Status)
-		a := p.h3.do("", extended(h3Request("CONNECT", "/extended"))...)
+		require.NotEqual(t, 200, dialH2(t, p.g.Addr).do("", extended(h2Request("CONNECT", "/x"))...).Status)
+		a := p.h3.do("", extended(h3Request("CONNECT", "/x"))...)
 		requireProblem(t, a, 400, "BAD_REQUEST")
 	})
 	t.Run("an upgrade with a body", func(t *testing.T) {
