@@ -192,6 +192,18 @@ func (c operationCase) framed() string {
 type routeGateway struct {
 	*attack
 	operations []operationCase
+	shop       gatewaytest.Caller // of shopPath
+}
+
+// signedNow returns a case whose signature is of this moment, for subtests that may begin minutes later.
+func (f *routeGateway) signedNow(c operationCase) operationCase {
+	switch {
+	case c.target == shopPath && c.fields != nil:
+		c.fields = signedFields(f.shop, c.method, c.target, c.body)
+	case c.target == eventsPath && c.fields != nil:
+		c.fields = signedFields(f.acme, c.method, c.target, c.body)
+	}
+	return c
 }
 
 // newRouteGateway starts a gateway with all routes. api is put into gatehouse_api.
@@ -206,7 +218,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 		data.ServeHTTP(rw, r)
 	}))
 	f := &routeGateway{attack: &attack{environment: w, data: data}}
-	shop := w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop"}})
+	f.shop = w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop"}})
 	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), api)
 	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
@@ -229,7 +241,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
-	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""), signedFields(shop, "GET", shopPath, shopBody))
+	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""), signedFields(f.shop, "GET", shopPath, shopBody))
 	return f
 }
 
@@ -244,6 +256,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
+			c := f.signedNow(c)
 			responses, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
 			require.True(t, closed)
 			keep := c.status != http.StatusUnauthorized || c.body == ""
@@ -461,6 +474,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
+			c := f.signedNow(c)
 			start := time.Now()
 			d := dial(t, f.g.Addr, c.head()+"Content-Length: 5000\r\n\r\n")
 			require.NoError(t, d.SetDeadline(start.Add(3*patience)))
@@ -601,7 +615,7 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 		for start := time.Now(); a.Status != http.StatusTooManyRequests; { // a body may have been refused, and others not yet
 			require.Less(t, time.Since(start), patience, "%s: %s", c, a.Body)
 			exhaust()
-			a = raw(t, f.g.Addr, c.framed()+lastRequest)
+			a = raw(t, f.g.Addr, f.signedNow(c).framed()+lastRequest)
 		}
 		assert.True(t, c.format(a), a.Body)
 		assert.NotEmpty(t, a.Header.Get("Retry-After"), c)
