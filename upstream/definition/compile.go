@@ -91,6 +91,14 @@ func (c *compiler) integer(n node) int {
 	return number
 }
 
+// flag returns a truth value, by default false.
+func (c *compiler) flag(n node) bool {
+	if n.Node != nil && n.text() != "true" && n.text() != "false" {
+		c.fault(n, "must be true or false")
+	}
+	return n.text() == "true"
+}
+
 // document compiles the whole document.
 func (c *compiler) document() (base string, resources []upstream.Resource) {
 	c.only(c.root, "openapi", "info", "servers", "paths", "components", extTenant)
@@ -115,7 +123,10 @@ func (c *compiler) document() (base string, resources []upstream.Resource) {
 
 func (c *compiler) operation(name string, n node) upstream.Resource {
 	c.only(n, "operationId", "parameters", "responses", extPublic, extAnswer)
-	r := upstream.Resource{Name: name, Public: n.get(extPublic).text() == "true"}
+	r := upstream.Resource{Name: name, Public: c.flag(n.get(extPublic))}
+	if r.Public && !n.get(extAnswer).isObject() {
+		c.fault(n.get(extPublic), "needs %s with an object: other responses are for the business of the credential", extAnswer)
+	}
 	parameters := n.get("parameters").items()
 	if len(parameters) > upstream.MaxParams {
 		c.fault(n.get("parameters"), "at most %d parameters", upstream.MaxParams)
@@ -173,6 +184,7 @@ func (c *compiler) envelope(r *upstream.Resource, operation, response, schema no
 	c.only(schema, "type", "required", "properties")
 	properties := schema.get("properties").entries()
 	if r.ByGateway {
+		c.only(response, "content")
 		if len(properties) == 1 {
 			r.Object = properties[0].name
 			schema = c.resolve(properties[0].value)
@@ -253,6 +265,10 @@ func (c *compiler) records(r *upstream.Resource, operation, records, schema node
 		c.fault(schema, "the tenant %s must be declared, with %s", r.Tenant, extHidden)
 	}
 	if r.List == "" {
+		c.only(records, "in")
+		if visible := schema.get(extVisible); visible.Node != nil {
+			c.fault(visible, "is for the records of a list")
+		}
 		return
 	}
 	r.AtMost = c.number(r, records.get("at_most"))
@@ -285,7 +301,7 @@ func (c *compiler) parameter(n node) upstream.Param {
 	case "integer":
 		c.only(schema, "type", "default", "minimum", "maximum")
 		p.Default, p.Min, p.Max = c.integer(schema.get("default")), c.integer(schema.get("minimum")), c.integer(schema.get("maximum"))
-		if n.get(extClamp).text() != "true" {
+		if !c.flag(n.get(extClamp)) {
 			c.fault(n, "%s is missing", extClamp)
 		}
 	case "string":
@@ -333,11 +349,14 @@ func (c *compiler) fields(schema node) (fields, internal []upstream.Field) {
 // field compiles one member. Members beside a reference count as well (OpenAPI 3.1).
 func (c *compiler) field(name string, n node) (f upstream.Field, hidden bool) {
 	schema := c.resolve(n)
+	keywords := []string{"type", "format", "minLength", "items", "const", "x-extensible-enum"}
 	if schema.Node != n.Node {
 		c.only(n, "$ref", extHidden)
+		c.only(schema, keywords...)
+	} else {
+		c.only(schema, append(keywords, extHidden)...)
 	}
-	c.only(schema, "type", "format", "minLength", "items", "const", "x-extensible-enum", extHidden)
-	hidden = n.get(extHidden).text() == "true"
+	hidden = c.flag(n.get(extHidden))
 	types := schema.get("type").texts()
 	if one := schema.get("type").text(); one != "" {
 		types = []string{one}
@@ -376,7 +395,11 @@ func (c *compiler) field(name string, n node) (f upstream.Field, hidden bool) {
 			break
 		}
 		f.Kind = upstream.KindObjects
-		f.Fields, _ = c.fields(items)
+		c.only(items, "type", "required", "properties")
+		var nested []upstream.Field
+		if f.Fields, nested = c.fields(items); nested != nil {
+			c.fault(items, "%s is for members of records", extHidden)
+		}
 	default:
 		c.fault(schema, "the type cannot be enforced")
 	}
