@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -128,7 +129,8 @@ func (r *reader) value(n *yaml.Node, path []string) {
 func (r *reader) object(n *yaml.Node, path []string) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content) && !r.full(); i += 2 {
-		name, here := n.Content[i], append(path, n.Content[i].Value)
+		name := n.Content[i]
+		here := append(slices.Clip(path), name.Value)
 		switch first := lines[name.Value]; {
 		case name.Kind == yaml.MappingNode || name.Kind == yaml.SequenceNode || name.Value == "" && name.Style == 0:
 			r.fault(name.Line, path, "a name must be a text")
@@ -161,7 +163,7 @@ type jsonReader struct {
 }
 
 func (j *jsonReader) value() *yaml.Node {
-	token, err := j.ReadToken()
+	token, _ := j.ReadToken()
 	j.line += bytes.Count(j.text[j.end:j.InputOffset()], []byte("\n"))
 	j.end = j.InputOffset()
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: token.String(), Line: j.line}
@@ -173,10 +175,10 @@ func (j *jsonReader) value() *yaml.Node {
 		if token.Kind() == '[' {
 			n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
 		}
-		for kind := j.PeekKind(); err == nil && kind != '}' && kind != ']'; kind = j.PeekKind() {
+		for kind := j.PeekKind(); kind != '}' && kind != ']' && kind != 0; kind = j.PeekKind() {
 			n.Content = append(n.Content, j.value())
 		}
-		_, err = j.ReadToken()
+		_, _ = j.ReadToken()
 	default:
 		n.Tag = n.ShortTag()
 	}

@@ -43,9 +43,9 @@ func faults(t *testing.T, errs []error) (all []string) {
 func TestDocumentsAreReadWithTheirLines(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, want string }{
-		"YAML": {"a: 1\nb:\n  - x\n  - 1.5\n  - true\n  -\n", "{a:int=1@1 b:[str=x@3 float=1.5@4 bool=true@5 null=@6]}"},
-		"JSON": {"{\n\t\"a\": 1,\n\t\"b\": [\"x\", 1.5,\n\ttrue, null\n\t],\n\t\"c\": {}}", `{a:int=1@2 b:[str=x@3 float=1.5@3 bool=true@4 null=null@4] c:{}}`},
-		"JSON that yaml.v3 refuses":          {`{"a":"\/\ud83d\ude00","` + strings.Repeat("k", maxName) + "\"\n:\"\u007f\"}", "{a:str=/😀@1 " + strings.Repeat("k", maxName) + ":str=\u007f@2}"},
+		"YAML":                                {"a: 1\nb:\n  - x\n  - 1.5\n  - true\n  -\n", "{a:int=1@1 b:[str=x@3 float=1.5@4 bool=true@5 null=@6]}"},
+		"JSON":                                {"{\n\t\"a\": 1,\n\t\"b\": [\"x\", 1.5,\n\ttrue, null\n\t],\n\t\"c\": {}}", `{a:int=1@2 b:[str=x@3 float=1.5@3 bool=true@4 null=null@4] c:{}}`},
+		"JSON that yaml.v3 refuses":           {`{"a":"\/\ud83d\ude00","` + strings.Repeat("k", maxName) + "\"\n:\"\u007f\"}", "{a:str=/😀@1 " + strings.Repeat("k", maxName) + ":str=\u007f@2}"},
 		"JSON with names that look like YAML": {`{"<<":{"null":"~","2001-01-01":"2001-01-01"}}`, "{<<:{null:str=~@1 2001-01-01:str=2001-01-01@1}}"},
 		"almost JSON, which is YAML":          {"{\"a\": 1, b: 'x',}", "{a:int=1@1 b:str=x@1}"},
 		"a byte order mark":                   {"\ufeff{\"a\":\"\\/\"}", "{a:str=/@1}"},
@@ -101,10 +101,10 @@ func TestWhatCannotBeReadIsRefusedWithItsPlace(t *testing.T) {
 			"f:3: /c/0: an alias is not possible: write the value itself, or $ref",
 			"f:4: /x: an alias is not possible: write the value itself, or $ref",
 		}},
-		"a merge key":                     {"a:\n  <<: {b: 1}\n", []string{"f:2: /a/<<: << is not possible: write the members themselves"}},
-		"an object as a name":             {"? {a: 1}\n: x\n? [a]\n: y", []string{"f:1: : a name must be a text", "f:3: : a name must be a text"}},
-		"no name":                         {"a:\n  ?\n  : 1", []string{"f:2: /a: a name must be a text"}},
-		"a long name":                     {"a:\n  ? " + strings.Repeat("k", maxName+1) + "\n  : x", []string{"f:2: /a: a name has 1025 bytes: at most 1024 are possible"}},
+		"a merge key":         {"a:\n  <<: {b: 1}\n", []string{"f:2: /a/<<: << is not possible: write the members themselves"}},
+		"an object as a name": {"? {a: 1}\n: x\n? [a]\n: y", []string{"f:1: : a name must be a text", "f:3: : a name must be a text"}},
+		"no name":             {"a:\n  ?\n  : 1", []string{"f:2: /a: a name must be a text"}},
+		"a long name":         {"a:\n  ? " + strings.Repeat("k", maxName+1) + "\n  : x", []string{"f:2: /a: a name has 1025 bytes: at most 1024 are possible"}},
 		"a tag that another program reads": {"a: !include b.yaml\nb: !!int '1'\nc: !!set {x}", []string{
 			"f:1: /a: the tag !include is not possible: only !!str is",
 			"f:2: /b: the tag !!int is not possible: only !!str is",
@@ -129,20 +129,20 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 		bomb += fmt.Sprintf("a%d: &a%d [*a%d, *a%d]\n", i+1, i+1, i, i)
 	}
 	for name, test := range map[string]struct{ text, message string }{
-		"more text than is possible":      {strings.Repeat("a", maxText+1), "at most 4194304 are possible"},
-		"10 MB of invalid UTF-8":          {strings.Repeat("\xff", 10_000_000), "at most 4194304 are possible"},
-		"brackets":                        {strings.Repeat("[", 2<<20), "exceeded max depth"},
-		"brackets in JSON":                {strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "inside each other"},
-		"braces":                          {fill("{a: "), "exceeded max depth"},
-		"dashes":                          {fill("- "), "exceeded max depth"},
-		"65 levels":                       {strings.Repeat("[", maxLevels+1) + strings.Repeat("]", maxLevels+1), "more than 64"},
-		"a bomb of aliases":               {bomb, "an alias is not possible"},
-		"as many aliases as possible":     {"- &a b\n" + fill("- *a\n")[:maxText-10], "an alias is not possible"},
-		"as many values as possible":      {fill("- #\n"), "more than 400000 names and values"},
-		"as many JSON values as possible": {"[" + strings.Repeat("[],", maxText/3-2) + "1]", "more than 400000 names and values"},
-		"names without values":            {"{" + strings.Repeat("a,", maxText/2-2) + "}", "stands here twice"},
-		"directives":                      {strings.Repeat("%TAG !a! b\n", maxText/11), "%TAG stands here more than"},
-		"documents":                       {fill("--- a\n"), "a second document"},
+		"more text than is possible":         {strings.Repeat("a", maxText+1), "at most 4194304 are possible"},
+		"10 MB of invalid UTF-8":             {strings.Repeat("\xff", 10_000_000), "at most 4194304 are possible"},
+		"brackets":                           {strings.Repeat("[", 2<<20), "exceeded max depth"},
+		"brackets in JSON":                   {strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "inside each other"},
+		"braces":                             {fill("{a: "), "exceeded max depth"},
+		"dashes":                             {fill("- "), "exceeded max depth"},
+		"65 levels":                          {strings.Repeat("[", maxLevels+1) + strings.Repeat("]", maxLevels+1), "more than 64"},
+		"a bomb of aliases":                  {bomb, "an alias is not possible"},
+		"many aliases":                       {"- &a b\n" + fill("- *a\n")[:maxText/4], "an alias is not possible"},
+		"more values than are possible":      {fill("- #\n")[:maxText/2], "more than 400000 names and values"},
+		"more JSON values than are possible": {"[" + strings.Repeat("[],", maxText/8) + "1]", "more than 400000 names and values"},
+		"names without values":               {"{" + strings.Repeat("a,", maxText/16) + "}", "stands here twice"},
+		"directives":                         {strings.Repeat("%TAG !a! b\n", maxText/11), "%TAG stands here more than"},
+		"documents":                          {fill("--- a\n"), "a second document"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
