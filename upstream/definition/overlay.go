@@ -23,11 +23,13 @@ type overlay struct {
 
 	file   string
 	origin map[*yaml.Node]string
+	size   extent // of the document, at most
 	faults []error
 	done   bool // too many faults, or a limit reached
 }
 
 func (o *overlay) apply(top node) []error {
+	o.size = measure(o.root)
 	o.members(top, "overlay", "info", "extends", "actions")
 	info := top.get("info")
 	o.members(info, "title", "version")
@@ -154,21 +156,27 @@ func measure(n *yaml.Node) extent {
 
 // fits reports whether the document keeps its limits with an update in all of these places, as if it replaced nothing.
 func (o *overlay) fits(update node, places []place) bool {
-	all, more, levels := measure(o.root), measure(update.Node), 0
+	more, levels := measure(update.Node), 0
 	for _, p := range places {
 		if p.Kind == yaml.SequenceNode && update.Kind != yaml.SequenceNode {
 			p.levels++
 		}
 		levels = max(levels, p.levels+more.levels)
 	}
-	o.left -= all.nodes / 10 // a value is measured in a tenth of the time in which it is found
-	fits := all.nodes+more.nodes*len(places) <= maxNodes && all.text+more.text*len(places) <= maxText && levels <= maxLevels
-	if !fits {
+	nodes, text := more.nodes*len(places), more.text*len(places)
+	if o.size.nodes+nodes > maxNodes || o.size.text+text > maxText {
+		o.size = measure(o.root) // without what was replaced or removed
+		o.left -= o.size.nodes / 2
+	}
+	o.size.nodes += nodes
+	o.size.text += text
+	if o.size.nodes > maxNodes || o.size.text > maxText || levels > maxLevels {
 		o.fault(update, "with this update in %d places, the document has more than %d names and values, %d bytes or %d levels",
 			len(places), maxNodes, maxText, maxLevels)
 		o.done = true
+		return false
 	}
-	return fits
+	return true
 }
 
 // update merges an update into an object, or appends it to an array.
