@@ -26,6 +26,9 @@ import (
 type API struct {
 	signed
 
+	// Definition is the OpenAPI document of the API. Default: the public contract's, which is built in.
+	Definition *Definition `json:"definition,omitempty"`
+
 	// BasePath is the path under which the API is mounted, such as "/gw" for https://example.com/gw/api/v1.
 	// Signatures do not cover it. Default: the API is mounted at the root.
 	BasePath string `json:"base_path,omitempty"`
@@ -63,8 +66,9 @@ type API struct {
 
 	contract    *upstream.Contract
 	api         *upstream.API
-	operations  map[*upstream.Resource]*operation
-	unknownPath *operation // below /api/v1
+	operations  map[*upstream.Operation]*operation
+	methods     map[*upstream.Path]*operation // for other methods
+	unknownPath *operation                    // below the API's base path
 	outsideAPI  *operation
 	buffers     sync.Pool // of *bytes.Buffer, for checked responses
 }
@@ -121,10 +125,25 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
+		if h.Definition != nil && h.Definition.Name != "" {
+			h.contract.PassUnknownFields[h.Definition.Name+"/"+name] = true
+		}
 	}
 	h.buffers.New = func() any { return new(bytes.Buffer) }
+	var warnings []*definition.FaultError
+	var err error
+	if h.api, warnings, err = apiOf(h.Definition); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		h.logger.Warn("definition", zap.Error(w))
+	}
+	if app.asserter != nil {
+		if err := app.asserter.AddAudiences(h.api.Resources(true)...); err != nil {
+			return err
+		}
+	}
 	for _, u := range h.Upstreams {
-		var err error
 		if u.service, err = app.loadService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {
 			return err
 		}
@@ -133,16 +152,21 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h.api = definition.Public()
-	h.operations = map[*upstream.Resource]*operation{}
-	for _, r := range h.api.Resources() {
-		res := &resource{Resource: r, headers: h.Deprecated[r.Name].headers()}
-		if u := cmp.Or(served[r.Name], served[""]); u != nil && !r.ByGateway {
-			res.service, res.metrics = u.service, app.metrics.resource(r.Name)
+	h.operations, h.methods = map[*upstream.Operation]*operation{}, map[*upstream.Path]*operation{}
+	for _, path := range h.api.Paths() {
+		for _, op := range path.Operations {
+			res := &resource{Operation: op, name: bare(h.api, op.Resource), headers: op.Deprecated}
+			if d, ok := h.Deprecated[res.name]; ok {
+				res.headers = d.headers()
+			}
+			if u := cmp.Or(served[res.name], served[""]); u != nil && !op.ByGateway {
+				res.service, res.metrics = u.service, app.metrics.resource(op.Resource)
+			}
+			h.operations[op] = h.serve(label(h.api, op), path, res)
 		}
-		h.operations[r] = h.serve(r.Name, res)
+		h.methods[path] = h.serve(label(h.api, path.Operations[0]), path, nil)
 	}
-	h.unknownPath = h.serve("none", nil)
+	h.unknownPath = h.serve("none", nil, nil)
 	h.outsideAPI = h.withMetrics(operation{
 		name: "none", docs: h.Docs,
 		handle: func(http.ResponseWriter, *http.Request, *request) error { return errNotFound },
@@ -158,13 +182,23 @@ func (h *API) Validate() error {
 	if err := checkBasePath(h.BasePath); err != nil {
 		return err
 	}
+	if h.api == nil { // before Provision, for the Caddyfile and `gatehouse check`
+		var err error
+		if h.api, _, err = apiOf(h.Definition); err != nil {
+			return err
+		}
+	}
 	for _, name := range h.PassUnknownFields {
-		if err := checkResource("pass_unknown_fields", name, ProxiedNames()); err != nil {
+		if err := checkResource("pass_unknown_fields", name, resourcesOf(h.api)); err != nil {
 			return err
 		}
 	}
 	for name, d := range h.Deprecated {
-		if err := checkResource("deprecated", name, resourceNames()); err != nil {
+		all := h.api.Resources(false)
+		for i := range all {
+			all[i] = bare(h.api, all[i])
+		}
+		if err := checkResource("deprecated", name, all); err != nil {
 			return err
 		}
 		if !d.Sunset.IsZero() && d.Sunset.Before(d.Since) {
@@ -175,7 +209,7 @@ func (h *API) Validate() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range ProxiedNames() {
+	for _, name := range resourcesOf(h.api) {
 		if served[name] == nil && served[""] == nil {
 			return fmt.Errorf("gatehouse_api: no upstream serves %q: add it to an upstream, or add an upstream without resources, which serves all others", name)
 		}
@@ -199,20 +233,23 @@ func (h *API) Cleanup() error {
 }
 
 // match implements route. The path is matched byte for byte: nothing is decoded or normalised.
-func (h *API) match(_ *http.Request, req *request) *operation {
+func (h *API) match(r *http.Request, req *request) *operation {
 	target, ok := h.signedTarget(req.target)
 	if !ok {
 		return h.outsideAPI
 	}
-	res, query, ok := h.api.Match(target)
-	req.target, req.query = target, query
+	m, ok := h.api.Match(target)
+	req.target, req.matched = target, m
 	if !ok {
 		return h.unknownPath
 	}
-	return h.operations[res]
+	if op := m.Path.Operation(r.Method); op != nil {
+		return h.operations[op]
+	}
+	return h.methods[m.Path]
 }
 
-// handle responds to a request below /api/v1 in eight steps. Nothing travels in a context value from one to another.
+// handle responds to a request below the API's base path in eight steps. Nothing travels in a context value from one to another.
 func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) error {
 	req.details = req
 
@@ -229,11 +266,14 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	}
 
 	// 5. Clean the request.
-	query, err := req.resource.CleanQuery(req.query)
+	query, err := req.resource.CleanQuery(req.matched)
 	if err != nil {
 		return err
 	}
 	maps.Copy(w.Header(), req.resource.headers)
+	if query.Ignored != "" && req.credential != nil {
+		w.Header()["X-Ignored-Parameters"] = []string{query.Ignored}
+	}
 	if req.resource.service == nil {
 		return h.respondLocally(w, req)
 	}
@@ -248,47 +288,49 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	// 7. Check the response.
 	checked, _ := h.buffers.Get().(*bytes.Buffer)
 	defer h.free(checked)
-	if err := h.check(r.Context(), req, query, res, checked); err != nil {
+	documented, err := h.check(r, req, query, res, checked)
+	if err != nil {
 		return err
 	}
 
 	// 8. Respond.
 	upstream.ForwardHeaders(w.Header(), res.Header)
-	writeJSON(w, http.StatusOK, checked.Bytes())
+	h.respond(w, documented, res, checked.Bytes())
 	return nil
 }
 
 // authorize returns why a request that has been counted is denied, or nil.
 func (h *API) authorize(r *http.Request, req *apiRequest) error {
-	res, denied := req.resource, h.deny(r, &req.signedRequest)
+	res, path, denied := req.resource, req.path, h.deny(r, &req.signedRequest)
 	switch {
 	case errors.Is(denied, errClientGone):
 		return denied
-	case res == nil:
+	case path == nil:
 		return errNotFound
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return errMethodNotAllowed
+	case res == nil:
+		return &methodNotAllowedError{path.Allow}
 	case denied != nil && !res.Public:
 		return denied
-	case res.service != nil && !req.credential.MayCall("", res.Name):
+	case res.service != nil && !res.Public && !req.credential.MayCall(h.api.Name(), res.name):
 		return errForbidden
 	}
 	return nil
 }
 
-// serve returns the operation of a resource, or of unknown paths if it is nil.
-func (h *API) serve(name string, res *resource) *operation {
+// serve returns the operation of a resource, of other methods of a path if that is nil, or of unknown paths if both are.
+func (h *API) serve(name string, path *upstream.Path, res *resource) *operation {
 	return h.withMetrics(operation{
 		name: name, maxBody: h.MaxBody, bodyTimeout: time.Duration(h.BodyTimeout), docs: h.Docs,
 		handle: func(w http.ResponseWriter, r *http.Request, req *request) error {
-			return h.handle(w, r, &apiRequest{signedRequest: signedRequest{request: req}, resource: res})
+			return h.handle(w, r, &apiRequest{signedRequest: signedRequest{request: req}, path: path, resource: res})
 		},
 	})
 }
 
-// resource is a resource and how it is served.
+// resource is an operation and how it is served.
 type resource struct {
-	*upstream.Resource
+	*upstream.Operation
+	name    string               // of the resource, without the API's
 	service *dataservice.Service // nil: the gateway responds itself
 	metrics *resourceMetrics     // of the service's responses
 	headers http.Header          // if it is deprecated
@@ -297,7 +339,8 @@ type resource struct {
 // apiRequest is one API request and what the steps of handle know of it.
 type apiRequest struct {
 	signedRequest
-	resource *resource // nil: the path is unknown
+	path     *upstream.Path // nil: it is unknown
+	resource *resource      // nil: it has no such method
 
 	upstreamTime, checkTime time.Duration
 	upstreamAddress         string // of the data service
@@ -313,28 +356,33 @@ func (h *API) signedTarget(target string) (string, bool) {
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
+// respond writes a data service's response that has been checked.
+func (h *API) respond(w http.ResponseWriter, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
+	header := w.Header()
+	etag, location := documented.Headers(h.api, h.BasePath, res.Header)
+	if location != "" {
+		header["Location"] = []string{location}
+	}
+	switch {
+	case documented.Body != nil:
+		writeJSON(w, res.Status, body, etag)
+	case documented.Unchecked != nil:
+		header["X-Content-Type-Options"] = []string{"nosniff"}
+		writeBody(w, res.Status, res.Header.Get("Content-Type"), res.Body, etag)
+	default:
+		writeBody(w, res.Status, "", nil, etag)
+	}
+}
+
 // respondLocally responds without a data service: with a constant, or from the credential, so that callers can check their keys while
 // data services are down.
 func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
-	if answer := req.resource.Answer; answer != nil {
-		writeJSON(w, http.StatusOK, answer)
-		return nil
+	answer := req.resource.Answer
+	if answer == nil {
+		c := req.credential
+		answer = req.resource.Identity(map[string]string{"id": c.BusinessID, "name": c.BusinessName, "slug": c.BusinessSlug})
 	}
-	type business struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-		Slug string `json:"slug"`
-	}
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false)
-	c := req.credential
-	if err := enc.Encode(struct {
-		Business business `json:"business"`
-	}{business{c.BusinessID, c.BusinessName, c.BusinessSlug}}); err != nil {
-		return fmt.Errorf("encoding the credential's business: %w", err)
-	}
-	writeJSON(w, http.StatusOK, bytes.TrimSuffix(body.Bytes(), []byte("\n")))
+	writeJSON(w, http.StatusOK, answer, "")
 	return nil
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // parseAPI parses the directive. Syntax:
 //
 //	gatehouse_api [<matcher>] {
+//	    definition [<name>] <file> { ... }
 //	    upstream [<resources...>] <addresses...> {
 //	        <options of reverse_proxy>
 //	    }
@@ -48,7 +48,11 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		return nil, err
 	}
 	api := new(API)
+	if err := api.parseDefinitionFirst(h); err != nil {
+		return nil, err
+	}
 	err = parseBlock(h.Dispenser, apiName,
+		option{name: "definition", parse: skip},
 		option{name: "upstream", repeatable: true, parse: func(*caddyfile.Dispenser) error { return api.parseUpstream(h) }},
 		text("base_path", &api.BasePath),
 		text("docs", &api.Docs),
@@ -80,6 +84,32 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	}, nil
 }
 
+// parseDefinitionFirst loads the definition, wherever it stands in the block, because other options name its resources.
+func (h *API) parseDefinitionFirst(helper httpcaddyfile.Helper) error {
+	for nesting := helper.Nesting(); helper.NextBlock(nesting); {
+		if helper.Val() != "definition" {
+			if err := skip(helper.Dispenser); err != nil {
+				return err
+			}
+			continue
+		}
+		if h.Definition != nil {
+			return helper.Errf("duplicate option %q of %s", "definition", apiName)
+		}
+		if err := h.parseDefinition(helper.Dispenser); err != nil {
+			return err
+		}
+	}
+	helper.Reset()
+	helper.Next()
+	var err error
+	if h.api, _, err = apiOf(h.Definition); err != nil {
+		return helper.WrapErr(err)
+	}
+	helper.RemainingArgs()
+	return nil
+}
+
 // moduleJSON encodes a handler module.
 func moduleJSON(handler any, name string) json.RawMessage {
 	return caddyconfig.JSONModuleObject(handler, "handler", name, nil)
@@ -94,16 +124,16 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 	}
 	u := new(APIUpstream)
 	addresses := segment[1:end]
-	proxied := strings.Join(ProxiedNames(), ", ")
+	proxied := strings.Join(resourcesOf(h.api), ", ")
 	for ; len(addresses) > 0; addresses = addresses[1:] {
-		res := definition.Public().ByName(addresses[0].Text)
-		if res == nil {
+		name := addresses[0].Text
+		if !slices.Contains(resourcesOf(h.api), name) {
+			if slices.Contains(h.api.Resources(false), name) {
+				return helper.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", name, proxied)
+			}
 			break
 		}
-		if res.ByGateway {
-			return helper.Errf("upstream: resource %q is served by the gateway itself: must be one of %s", res.Name, proxied)
-		}
-		u.Resources = append(u.Resources, res.Name)
+		u.Resources = append(u.Resources, name)
 	}
 	for _, t := range addresses {
 		if !strings.ContainsAny(t.Text, ":./{[") && !strings.EqualFold(t.Text, "localhost") {

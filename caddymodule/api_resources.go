@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // served returns the upstreams by the names of their resources; "" is the upstream without resources. Each may occur once.
@@ -21,7 +21,7 @@ func (h *API) served() (map[string]*APIUpstream, error) {
 			served[""] = u
 		}
 		for _, name := range u.Resources {
-			if err := checkResource("upstream", name, ProxiedNames()); err != nil {
+			if err := checkResource("upstream", name, resourcesOf(h.api)); err != nil {
 				return nil, err
 			}
 			if served[name] != nil {
@@ -40,29 +40,6 @@ func checkResource(option, name string, names []string) error {
 	return fmt.Errorf("%s: unknown resource %q: must be one of %s", option, name, strings.Join(names, ", "))
 }
 
-func resourceNames() []string {
-	var names []string
-	for _, res := range definition.Public().Resources() {
-		names = append(names, res.Name)
-	}
-	return names
-}
-
-// ProxiedNames returns the names of the resources that data services serve.
-func ProxiedNames() []string {
-	return slices.DeleteFunc(resourceNames(), func(name string) bool { return definition.Public().ByName(name).ByGateway })
-}
-
 func (d Deprecation) headers() http.Header {
-	if d.Since.IsZero() {
-		return nil
-	}
-	h := http.Header{"Deprecation": {fmt.Sprintf("@%d", d.Since.Unix())}}
-	if !d.Sunset.IsZero() {
-		h["Sunset"] = []string{d.Sunset.UTC().Format(http.TimeFormat)}
-	}
-	if d.Link != "" {
-		h["Link"] = []string{"<" + d.Link + `>; rel="deprecation"; type="text/html"`}
-	}
-	return h
+	return upstream.DeprecationHeaders(d.Since, d.Sunset, d.Link)
 }

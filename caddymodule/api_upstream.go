@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -21,9 +20,11 @@ import (
 // call calls the data service.
 func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*upstream.Response, error) {
 	start := time.Now()
-	call := upstream.NewCall(r, req.resource.Resource, query, req.credential.BusinessID, req.id)
+	call := upstream.NewCall(r, req.resource.Operation, query, req.business(), req.id)
 	setForwarded(call.Header, r, req.clientIP)
-	call.Share = req.credential.PublicKey
+	if call.Share = "-"; req.credential != nil {
+		call.Share = req.credential.PublicKey
+	}
 	call.Deadline, call.MaxResponse = start.Add(time.Duration(h.Timeout)), h.MaxResponseSize
 	res, err := req.resource.service.Do(r.Context(), call)
 	req.upstreamTime = time.Since(start)
@@ -90,28 +91,46 @@ func (h *API) free(checked *bytes.Buffer) {
 }
 
 // check checks a response against the contract and writes the body for the caller to checked.
-func (h *API) check(ctx context.Context, req *apiRequest, query upstream.Query, got *upstream.Response, checked *bytes.Buffer) (err error) {
+func (h *API) check(
+	r *http.Request, req *apiRequest, query upstream.Query, got *upstream.Response, checked *bytes.Buffer,
+) (documented *upstream.DocumentedResponse, err error) {
 	start := time.Now()
-	_, span := tracing.Start(ctx, "check response", trace.SpanKindInternal)
+	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
 	defer func() {
 		req.checkTime = time.Since(start)
 		tracing.End(span, err)
 	}()
 	res := req.resource
-	if err := upstream.CheckHeader(res.Resource, got.Status, got.Header); err != nil {
+	documented, err = res.CheckHeader(got.Status, got.Header, r.Header["If-None-Match"] != nil)
+	if err != nil {
 		res.metrics.checked(err)
 		if d, ok := upstream.RetryAfter(got.Header, time.Now()); ok {
-			return &retryLaterError{after: d, err: err}
+			return nil, &retryLaterError{after: d, err: err}
 		}
-		return err
+		return nil, err
 	}
-	report, err := h.contract.Check(checked, res.Resource, query, req.credential.BusinessID, got.Body)
+	if documented.Body == nil {
+		if len(got.Body) > 0 && documented.Unchecked == nil {
+			err = &upstream.ContractError{Kind: upstream.ErrContractViolation, Resource: res.Resource, Record: -1, Expected: "no body"}
+		}
+		res.metrics.checked(err)
+		return documented, err
+	}
+	report, err := h.contract.Check(checked, res.Operation, documented, query, req.business(), got.Body)
 	res.metrics.checked(err)
 	res.metrics.removed(report)
 	if report.CrossTenant > 0 {
 		h.logger.Error("data service sent another business's records", zap.String("event", "cross_tenant"),
-			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Name),
-			zap.String("business", req.credential.BusinessID), zap.Int("records", report.CrossTenant))
+			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Resource),
+			zap.String("business", req.business()), zap.Int("records", report.CrossTenant))
 	}
-	return err
+	return documented, err
+}
+
+// business returns the ID of the caller's business, or "-" for an operation that is public.
+func (req *apiRequest) business() string {
+	if req.credential == nil {
+		return "-"
+	}
+	return req.credential.BusinessID
 }

@@ -32,7 +32,7 @@ const defaultAssertionIssuer = "gatehouse"
 
 func (c *AssertionConfig) asserter(repl *caddy.Replacer) (*upstream.Asserter, error) {
 	o := upstream.AsserterOptions{
-		Issuer: c.Issuer, Audiences: ProxiedNames(), AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.TTL),
+		Issuer: c.Issuer, AudiencePrefix: c.AudiencePrefix, TTL: time.Duration(c.TTL),
 	}
 	if err := resolve(repl, &o.Issuer, &o.AudiencePrefix); err != nil {
 		return nil, err

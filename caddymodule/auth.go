@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,24 +107,9 @@ func (h *Auth) Validate() error {
 		return errors.New("gatehouse_auth: max_body, body_timeout and max_lifetime must not be negative")
 	}
 	if err := checkAPIName(h.Name); err != nil {
-		return err
+		return fmt.Errorf("gatehouse_auth: %w", err)
 	}
 	return checkBasePath(h.BasePath)
-}
-
-// checkAPIName returns an error if a name could be confused with a resource of the built-in API, in the resources of a key, or with
-// another route, in logs and metrics.
-func checkAPIName(name string) error {
-	if name == "" {
-		return nil
-	}
-	if !regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`).MatchString(name) {
-		return fmt.Errorf("gatehouse_auth: invalid name %q: must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", name)
-	}
-	if slices.Contains(resourceNames(), name) || slices.Contains([]string{"api", routeOfAuth, "connect", "errors", "health", "jwks", "all"}, name) {
-		return fmt.Errorf("gatehouse_auth: invalid name %q: it already means something else in keys, logs or metrics", name)
-	}
-	return nil
 }
 
 // match implements route.
@@ -322,26 +306,6 @@ func (h *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.WrapErr(err)
 	}
 	return nil
-}
-
-// APINames returns the names of the APIs in a decoded configuration, sorted.
-func APINames(config any) []string {
-	var names []string
-	switch v := config.(type) {
-	case []any:
-		for _, element := range v {
-			names = append(names, APINames(element)...)
-		}
-	case map[string]any:
-		if name, ok := v["name"].(string); ok && v["handler"] == authName {
-			names = append(names, name)
-		}
-		for _, member := range v {
-			names = append(names, APINames(member)...)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // Interface guards

@@ -10,14 +10,23 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // CheckOptions returns what `gatehouse check` must know of the modules.
 func CheckOptions() check.Options {
 	return check.Options{
-		Defaults: check.Defaults{Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath},
-		Live:     live,
+		Defaults: check.Defaults{
+			Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath,
+			API: func(handler any) *upstream.API {
+				api, _, err := apiOf(definitionOf(handler))
+				if err != nil { // loading the configuration fails with it
+					return nil
+				}
+				return api
+			},
+		},
+		Live: live,
 	}
 }
 
@@ -42,9 +51,9 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 			for _, u := range m.Upstreams {
 				s := liveService(app, u.service, m.MaxResponseSize)
 				s.Contract = m.contract
-				for _, name := range ProxiedNames() {
-					if cmp.Or(served[name], served[""]) == u {
-						s.Resources = append(s.Resources, definition.Public().ByName(name))
+				for _, op := range m.api.Operations() {
+					if cmp.Or(served[bare(m.api, op.Resource)], served[""]) == u && !op.ByGateway && op.NeedsNothing() {
+						s.Operations = append(s.Operations, op)
 					}
 				}
 				services = append(services, s)

@@ -22,13 +22,18 @@ import (
 // The handlers' sentinel errors. problemOf maps them, and those of other packages, to responses.
 var (
 	errNotFound         = errors.New("no such path")
-	errMethodNotAllowed = errors.New("method not allowed")
+	errMethodNotAllowed = &methodNotAllowedError{"GET, HEAD"}
 	errForbidden        = errors.New("the key may not call this resource")
 	errLimitUnavailable = errors.New("checking the rate limit failed")
 	errReplayUnknown    = errors.New("whether the write was received before is not known: Redis has not decided, or the algorithm is gcra")
 	errClientGone       = errors.New("the client closed the connection before the response")
 	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )
+
+// methodNotAllowedError means that the path has other methods.
+type methodNotAllowedError struct{ allow string }
+
+func (e *methodNotAllowedError) Error() string { return "method not allowed, only " + e.allow }
 
 // rateLimitedError means that a request exceeds a rate limit.
 type rateLimitedError struct {
@@ -98,6 +103,8 @@ func problemOf(err error, now time.Time) problem {
 		network   net.Error
 		malformed *malformedHeaderError
 		replayed  *replayedError
+		method    *methodNotAllowedError
+		passed    *upstream.StatusError
 	)
 	switch {
 	// What a handler made of them does not matter.
@@ -148,11 +155,15 @@ func problemOf(err error, now time.Time) problem {
 		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "gRPC, CONNECT, and upgrades with a body are not possible here."}
 	case errors.Is(err, errNotFound):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Path not found."}
-	case errors.Is(err, errMethodNotAllowed):
+	case errors.As(err, &method):
 		return problem{
-			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: "GET, HEAD",
-			Error: "Only GET and HEAD are allowed on this path.",
+			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: method.allow,
+			Error: "Only " + listed(method.allow) + " are allowed on this path.",
 		}
+	case errors.Is(err, upstream.ErrNotVisible):
+		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Not found."}
+	case errors.As(err, &passed):
+		return problemOfDataService(passed.Status)
 	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
 		return problem{
 			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE",
@@ -215,6 +226,25 @@ func unavailable() problem {
 	}
 }
 
+// listed returns a list such as "GET, HEAD" in words.
+func listed(list string) string {
+	if i := strings.LastIndex(list, ", "); i >= 0 {
+		return list[:i] + " and" + list[i+1:]
+	}
+	return list
+}
+
+// problemOfDataService returns the response for a data service's error response that the gateway passes on with a body of its own.
+func problemOfDataService(status int) problem {
+	switch status {
+	case http.StatusNotFound, http.StatusGone:
+		return problem{Status: status, Code: "NOT_FOUND", Error: "Not found."}
+	case http.StatusTooManyRequests:
+		return problemOf(&rateLimitedError{retryAfter: unavailableRetryAfter * time.Second}, time.Time{})
+	}
+	return problem{Status: status, Code: codeBadRequest, Error: "The data service responded with status " + strconv.Itoa(status) + "."}
+}
+
 // problemOfStatus returns the response for errors with only a status: those of Caddy and its handlers.
 func problemOfStatus(status int) problem {
 	if err, ok := map[int]error{
@@ -248,7 +278,7 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
-	writeJSON(w, p.Status, encode(p))
+	writeJSON(w, p.Status, encode(p), "")
 }
 
 // setHeaders sets the headers that are the same in every format.
@@ -270,12 +300,27 @@ func encode(v any) []byte {
 	return body
 }
 
-// writeJSON sends a complete response.
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
+// writeJSON sends a complete response, with an entity tag unless it is empty.
+func writeJSON(w http.ResponseWriter, status int, body []byte, etag string) {
+	writeBody(w, status, "application/json", body, etag)
+}
+
+// writeBody sends a complete response, without a body if there is no content type.
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte, etag string) {
 	h := w.Header()
 	// The values are not shared with other responses, because Caddy's header directive replaces text in place.
-	values := []string{"application/json", strconv.Itoa(len(body)), "no-store"}
-	h["Content-Type"], h["Content-Length"], h["Cache-Control"] = values[0:1:1], values[1:2:2], values[2:3:3]
+	values := []string{contentType, strconv.Itoa(len(body)), "no-store", etag}
+	if contentType != "" {
+		h["Content-Type"] = values[0:1:1]
+	}
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		h["Content-Length"] = values[1:2:2]
+	}
+	if etag != "" { // the client may keep it, if it asks before each use
+		values[2] = "private, no-cache"
+		h["Etag"] = values[3:4:4]
+	}
+	h["Cache-Control"] = values[2:3:3]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // fails only if the client has gone
 }

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // frontDoor is the outermost handler of all of Gatehouse's routes. Each handler module embeds it and has no ServeHTTP of its
@@ -44,7 +45,7 @@ type frontDoor struct {
 // route is implemented by handler modules.
 type route interface {
 	// match returns the operation that a request is for, or nil if the request is not for this route. It may set
-	// req.target and req.query.
+	// req.target and req.matched.
 	match(r *http.Request, req *request) *operation
 }
 
@@ -85,8 +86,8 @@ type request struct {
 	id       string
 	headers  [2]string // backing array of response header values
 	start    time.Time
-	target   string // the request target in origin form as sent, after match without the base path
-	query    string // the part of target after the first '?', if match has set it
+	target   string         // the request target in origin form as sent, after match without the base path
+	matched  upstream.Match // the path and query of an API, if match has set it
 	clientIP netip.Addr
 	code     string        // the error's code, for log and metrics
 	cause    error         // the error, for the log

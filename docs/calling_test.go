@@ -21,9 +21,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
+	"github.com/gatehouse-gateway/gatehouse/docs"
 )
 
 const callingPage = "calling.md"
@@ -265,7 +267,9 @@ func TestDocumentedErrorsAgreeWithTheOpenAPIDocument(t *testing.T) {
 		onPage = append(onPage, m[1])
 	}
 	members := map[string][]string{}
-	for name, schema := range tree(t).at(t, "components", "schemas") {
+	var document map[string]any
+	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
+	for name, schema := range at(t, document, "components", "schemas") {
 		if schema, ok := schema.(map[string]any); ok && strings.HasSuffix(name, "Error") {
 			code, _ := at(t, schema, "properties", "code")["const"].(string)
 			required, _ := schema["required"].([]any)
@@ -306,4 +310,15 @@ func TestEveryKnownSignatureMistakeIsDocumented(t *testing.T) {
 		known = append(known, k.Code)
 	}
 	require.Equal(t, known, onPage)
+}
+
+// at returns the object at a path below another one.
+func at(t *testing.T, v map[string]any, path ...string) map[string]any {
+	t.Helper()
+	for i, name := range path {
+		next, ok := v[name].(map[string]any)
+		require.True(t, ok, "%s is missing", strings.Join(path[:i+1], " / "))
+		v = next
+	}
+	return v
 }

@@ -74,11 +74,11 @@ func TestKeyCallsOnlyItsResources(t *testing.T) {
 	w := newEnvironment(t, data)
 	key := w.addKey(t, authsigner.IssueOptions{Resources: []string{"events"}})
 	g := w.unlimited(t)
-	for _, res := range definition.Public().Resources() {
+	for _, res := range definition.Public().Operations() {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			a := requireDocumented(t, key.Do(t, method, g.URL, res.Path+"?page=x&count=3", nil))
 			switch {
-			case res.Name == "events" || res.ByGateway:
+			case res.Resource == "events" || res.ByGateway:
 				require.Equal(t, http.StatusOK, a.Status, res.Path)
 			case method == http.MethodHead:
 				require.Equal(t, http.StatusForbidden, a.Status, res.Path)

@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
@@ -34,26 +35,26 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 	valued := map[string]bool{}   // fields with a value in some record: of others, the type is not checked
 	owners := map[string]string{} // public keys by record
 	for _, c := range []gatewaytest.Caller{w.acme, w.other} {
-		for _, res := range definition.Public().Resources() {
+		for _, res := range definition.Public().Operations() {
 			queries := []string{"", "?unknown=1"}
 			switch {
-			case res.Name == "events":
+			case res.Resource == "events":
 				queries = append(queries, "?count=1", "?count=100", "?count=0", "?count=-1", "?count=999999999999999999999999")
-			case res.Envelope != "":
+			case res.Responses[0].Records != nil && res.Responses[0].IsList():
 				queries = append(queries, "?page=2&per_page=3", "?page=999999", "?per_page=100", "?per_page=0", "?status=active", "?status=no-such-status")
 				for page := range 4 { // every record of the demo's data
 					queries = append(queries, "?per_page=100&page="+strconv.Itoa(page+1))
 				}
 			}
 			for _, query := range queries {
-				list, _ := requireJSON(t, requireDocumented(t, c.Get(t, g.URL, res.Path+query)))[res.List].([]any)
+				list, _ := requireJSON(t, requireDocumented(t, c.Get(t, g.URL, res.Path+query)))[recordsOf(res)].([]any)
 				for _, record := range list {
 					fields, _ := record.(map[string]any)
-					id := res.Name + fmt.Sprint(fields["id"])
+					id := res.Resource + fmt.Sprint(fields["id"])
 					require.Contains(t, []string{"", c.PublicKey}, owners[id], "a record of another business")
 					owners[id] = c.PublicKey
 					for name, v := range fields {
-						valued[res.Name+"."+name] = valued[res.Name+"."+name] || v != nil
+						valued[res.Resource+"."+name] = valued[res.Resource+"."+name] || v != nil
 					}
 				}
 			}
@@ -64,14 +65,24 @@ func TestSuccessesMatchTheOpenAPIDocument(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(owners), 100)
-	for _, res := range definition.Public().Resources() {
-		for _, f := range res.Fields {
-			assert.True(t, res.List == "" || valued[res.Name+"."+f.Name], "the demo has no value for %s.%s", res.Name, f.Name)
+	for _, res := range definition.Public().Operations() {
+		if r := res.Responses[0]; r.Records != nil && r.IsList() {
+			for _, f := range r.Body.Property(r.Records.In).Schema.Items.Properties {
+				assert.True(t, f.Internal || valued[res.Resource+"."+f.Name], "the demo has no value for %s.%s", res.Resource, f.Name)
+			}
 		}
 	}
 	requireJSON(t, requireDocumented(t, w.acme.Do(t, http.MethodGet, g.URL, eventsPath, make([]byte, 1<<20)))) // the largest body
 	assert.Equal(t, http.StatusOK, requireDocumented(t, anonymous().Get(t, g.URL, "/api/v1/status")).Status)
 	assert.Equal(t, http.StatusOK, requireDocumented(t, anonymous().Do(t, http.MethodHead, g.URL, "/api/v1/status", nil)).Status)
+}
+
+// recordsOf returns the name of the member with the records, or "".
+func recordsOf(op *upstream.Operation) string {
+	if r := op.Responses[0].Records; r != nil {
+		return r.In
+	}
+	return ""
 }
 
 // Every error of the contract, from each kind of resource that can return it.
@@ -109,7 +120,7 @@ func TestErrorsMatchTheOpenAPIDocument(t *testing.T) {
 	// only for timeouts: on a busy machine, other requests may take half a second too
 	shortTimeout := w.behindProxy(t, highLimits, "timeout 500ms\n\t\tbody_timeout 500ms\n\t\t"+docs)
 	var proxied []string
-	for _, res := range definition.Public().Resources() {
+	for _, res := range definition.Public().Operations() {
 		if res.Public {
 			continue
 		}

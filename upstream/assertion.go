@@ -38,7 +38,7 @@ type AsserterOptions struct {
 	// Issuer is the claim iss. Required.
 	Issuer string
 
-	// Audiences are the names of the resources for which there are assertions, besides ConnectAudience.
+	// Audiences are the names of the resources for which there are assertions, besides ConnectAudience and those of AddAudiences.
 	Audiences []string
 
 	// AudiencePrefix precedes the resource's name in the claim aud: with "data/", the audience of /events is "data/events".
@@ -62,7 +62,7 @@ type AsserterOptions struct {
 type Asserter struct {
 	sign   func(token []byte) []byte // appends the signature; a closure, so that nothing can print the key
 	head   string                    // the encoded JWS header and a dot
-	claims map[string]string         // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events","sub":`
+	claims map[string]string         // by audience without the prefix: the constant claims, `{"iss":"…","aud":"events"`
 	issuer string
 	prefix string // of audiences
 	ttl    time.Duration
@@ -117,25 +117,30 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	a.etag = `"` + hex.EncodeToString(sum[:16]) + `"`
 	header := fmt.Sprintf(`{"alg":%q,"kid":%q,"typ":%q}`, jose.EdDSA, set.Keys[0].KeyID, AssertionType)
 	a.head = base64.RawURLEncoding.EncodeToString([]byte(header)) + "."
-	for _, audience := range append([]string{ConnectAudience}, o.Audiences...) {
-		if a.claims[audience], err = fixedClaims(a.issuer, a.prefix+audience); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
+	return a, a.AddAudiences(append([]string{ConnectAudience}, o.Audiences...)...)
 }
 
-// Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), sub (the business ID), jti
-// (the request ID), iat, nbf (equal to iat) and exp. The audience is the name of a resource or ConnectAudience. The error wraps
-// ErrIdentity if an ID is invalid.
+// AddAudiences adds the names of resources. It must be called before the first use of the Asserter.
+func (a *Asserter) AddAudiences(names ...string) (err error) {
+	for _, audience := range names {
+		if a.claims[audience], err = fixedClaims(a.issuer, a.prefix+audience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), op (the ID of the operation, if
+// there is one), sub (the business ID), jti (the request ID), iat, nbf (equal to iat) and exp. The audience is the name of a
+// resource or ConnectAudience. The error wraps ErrIdentity if an ID is invalid.
 //
 // It runs for every request, so the header and constant claims are encoded only once, in NewAsserter.
-func (a *Asserter) Assert(audience, businessID, requestID string) (string, error) {
+func (a *Asserter) Assert(audience, operation, businessID, requestID string) (string, error) {
 	fixed, ok := a.claims[audience]
 	if !ok {
 		return "", fmt.Errorf("invalid audience %q of an assertion: must be a resource of the API or %q", audience, ConnectAudience)
 	}
-	return a.assert(fixed, businessID, requestID)
+	return a.assert(fixed, operation, businessID, requestID)
 }
 
 // Assert is Asserter.Assert for one audience.
@@ -147,10 +152,10 @@ func (a *Asserter) For(audience string) (Assert, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(businessID, requestID string) (string, error) { return a.assert(fixed, businessID, requestID) }, nil
+	return func(businessID, requestID string) (string, error) { return a.assert(fixed, "", businessID, requestID) }, nil
 }
 
-// fixedClaims returns the beginning of the claims, up to the value of sub.
+// fixedClaims returns the beginning of the claims, up to the audience.
 func fixedClaims(issuer, audience string) (string, error) {
 	fixed, err := json.Marshal(struct {
 		Issuer   string `json:"iss"`
@@ -159,16 +164,21 @@ func fixedClaims(issuer, audience string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding the claims of an assertion: %w", err)
 	}
-	return string(fixed[:len(fixed)-1]) + `,"sub":`, nil
+	return string(fixed[:len(fixed)-1]), nil
 }
 
-func (a *Asserter) assert(fixed, businessID, requestID string) (string, error) {
+func (a *Asserter) assert(fixed, operation, businessID, requestID string) (string, error) {
 	if !visible(businessID) || !visible(requestID) {
 		return "", fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	now := a.now().Unix()
 	// For visible ASCII, Go and JSON quote alike.
 	claims := append(make([]byte, 0, 512), fixed...)
+	if operation != "" {
+		name, _ := json.Marshal(operation) //nolint:errchkjson // a string
+		claims = append(append(claims, `,"op":`...), name...)
+	}
+	claims = append(claims, `,"sub":`...)
 	claims = append(strconv.AppendQuoteToASCII(claims, businessID), `,"jti":`...)
 	claims = append(strconv.AppendQuoteToASCII(claims, requestID), `,"iat":`...)
 	claims = append(strconv.AppendInt(claims, now, 10), `,"nbf":`...)

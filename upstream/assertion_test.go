@@ -30,7 +30,7 @@ import (
 func TestConnectionServerHasItsOwnAudience(t *testing.T) {
 	t.Parallel()
 	a := asserter(t)
-	token, err := a.Assert(upstream.ConnectAudience, "-", "req-1")
+	token, err := a.Assert(upstream.ConnectAudience, "", "-", "req-1")
 	require.NoError(t, err)
 	got, err := verifier(t, "connect").VerifyAssertion(t.Context(), token)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestGenericJWTLibraryAcceptsAssertions(t *testing.T) {
 		Audiences: audiences(), Issuer: `https://api.example.com/"ä\`, AudiencePrefix: `data/"ä\`, Keys: []ed25519.PrivateKey{testKey(1)}, Now: testClock,
 	})
 	require.NoError(t, err)
-	token, err := a.Assert("jobs", `b"\7<&>`, `r"\7`)
+	token, err := a.Assert("jobs", "", `b"\7<&>`, `r"\7`)
 	require.NoError(t, err)
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.EdDSA})
 	require.NoError(t, err)
@@ -280,12 +280,12 @@ func TestInvalidIdentityIsNotAsserted(t *testing.T) {
 	t.Parallel()
 	a := asserter(t)
 	for _, bad := range []string{"", "a b", "ä", "a\n", strings.Repeat("a", 257)} {
-		_, err := a.Assert("jobs", bad, "req")
+		_, err := a.Assert("jobs", "", bad, "req")
 		require.ErrorIs(t, err, upstream.ErrIdentity, "business %q", bad)
-		_, err = a.Assert("jobs", mine, bad)
+		_, err = a.Assert("jobs", "", mine, bad)
 		require.ErrorIs(t, err, upstream.ErrIdentity, "request %q", bad)
 	}
-	_, err := a.Assert("Events", mine, "req")
+	_, err := a.Assert("Events", "", mine, "req")
 	require.ErrorContains(t, err, `invalid audience "Events"`)
 }
 
@@ -344,7 +344,7 @@ func BenchmarkAssert(b *testing.B) {
 	b.Run("assert", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := a.Assert("events", mine, "req-01j9z3"); err != nil {
+			if _, err := a.Assert("events", "", mine, "req-01j9z3"); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -31,6 +31,7 @@ type KeySource interface {
 type Assertion struct {
 	BusinessID string // the only business whose data may be returned
 	RequestID  string // unique for each request
+	Operation  string // the ID of the API's operation; empty for calls of the connection server
 }
 
 // AssertionVerifier verifies hop assertions in data services. It is safe for concurrent use.
@@ -107,6 +108,7 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 		Audience string `json:"aud"`
 		Subject  string `json:"sub"`
 		ID       string `json:"jti"`
+		Op       string `json:"op"`
 		IssuedAt *int64 `json:"iat"`
 		Begin    *int64 `json:"nbf"`
 		Expires  *int64 `json:"exp"`
@@ -134,5 +136,5 @@ func (v *AssertionVerifier) VerifyAssertion(ctx context.Context, token string) (
 	case !at.Add(-assertionLeeway).Before(time.Unix(*c.Expires, 0)):
 		return Assertion{}, invalid("expired")
 	}
-	return Assertion{BusinessID: c.Subject, RequestID: c.ID}, nil
+	return Assertion{BusinessID: c.Subject, RequestID: c.ID, Operation: c.Op}, nil
 }

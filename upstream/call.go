@@ -21,8 +21,11 @@ type Call struct {
 	// the exchange is not limited.
 	Share string
 
-	// Resource is a resource of the API or ConnectAudience: the audience of the hop assertion and the label of metrics. Required.
+	// Resource is a resource of an API or ConnectAudience: the audience of the hop assertion and the label of metrics. Required.
 	Resource string
+
+	// Operation is the ID of the API's operation, for the hop assertion. Default: none.
+	Operation string
 
 	// Method, Path and Query are those of the request. The path is escaped and absolute; the query is encoded and has no '?'.
 	// Method and Path are required.
@@ -64,14 +67,19 @@ func (r *Response) Release() {
 	}
 }
 
-// NewCall returns the call for a request to the API: the method GET, for HEAD too, so that the same response is checked; the
-// resource's path; the clean query; no body; and those headers of r that may be forwarded. Share, Deadline and MaxResponse are
+// NewCall returns the call for a request to the API: the operation's method, for HEAD too, so that the same response is checked; the
+// path and the clean query; no body; and those headers of r that may be forwarded. Share, Deadline and MaxResponse are
 // left to the caller. r is not modified.
-func NewCall(r *http.Request, res *Resource, q Query, businessID, requestID string) Call {
+func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID string) Call {
 	c := Call{
-		BusinessID: businessID, RequestID: requestID, Resource: res.Name,
-		Method: http.MethodGet, Path: res.Path, Query: q.Raw, Host: r.Host,
+		BusinessID: businessID, RequestID: requestID, Resource: op.Resource, Operation: op.ID,
+		Method: op.Method, Path: q.Path, Query: q.Raw, Host: r.Host,
 		Header: make(http.Header, 16), // with room for the headers that are added
+	}
+	for _, name := range op.Headers {
+		if values := r.Header[name]; len(values) == 1 && printable(values[0], maxForwarded, false) {
+			c.Header[name] = values
+		}
 	}
 	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
 		if forwardable(r.Header, name) {

@@ -13,15 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // requestFor returns the request for a data service that a caller's request leads to.
-func requestFor(t testing.TB, r *http.Request, res *upstream.Resource, q upstream.Query, assertion string) *http.Request {
+func requestFor(t testing.TB, r *http.Request, res *resource, q upstream.Query, assertion string) *http.Request {
 	t.Helper()
-	call := upstream.NewCall(r, res, q, mine, "req-1")
+	call := upstream.NewCall(r, res.Operation, q, mine, "req-1")
 	out, err := call.NewRequest(r.Context(), assertion)
 	require.NoError(t, err)
 	return out
@@ -31,7 +30,7 @@ func requestFor(t testing.TB, r *http.Request, res *upstream.Resource, q upstrea
 func forwarded(t *testing.T, h http.Header) http.Header {
 	t.Helper()
 	r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: h}
-	out := requestFor(t, r, definition.Public().ByName("business"), upstream.Query{}, "a.b.c")
+	out := requestFor(t, r, byName("business"), upstream.Query{Path: "/api/v1/business"}, "a.b.c")
 	for name, value := range map[string]string{
 		"Accept": "application/json", "Accept-Encoding": "identity",
 		"X-Request-Id": "req-1", "X-Business-Id": mine, "X-Gateway-Assertion": "a.b.c",
@@ -116,7 +115,7 @@ func TestDataServiceGetsTheGatewaysRequest(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	before := r.Header.Clone()
-	res := definition.Public().ByName("events")
+	res := byName("events")
 	q, err := res.CleanQuery(r.URL.RawQuery)
 	require.NoError(t, err)
 	out := requestFor(t, r, res, q, "a.b.c")
@@ -151,7 +150,7 @@ func TestForgedAssertionIsRemovedWithoutAnAsserter(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/business", http.NoBody)
 	r.Header.Set("X-Gateway-Assertion", "forged")
-	out := requestFor(t, r, definition.Public().ByName("business"), upstream.Query{}, "")
+	out := requestFor(t, r, byName("business"), upstream.Query{Path: "/api/v1/business"}, "")
 	assert.NotContains(t, out.Header, "X-Gateway-Assertion")
 	assert.Equal(t, "/api/v1/business", out.RequestURI)
 	assert.Empty(t, out.URL.RawQuery)
@@ -186,7 +185,7 @@ func TestConnectionCannotRemoveTheGatewaysHeaders(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://api.example.com/api/v1/business", http.NoBody)
 		r.Header["Connection"] = connection
-		out := requestFor(t, r, definition.Public().ByName("business"), upstream.Query{}, "a.b.c")
+		out := requestFor(t, r, byName("business"), upstream.Query{Path: "/api/v1/business"}, "a.b.c")
 		w := httptest.NewRecorder()
 		proxy.ServeHTTP(w, out)
 		require.Equal(t, http.StatusOK, w.Code)
@@ -205,14 +204,14 @@ func BenchmarkNewRequest(b *testing.B) {
 		r.Header.Set(fmt.Sprintf("X-Other-%d", i), "value")
 	}
 	r.Header.Set("User-Agent", "Acme/1.0")
-	res := definition.Public().ByName("events")
+	res := byName("events")
 	q, err := res.CleanQuery("count=5")
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		call := upstream.NewCall(r, res, q, mine, "req-1")
+		call := upstream.NewCall(r, res.Operation, q, mine, "req-1")
 		if _, err := call.NewRequest(b.Context(), "a.b.c"); err != nil {
 			b.Fatal(err)
 		}

@@ -2,8 +2,8 @@ package upstream
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,13 +24,13 @@ const (
 // Contract checks the responses of data services. The zero value is the strictest configuration. A Contract is safe for
 // concurrent use and must not be copied after first use.
 type Contract struct {
-	// AllowMissingTenant accepts records without business_id, for data services that cannot send it yet. The gateway then
-	// cannot tell whether such records belong to the caller. Records with business_id are still checked. Default: responses
+	// AllowMissingTenant accepts records without their tenant, for data services that cannot send it yet. The gateway then
+	// cannot tell whether such records belong to the caller. Records with a tenant are still checked. Default: responses
 	// with such records are rejected.
 	AllowMissingTenant bool
 
-	// PassUnknownFields lists the resources whose records may keep members that the contract does not define. They follow
-	// the documented ones, in the order in which the data service sent them. Internal members such as business_id, and names
+	// PassUnknownFields lists the resources whose records may keep members that the definition does not have. They follow
+	// the documented ones, in the order in which the data service sent them. Internal members such as the tenant, and names
 	// that differ from a known one only in case, are always removed. It must not change while the Contract is in use.
 	// Default: unknown members are removed.
 	PassUnknownFields map[string]bool
@@ -41,65 +41,79 @@ type Contract struct {
 // Report describes what Check found in a response, including one that it rejected.
 type Report struct {
 	Records       int  // records in the result
-	CrossTenant   int  // records of another business: removed from /events; elsewhere, the response is rejected
-	MissingTenant int  // records without business_id: kept with AllowMissingTenant; otherwise, the response is rejected
-	Unpublished   int  // unpublished events, removed
-	Surplus       int  // published events beyond count, removed
+	CrossTenant   int  // records of another business: removed where visibility filters; elsewhere, the response is rejected
+	MissingTenant int  // records without a tenant: kept with AllowMissingTenant; otherwise, the response is rejected
+	Unpublished   int  // records that may not be seen, removed
+	Surplus       int  // records beyond the number that was asked for, removed where visibility filters
 	Reordered     bool // records were not newest first, and were sorted
 }
 
-// Check checks the body of a data service's 200 response against the contract and appends the result for the caller to dst:
-// compact JSON with only the documented members, in the contract's order, and null for missing ones. q is the query of the
-// request, and businessID the authenticated business. The caller must have limited the size of body. After an error, nothing
-// is appended; the error is a *ContractError, or wraps ErrIdentity if businessID is empty. Check must not be called for a
-// resource that the gateway serves itself, which is an error too.
+// Check checks the body of a data service's response against the definition and appends the result for the caller to dst:
+// compact JSON with only the documented members, in the definition's order. res is the operation's response that CheckHeader
+// returned, q is the query of the request, and businessID the authenticated business. The caller must have limited the size of
+// body. After an error, nothing is appended; the error is a *ContractError, wraps ErrNotVisible if the only record may not be
+// seen, or ErrIdentity if businessID is empty.
 //
 //   - The result is at most twice as large as the body plus 1 MiB, however many members are missing.
-//   - The body must be one JSON object (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing
-//     after it. It must contain the resource's list or object, and the object `pagination` if the resource has it, with four
-//     non-negative integers, for the requested page. Other top-level members are removed.
-//   - Each record's business_id must be the authenticated business, as a string or an integer. A response with another
-//     business's record is rejected; from /events, such a record is removed. In /business, id is the tenant field.
-//   - Fields must have their documented kind or be null; an id must not be null. Enumerations may have undocumented values.
-//     Invalid fields of removed events are ignored.
-//   - /events: each record must have the internal member status. Only published events are kept, at most q.Count, most recent
-//     first by published_at, or by created_at if that is null.
-//   - Lists must have at most per_page records. They are sorted newest first by their creation; the sort is stable, and records
-//     without that instant count as oldest.
+//   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing
+//     after it.
+//   - Each object that has a tenant must be the authenticated business's, whose ID is a string or an integer. A response with
+//     another business's object is rejected; where visibility filters, such an object is removed.
+//   - Objects that may not be seen are removed. Their invalid members are ignored.
+//   - Members must be as documented. One that is missing becomes null if it is required and may be null, and is left out if it
+//     is not required; otherwise the response is rejected.
+//   - Lists of records have at most as many as were asked for: others are removed where visibility filters, and rejected elsewhere.
+//     They are sorted newest first; the sort is stable, and records without an instant count as oldest.
 //
 // Check reads the body in one pass of its own, which is faster than a library's. It uses the library jsontext for undocumented
 // members and for strings with escapes. The fuzz tests compare the pass with the library.
-func (c *Contract) Check(dst *bytes.Buffer, res *Resource, q Query, businessID string, body []byte) (Report, error) {
+func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) (Report, error) {
 	if businessID == "" {
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
 	}
-	if res.schema == nil {
-		return Report{}, fmt.Errorf("checking a response: %s is served by the gateway itself", res.Name)
+	if res.Body == nil || op.ByGateway && op.Answer == nil {
+		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
 	k, _ := c.pool.Get().(*checker)
 	if k == nil {
 		k = new(checker)
 	}
-	defer func() {
-		k.release()
-		c.pool.Put(k)
-	}()
-	k.start(c, res, q, businessID, body)
-
 	dst.Grow(len(body) + 64)
-	out, err := k.document(dst.AvailableBuffer())
+	k.start(c, op, res, q, businessID, body, dst.AvailableBuffer())
+	err := k.document()
+	report, out := k.report, k.out
+	k.release()
+	c.pool.Put(k)
 	if err != nil {
-		return k.report, err
+		return report, err
 	}
 	dst.Write(out)
-	return k.report, nil
+	return report, nil
 }
 
-// span is the position of a value in the body, or in the checker's scratch. The zero span is null.
+// CheckAnswer checks an operation's Answer against its response with status 200.
+func CheckAnswer(op *Operation) error {
+	for i := range op.Responses {
+		if r := &op.Responses[i]; r.Status == http.StatusOK {
+			op.compile()
+			_, err := new(Contract).Check(new(bytes.Buffer), op, r, Query{}, "-", op.Answer)
+			return err
+		}
+	}
+	return nil
+}
+
+// span is the position of a value: in the body, or in the result if result is set. The zero span is that of a missing value.
 type span struct {
 	start, end int
-	scratch    bool
+	result     bool
 }
+
+// hidden is the span of an object that was removed.
+var hidden = span{end: -1} //nolint:gochecknoglobals // a constant
+
+// absent reports whether there is no value, or it was removed.
+func (s span) absent() bool { return s.end <= 0 }
 
 // record is a record of a list that has been appended to the result.
 type record struct {
@@ -110,45 +124,62 @@ type record struct {
 // checker is the state of one Check.
 type checker struct {
 	contract *Contract
-	res      *Resource
-	schema   *schema
+	op       *Operation
+	res      *DocumentedResponse
 	q        Query
 	business string
 	body     []byte
-	pos      int  // in body
-	broken   bool // the body is not valid JSON; reading has stopped
-	brokenAt int  // where
-	escapes  bool // the body contains backslashes
-	controls bool // the body contains control characters, which may be white space
-	pass     bool // keep unknown fields
+	out      []byte // the result
+	pos      int    // in body
+	broken   bool   // the body is not valid JSON; reading has stopped
+	brokenAt int    // where
+	escapes  bool   // the body contains backslashes
+	controls bool   // the body contains control characters, which may be white space
+	pass     bool   // keep unknown members of records
+	trying   bool   // the alternatives of a choice
+	strict   bool   // unknown members are invalid
+	work     int    // bytes that were read again
 	report   Report
 
-	at       int     // index of the record being read, -1 outside of the list
-	invalid  *member // the first invalid or missing member of the record
-	ordered  bool    // all records so far are newest first
+	at       int   // index of the record being read, -1 outside of a list of records
+	foreign  fault // the first object of another business
+	invalid  fault // the first invalid or missing member, of the record if there is one
+	ordered  bool  // all records so far are newest first
 	records  []record
-	spans    [maxMembers]span
-	guess    [2*maxMembers + MaxNumbers]int // the member at each position of the previous object, as services usually keep one order
-	scratch  []byte                         // arrays of objects and of strings, compact
-	extra    []byte                         // unknown members to keep
+	spans    []span // of the properties of the objects being read
+	scratch  []byte // records while they are sorted
+	extra    []byte // members that are no properties, of the objects being read
 	unquoted []byte
 	escaped  []byte // scratch for validating strings with escapes
 }
 
-// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
-const maxPooled = 1 << 20
+// fault is an invalid value. The zero fault is none.
+type fault struct {
+	schema *Schema
+	path   string // of members, such as "schedule.date"
+	kind   error  // default: ErrContractViolation
+	why    string // what was expected; default: what the schema says
+}
 
-func (k *checker) start(c *Contract, res *Resource, q Query, business string, body []byte) {
-	k.contract, k.res, k.schema, k.q, k.business, k.body = c, res, res.schema, q, business, body
-	k.pass = c.PassUnknownFields[res.Name]
-	k.pos, k.report, k.at, k.invalid, k.ordered = 0, Report{}, -1, nil, true
-	k.records = k.records[:0]
-	clear(k.guess[:])
+const (
+	// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
+	maxPooled = 1 << 20
+
+	// maxWork is how many times the body's size may be read again, for choices and undocumented members, and lessWork what is
+	// read again of a small body.
+	maxWork, lessWork = 64, 64 << 10
+)
+
+func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) {
+	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
+	k.pass = c.PassUnknownFields[op.Resource]
+	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
+	k.records, k.spans, k.scratch, k.extra = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0]
 }
 
 // release drops all references to the request's data and frees large buffers.
 func (k *checker) release() {
-	k.contract, k.res, k.schema, k.business, k.body, k.invalid = nil, nil, nil, "", nil, nil
+	k.contract, k.op, k.res, k.q, k.business, k.body, k.out, k.invalid, k.foreign = nil, nil, nil, Query{}, "", nil, nil, fault{}, fault{}
 	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped} {
 		if cap(*buffer) > maxPooled {
 			*buffer = nil
@@ -157,6 +188,9 @@ func (k *checker) release() {
 	if cap(k.records) > maxPooled/64 {
 		k.records = nil
 	}
+	if cap(k.spans) > maxPooled/64 {
+		k.spans = nil
+	}
 }
 
 // violation returns the error for the current record. After abort, it returns notJSON.
@@ -164,10 +198,10 @@ func (k *checker) violation(kind error, field, expected string) error {
 	if k.broken {
 		return k.notJSON()
 	}
-	if field == k.res.Name {
+	if field == k.op.Resource {
 		field = "" // the error has the resource's name already
 	}
-	return &ContractError{Kind: kind, Resource: k.res.Name, Record: k.at, Field: field, Expected: expected}
+	return &ContractError{Kind: kind, Resource: k.op.Resource, Record: k.at, Field: field, Expected: expected}
 }
 
 func (k *checker) tooDeep() error {
@@ -178,146 +212,179 @@ func (k *checker) duplicate() error {
 	return k.violation(ErrContractViolation, "", "no duplicate names in an object")
 }
 
-// document reads the members of the document and appends the result.
-func (k *checker) document(out []byte) ([]byte, error) {
-	content := k.res.List
-	if content == "" {
-		content = k.res.Object
-	}
-	out = append(append(append(out, `{"`...), content...), `":`...)
-	var numbers [MaxNumbers]span
-	var found, foundEnvelope, unknown bool
-	k.scan()
-	if k.broken || k.kind() != '{' {
-		return nil, k.violation(ErrContractViolation, "", "a JSON object")
-	}
-	start := k.pos
-	k.pos++
-	for n := 0; k.next('}', n); n++ {
-		name := k.unquote(k.name())
-		var err error
-		switch {
-		case string(name) == content:
-			if found {
-				return nil, k.duplicate()
-			}
-			found = true
-			if k.res.List != "" {
-				out, err = k.list(out)
-			} else {
-				out, err = k.object(out)
-			}
-		case k.res.envelope != nil && string(name) == k.res.Envelope:
-			if foundEnvelope {
-				return nil, k.duplicate()
-			}
-			foundEnvelope = true
-			err = k.envelope(numbers[:len(k.res.Numbers)])
-		default:
-			unknown = true
-			_, err = k.skip(1)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if k.broken {
-		return nil, k.notJSON()
-	}
-	if unknown {
-		if err := k.distinct(start); err != nil {
-			return nil, err
-		}
-	}
-	if k.space(); k.pos < len(k.body) {
-		return nil, k.violation(ErrContractViolation, "", "nothing after the JSON document")
-	}
-	if !found {
-		return nil, k.violation(ErrContractViolation, content, "the member "+content)
-	}
-	if k.res.envelope != nil {
-		if !foundEnvelope {
-			return nil, k.violation(ErrContractViolation, k.res.Envelope, "the member "+k.res.Envelope)
-		}
-		out = append(append(append(out, `,"`...), k.res.Envelope...), `":`...)
-		for i := range k.res.envelope.members {
-			out = append(out, k.res.envelope.members[i].head...)
-			out = k.appendSpan(out, numbers[i])
-		}
-		out = append(out, '}')
-	}
-	return append(out, '}'), nil
-}
-
-// envelope reads the object with numbers about a list, and compares it with the query.
-func (k *checker) envelope(spans []span) error {
-	if k.kind() != '{' {
-		return k.violation(ErrContractViolation, k.res.Envelope, "an object")
-	}
-	k.invalid = nil
-	schema := k.res.envelope
-	seen, err := k.members(schema, spans, 2)
-	if err != nil {
-		return err
-	}
-	k.checkRequired(schema, seen)
-	if k.invalid != nil {
-		return k.invalidMember()
-	}
-	for i := range spans {
-		raw := k.body[spans[i].start:spans[i].end]
-		n, err := strconv.Atoi(string(raw))
-		if err != nil || n < 0 || raw[0] == '-' {
-			return k.violation(ErrContractViolation, schema.members[i].path, "a non-negative integer")
-		}
-		for _, page := range k.res.Pages {
-			if asked := k.q.Numbers[page.Param]; schema.index[page.Member] == i && n != asked {
-				return k.violation(ErrContractViolation, schema.members[i].path, "the requested "+k.res.Params[page.Param].Name+", "+strconv.Itoa(asked))
-			}
-		}
+// again counts bytes that are read again. It bounds the work for a hostile response.
+func (k *checker) again(n int) error {
+	if k.work += n; k.work > maxWork*len(k.body)+lessWork {
+		return k.violation(ErrContractViolation, "", "fewer nested choices and undocumented members")
 	}
 	return nil
 }
 
-// list reads the array of records and appends those to keep, sorted.
-func (k *checker) list(out []byte) ([]byte, error) {
-	if k.kind() != '[' {
-		return nil, k.violation(ErrContractViolation, k.res.List, "an array of objects")
+// document reads the body.
+func (k *checker) document() error {
+	k.scan()
+	if k.kind(); k.broken {
+		return k.notJSON()
+	}
+	var root span
+	var err error
+	if k.res.in < 0 && k.res.Records != nil {
+		root, err = k.recordsOrRecord(k.res.Body, 0)
+	} else {
+		root, err = k.value(k.res.Body, 0)
+	}
+	if err == nil {
+		err = k.settle()
+	}
+	switch {
+	case err != nil:
+		return err
+	case k.broken:
+		return k.notJSON()
+	}
+	if k.space(); k.pos < len(k.body) {
+		return k.violation(ErrContractViolation, "", "nothing after the JSON document")
+	}
+	switch {
+	case root == hidden:
+		return fmt.Errorf("%w: %s", ErrNotVisible, k.op.ID)
+	case !root.result:
+		k.out = append(k.out, k.body[root.start:root.end]...)
+	}
+	return nil
+}
+
+// settle returns the error for what was noted.
+func (k *checker) settle() error {
+	if k.broken {
+		return k.notJSON()
+	}
+	f := k.foreign
+	if f.schema == nil {
+		f = k.invalid
+	}
+	if f.schema == nil {
+		return nil
+	}
+	if f.kind == nil {
+		f.kind = ErrContractViolation
+	}
+	if f.why == "" {
+		f.why = f.schema.expected()
+	}
+	return k.violation(f.kind, f.path, f.why)
+}
+
+// note notes the first invalid value.
+func (k *checker) note(s *Schema, path, why string) {
+	if k.invalid.schema == nil {
+		k.invalid = fault{schema: s, path: path, why: why}
+	}
+}
+
+// recordsOrRecord reads what the definition says are the records. depth is that of the surrounding object.
+func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
+	if k.res.list {
+		return k.list(s, depth+1)
+	}
+	if k.kind() != '{' {
+		return k.value(s, depth)
+	}
+	base := len(k.spans)
+	v, err := k.object(s, depth+1, true)
+	if err == nil {
+		err = k.settle()
+	}
+	if err != nil || v == hidden {
+		return v, err
+	}
+	if k.res.is >= 0 && !k.equals(k.spans[base : base+len(s.Properties)][k.res.is], k.q.is) {
+		return v, k.violation(ErrContractViolation, k.res.Records.Is, "the record that was asked for")
+	}
+	k.report.Records = 1
+	return v, nil
+}
+
+// equals reports whether a string or a number is what a path asked for.
+func (k *checker) equals(v span, asked string) bool {
+	text := k.text(v)
+	if text == nil && !v.absent() && !v.result {
+		text = k.body[v.start:v.end]
+	}
+	return string(text) == asked
+}
+
+// list reads the array of records and writes those to keep, sorted. depth is the array's.
+func (k *checker) list(s *Schema, depth int) (span, error) {
+	if first := k.kind(); first != '[' {
+		if first == 'n' && s.Types&TypeNull != 0 {
+			return k.value(s, depth-1)
+		}
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "an array of records")
 	}
 	k.pos++
-	out = append(out, '[')
-	first, most := len(out), k.q.Numbers[k.res.AtMost]
+	begin := len(k.out)
+	k.out = append(k.out, '[')
+	first, most, filtered := len(k.out), k.res.most(k.q), s.Items.visible >= 0
 	for k.at = 0; k.next(']', k.at); k.at++ {
 		if k.kind() != '{' {
-			return nil, k.violation(ErrContractViolation, "", "an object")
+			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if k.schema.visible < 0 && k.at == most {
+		if !filtered && k.at == most {
 			k.at = -1
-			return nil, k.violation(ErrContractViolation, k.res.List, "at most "+k.res.Params[k.res.AtMost].Name+" records, "+strconv.Itoa(most))
+			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 		}
-		var err error
-		if out, err = k.listRecord(out); err != nil {
-			return nil, err
+		if len(k.records) > 0 {
+			k.out = append(k.out, ',')
 		}
+		r := record{start: len(k.out)}
+		base := len(k.spans)
+		v, err := k.object(s.Items, depth+1, true)
+		if err == nil {
+			err = k.settle()
+		}
+		if err != nil {
+			return span{}, err
+		}
+		if v == hidden {
+			k.out = k.out[:max(r.start-1, first)]
+			continue
+		}
+		known := false
+		for _, i := range k.res.order {
+			if text := k.text(k.spans[base : base+len(s.Items.Properties)][i]); text != nil {
+				r.created, known = parseInstant(text)
+				break
+			}
+		}
+		if filtered && !known && len(k.res.order) > 0 {
+			return span{}, k.violation(ErrContractViolation, k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen")
+		}
+		if n := len(k.records); n > 0 && k.records[n-1].created.compare(r.created) < 0 {
+			k.ordered = false
+		}
+		r.end = len(k.out)
+		k.records = append(k.records, r)
 	}
 	k.at = -1
 	if k.broken {
-		return nil, k.notJSON()
+		return span{}, k.notJSON()
 	}
 	if !k.ordered {
 		k.report.Reordered = true
-		k.sort(out[first:], first)
+		k.sort(k.out[first:], first)
 	}
 	k.report.Records = len(k.records)
-	if k.schema.visible >= 0 && len(k.records) > most {
+	if filtered && len(k.records) > most {
 		k.report.Surplus = len(k.records) - most
 		k.report.Records = most
-		out = out[:first]
+		k.out = k.out[:first]
 		if most > 0 {
-			out = out[:k.records[most-1].end]
+			k.out = k.out[:k.records[most-1].end]
 		}
 	}
-	return append(out, ']'), nil
+	k.out = append(k.out, ']')
+	return span{begin, len(k.out), true}, nil
 }
 
 // sort sorts the records of a list. They are in region, which begins at offset first of the result.
@@ -336,159 +403,258 @@ func (k *checker) sort(region []byte, first int) {
 	copy(region, k.scratch)
 }
 
-// listRecord reads one record of a list and appends it unless it must be removed.
-func (k *checker) listRecord(out []byte) ([]byte, error) {
-	seen, err := k.read(3)
-	if err != nil {
-		return nil, err
-	}
-	filtered := k.schema.visible >= 0
-	if err := k.checkTenant(); err != nil {
-		if filtered && errors.Is(err, ErrCrossTenantRecord) {
-			return out, nil
+// owner returns the fault of an object that does not belong to the authenticated business. It updates the report.
+func (k *checker) owner(s *Schema, spans []span) fault {
+	if tenant := spans[s.tenant]; !k.isNull(tenant) || s.TenantIsField {
+		f := k.sameBusiness(s, tenant, s.Tenant)
+		if f.schema == nil && s.also >= 0 && !k.isNull(spans[s.also]) {
+			f = k.sameBusiness(s, spans[s.also], s.AlsoTenant)
 		}
-		return nil, err
+		return f
 	}
-	if filtered {
-		value := k.text(k.spans[k.schema.visible])
-		if value == nil {
-			return nil, k.violation(ErrContractViolation, k.res.Visible, "a string")
-		}
-		if !slices.Contains(k.res.Shown, string(value)) {
-			k.report.Unpublished++
-			return out, nil
-		}
+	k.report.MissingTenant++
+	if k.contract.AllowMissingTenant {
+		return fault{}
 	}
-	k.checkRequired(k.schema, seen)
-	if k.invalid != nil {
-		return nil, k.invalidMember()
-	}
-
-	var created moment
-	known := false
-	for _, i := range k.schema.order {
-		if text := k.text(k.spans[i]); text != nil {
-			created, known = parseInstant(text)
-			break
-		}
-	}
-	if filtered && !known {
-		return nil, k.violation(ErrContractViolation, k.res.Order[0], strings.Join(k.res.Order, " or ")+" in a record that may be seen")
-	}
-	if n := len(k.records); n > 0 {
-		out = append(out, ',')
-		if k.records[n-1].created.compare(created) < 0 {
-			k.ordered = false
-		}
-	}
-	r := record{start: len(out), created: created}
-	out = k.appendRecord(out)
-	r.end = len(out)
-	k.records = append(k.records, r)
-	return out, k.checkSize(len(out))
+	return fault{s, s.Tenant, ErrMissingTenant, "the ID of the business that the record belongs to"}
 }
 
-// object reads the record of a resource without a list and appends it.
-func (k *checker) object(out []byte) ([]byte, error) {
-	if k.kind() != '{' {
-		return nil, k.violation(ErrContractViolation, k.res.Object, "an object")
-	}
-	seen, err := k.read(2)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.checkTenant(); err != nil {
-		return nil, err
-	}
-	k.checkRequired(k.schema, seen)
-	if k.invalid != nil {
-		return nil, k.invalidMember()
-	}
-	k.report.Records = 1
-	return k.appendRecord(out), nil
+// isNull reports whether a value is missing or null, or none that could name anything: an object or an array.
+func (k *checker) isNull(v span) bool {
+	return v.absent() || v.result || typeOf(k.body[v.start])&(TypeNull|TypeObject|TypeArray) != 0
 }
 
-// read reads the members of a record into k.spans. depth is the record's.
-func (k *checker) read(depth int) (seen uint64, err error) {
-	k.invalid = nil
-	k.scratch, k.extra = k.scratch[:0], k.extra[:0]
-	clear(k.spans[:len(k.schema.members)])
-	return k.members(k.schema, k.spans[:len(k.schema.members)], depth)
-}
-
-// checkTenant returns an error unless the record belongs to the authenticated business. It updates the report.
-func (k *checker) checkTenant() error {
-	tenant := k.spans[k.schema.tenant]
-	if id := k.schema.id; id >= 0 {
-		// The record is the business: its id is the tenant field. If it has business_id too, both must match.
-		if err := k.sameBusiness(k.spans[id], k.schema.members[id].path); err != nil || tenant == (span{}) {
-			return err
-		}
-	}
-	if tenant == (span{}) {
-		k.report.MissingTenant++
-		if k.contract.AllowMissingTenant {
-			return nil
-		}
-		return k.violation(ErrMissingTenant, k.res.Tenant, "the ID of the business that the record belongs to")
-	}
-	return k.sameBusiness(tenant, k.res.Tenant)
-}
-
-// sameBusiness returns an error unless a value is the authenticated business's ID.
-func (k *checker) sameBusiness(s span, field string) error {
-	text := k.text(s)
+// sameBusiness returns the fault of a value that is not the authenticated business's ID.
+func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
+	text := k.text(v)
 	if text == nil {
-		if text = k.body[s.start:s.end]; !isInteger(text) {
-			return k.violation(ErrContractViolation, field, KindBusiness.String())
+		if k.isNull(v) || !isInteger(k.body[v.start:v.end]) {
+			return fault{s, name, ErrContractViolation, "the business ID as a string or an integer"}
 		}
+		text = k.body[v.start:v.end]
 	}
 	if string(text) == k.business {
-		return nil
+		return fault{}
 	}
 	k.report.CrossTenant++
-	return k.violation(ErrCrossTenantRecord, field, "the authenticated business")
+	return fault{s, name, ErrCrossTenantRecord, "the authenticated business"}
 }
 
-func (k *checker) invalidMember() error {
-	return k.violation(ErrContractViolation, k.invalid.path, k.invalid.kind.String())
-}
-
-// checkRequired records the first missing required member in k.invalid, unless it is set already.
-func (k *checker) checkRequired(p *schema, seen uint64) {
-	if k.invalid != nil {
-		return
+// object reads an object and writes what leaves of it. depth is the object's. It returns hidden if the object must be removed. The spans of
+// its properties follow the end of k.spans until the next object is read.
+func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
+	if depth > maxDepth {
+		return span{}, k.tooDeep()
 	}
-	for i := range p.members {
-		if p.members[i].required && seen&(1<<i) == 0 {
-			k.invalid = &p.members[i]
+	start, base, extra := len(k.out), len(k.spans), len(k.extra)
+	invalid, foreign := k.invalid, k.foreign
+	placed, mark, err := k.members(s, depth, isRecord)
+	if err != nil {
+		return span{}, err
+	}
+	spans := k.spans[base:]
+	k.spans = k.spans[:base]
+	remove := false
+	var owner fault
+	if s.tenant >= 0 {
+		owner = k.owner(s, spans)
+	}
+	switch {
+	case owner.kind == ErrCrossTenantRecord && s.visible < 0:
+		if k.foreign.schema == nil {
+			k.foreign = owner
+		}
+	case owner.kind == ErrCrossTenantRecord || s.visible >= 0 && k.foreign.schema != foreign.schema:
+		remove = true
+	case owner.schema != nil:
+		k.invalid = owner // before everything else, whether the object may be seen or not
+	case s.visible >= 0:
+		value := k.text(spans[s.visible])
+		if value == nil {
+			k.invalid = fault{schema: s, path: s.Visible, why: "a string"}
+		} else if remove = !slices.Contains(s.Shown, string(value)); remove {
+			k.report.Unpublished++
+		}
+	}
+	if remove {
+		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
+		return hidden, nil
+	}
+	if s.numbers {
+		k.checkNumbers(s, spans)
+	}
+	k.finish(s, spans, placed, mark, start, extra)
+	return span{start, len(k.out), true}, k.checkSize()
+}
+
+// members reads the members of an object and pushes the spans of its properties. Objects and arrays that come in the order of the definition
+// are written in place, after the properties before them: placed is the number of the properties that have been, up to mark.
+func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int, err error) {
+	begin, base, unknown, previous := k.pos, len(k.spans), 0, 0
+	mark = len(k.out)
+	k.spans = slices.Grow(k.spans, len(s.Properties))[:base+len(s.Properties)]
+	clear(k.spans[base:])
+	k.pos++
+	n := 0
+	for ; k.next('}', n); n++ {
+		i := int(s.follows[previous].Load())
+		if i >= len(s.Properties) || !k.named(s.Properties[i].head[1:]) {
+			raw := k.name()
+			var known bool
+			if i, known = s.index[string(k.unquote(raw))]; !known {
+				unknown++
+				if err := k.unknown(s, raw, depth, isRecord); err != nil {
+					return 0, 0, err
+				}
+				continue
+			}
+			s.follows[previous].Store(uint32(i)) //nolint:gosec // G115: an index
+		}
+		if previous = i + 1; k.spans[base+i].end != 0 {
+			return 0, 0, k.duplicate()
+		}
+		p := &s.Properties[i]
+		if first, start := k.kind(), k.pos; first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') {
+			v := k.scalar(first, start)
+			if k.broken {
+				return 0, 0, k.notJSON()
+			}
+			k.spans[base+i] = v
+			if k.isScalar(p.Schema, first, v) {
+				continue
+			}
+			k.note(p.Schema, p.Name, "")
+		} else if placed, mark, err = k.nested(s, i, base, depth, placed, mark); err != nil {
+			return 0, 0, err
+		}
+		if depth == 1 && !isRecord && !k.trying {
+			if err := k.settle(); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	if k.broken {
+		return 0, 0, k.notJSON()
+	}
+	if unknown > 0 {
+		if err := k.distinct(begin); err != nil {
+			return 0, 0, err
+		}
+	}
+	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) || s.Additional != nil && unknown > maxFree {
+		k.note(s, "", "another number of members")
+	}
+	return placed, mark, nil
+}
+
+// nested reads the value of the i-th property, which is not a scalar or may be one of several.
+func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced, newMark int, err error) {
+	p := &s.Properties[i]
+	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(s, base, placed, i)
+	if place {
+		for j := placed; j < i; j++ {
+			k.out = k.appendProperty(k.out, s, j, k.spans[base+j])
+		}
+		placed, mark = i, len(k.out)
+		k.out = append(k.out, p.head...)
+	}
+	valid := k.invalid.schema == nil
+	var v span
+	if depth == 1 && i == k.res.in {
+		v, err = k.recordsOrRecord(p.Schema, depth)
+	} else {
+		v, err = k.value(p.Schema, depth)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if valid && k.invalid.schema != nil {
+		k.invalid.path = strings.TrimSuffix(p.Name+"."+k.invalid.path, ".")
+	}
+	k.spans[base+i] = v
+	switch {
+	case !place:
+		return placed, mark, nil
+	case v.absent():
+		k.out = k.out[:mark]
+		return placed, mark, nil
+	case !v.result:
+		k.out = append(k.out, k.body[v.start:v.end]...)
+	}
+	return i + 1, len(k.out), nil
+}
+
+// outOfOrder reports whether a property before the i-th has not been read yet.
+func (k *checker) outOfOrder(s *Schema, base, placed, i int) bool {
+	for j := placed; j < i; j++ {
+		if k.spans[base+j].end == 0 {
+			return true
+		}
+	}
+	return i < placed
+}
+
+// checkNumbers notes properties that are not what was asked for.
+func (k *checker) checkNumbers(s *Schema, spans []span) {
+	for i := range s.Properties {
+		p, v := &s.Properties[i], spans[i]
+		if p.Number == 0 || k.isNull(v) {
+			continue
+		}
+		asked := k.q.Numbers[p.Number-1]
+		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.body[v.start:v.end], k.escaped) != 0 {
+			k.note(p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
 			return
 		}
 	}
 }
 
-// appendRecord appends the documented members of the current record.
-func (k *checker) appendRecord(out []byte) []byte {
-	for i := range k.schema.fields {
-		out = append(out, k.schema.members[i].head...)
-		if i == k.schema.id {
-			// The same form in every resource, even if the data service uses integers. It cannot fail, because
-			// k.business equals a value in the body, which is valid UTF-8.
-			out, _ = jsontext.AppendQuote(out, k.business)
-			continue
+// appendProperty appends a property, which is missing if v is absent.
+func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
+	p := &s.Properties[i]
+	switch {
+	case v.absent() && !p.Required:
+		return out
+	case v.absent() && p.Schema.Types&TypeNull == 0:
+		why := ""
+		if p.Schema.Types&(TypeObject|TypeArray) != 0 {
+			why = "the member " + p.Name
 		}
-		out = k.appendSpan(out, k.spans[i])
+		k.note(p.Schema, p.Name, why)
+		return out
+	case v.absent():
+		return append(append(out, p.head...), "null"...)
+	case (i == s.tenant || i == s.also) && !k.isNull(v):
+		// The same form in every resource, even if the data service uses integers. It cannot fail, because
+		// k.business equals a value in the body, which is valid UTF-8.
+		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)
+		return out
+	case v.result:
+		return append(append(out, p.head...), k.out[v.start:v.end]...)
+	default:
+		return append(append(out, p.head...), k.body[v.start:v.end]...)
 	}
-	return append(append(out, k.extra...), '}')
 }
 
-func (k *checker) appendSpan(out []byte, s span) []byte {
-	switch {
-	case s.end == 0:
-		return append(out, "null"...)
-	case s.scratch:
-		return append(out, k.scratch[s.start:s.end]...)
-	default:
-		return append(out, k.body[s.start:s.end]...)
+// finish writes the properties that have not been written in place, and further members.
+func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int) {
+	end := len(k.out) // up to which objects and arrays stand that have been read out of order
+	out := k.out
+	for i := placed; i < s.fields; i++ {
+		if v := spans[i]; v.end > 0 && !v.result && i != s.tenant && i != s.also {
+			out = append(append(out, s.Properties[i].head...), k.body[v.start:v.end]...)
+		} else {
+			out = k.appendProperty(out, s, i, v)
+		}
 	}
+	out = append(out, k.extra[extra:]...)
+	k.extra = k.extra[:extra]
+	if mark < end {
+		out = out[:mark+copy(out[mark:], out[end:])]
+	}
+	if len(out) == start {
+		out = append(out, ',')
+	}
+	out[start] = '{' // instead of the first comma
+	k.out = append(out, '}')
 }

@@ -47,20 +47,21 @@ func sections(t *testing.T) map[string]section {
 }
 
 // match is the resource of a target, its query and the clean one.
-func match(t *testing.T, target string) (*upstream.Resource, string, upstream.Query) {
+func match(t *testing.T, target string) (*resource, string, upstream.Query) {
 	t.Helper()
-	res, raw, ok := definition.Public().Match(target)
+	m, ok := definition.Public().Match(target)
 	require.True(t, ok, target)
-	q, err := res.CleanQuery(raw)
+	res := byName(m.Path.Operations[0].Resource)
+	q, err := res.Operation.CleanQuery(m)
 	require.NoError(t, err)
-	return res, raw, q
+	return res, m.Query, q
 }
 
 func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
 	for heading, section := range sections(t) {
 		// The first example belongs to the request at the beginning of the page.
-		res, q := definition.Public().ByName("contacts"), query(2, 50)
+		res, q := byName("contacts"), query(2, 50)
 		for _, b := range section.blocks {
 			kind, text := b[0], b[1]
 			if kind == "http" {
@@ -72,7 +73,7 @@ func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 				continue
 			}
 			var dst bytes.Buffer
-			report, err := new(upstream.Contract).Check(&dst, res, q, documented, []byte(text))
+			report, err := res.check(new(upstream.Contract), &dst, q, documented, []byte(text))
 			require.NoError(t, err, heading)
 			if kind == "json" {
 				require.Positive(t, report.Records, heading)
@@ -89,7 +90,7 @@ func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	all := sections(t)
 	row := regexp.MustCompile("(?m)^\\| *`([^`]+)` *\\|[^|]*\\|([^|]*)\\|")
-	for _, res := range definition.Public().Resources() {
+	for _, res := range resources() {
 		if res.ByGateway {
 			continue
 		}
@@ -118,7 +119,7 @@ func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
 }
 
 // allNames are the names of fields and, with a dot, of those within them.
-func allNames(prefix string, fields []upstream.Field) []string {
+func allNames(prefix string, fields []field) []string {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
 		names = append(names, prefix+f.Name)
@@ -128,7 +129,7 @@ func allNames(prefix string, fields []upstream.Field) []string {
 }
 
 // valuesOf are the documented values of a field, which may be within another.
-func valuesOf(fields []upstream.Field, name string) []string {
+func valuesOf(fields []field, name string) []string {
 	head, rest, nested := strings.Cut(name, ".")
 	for _, f := range fields {
 		if f.Name == head && nested {
@@ -156,7 +157,7 @@ func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 		r.Header.Set(name, shown.Get(name))
 	}
 	res, _, q := match(t, r.RequestURI)
-	call := upstream.NewCall(r, res, q, documented, shown.Get("X-Request-Id"))
+	call := upstream.NewCall(r, res.Operation, q, documented, shown.Get("X-Request-Id"))
 	out, err := call.NewRequest(t.Context(), shown.Get("X-Gateway-Assertion"))
 	require.NoError(t, err)
 	require.Equal(t, lines[0], out.Method+" "+out.URL.RequestURI()+" HTTP/1.1")

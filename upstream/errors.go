@@ -20,7 +20,7 @@ var (
 	ErrCrossTenantRecord = fmt.Errorf("%w: cross-tenant record", ErrContractViolation)
 
 	// ErrMissingTenant means that a record has no tenant field. It wraps ErrContractViolation.
-	ErrMissingTenant = fmt.Errorf("%w: record without business_id", ErrContractViolation)
+	ErrMissingTenant = fmt.Errorf("%w: record without its tenant", ErrContractViolation)
 
 	// ErrResponseTooLarge means that the response's body is larger than the call allows. It wraps ErrContractViolation.
 	ErrResponseTooLarge = fmt.Errorf("%w: larger than the maximum size", ErrContractViolation)
@@ -28,6 +28,9 @@ var (
 	// ErrUpstreamUnavailable means that a data service responded with 503 and Retry-After. The API responds with 503
 	// SERVICE_UNAVAILABLE.
 	ErrUpstreamUnavailable = errors.New("upstream is unavailable")
+
+	// ErrNotVisible means that the only record of a response may not be seen by callers. The API responds with 404 NOT_FOUND.
+	ErrNotVisible = errors.New("the record may not be seen")
 
 	// ErrTooManyCalls means that a key or business has its maximum of calls in progress, for which one more has waited. The API
 	// responds with 429 RATE_LIMITED.
@@ -46,6 +49,14 @@ var (
 	// ErrAssertionKeys means that a signing key or a published key set is invalid.
 	ErrAssertionKeys = errors.New("invalid assertion keys")
 )
+
+// StatusError is a data service's error response, from 400 to 499, that the gateway passes on with a body of its own.
+type StatusError struct{ Status int }
+
+// Error returns the status.
+func (e *StatusError) Error() string {
+	return "the data service responded with status " + strconv.Itoa(e.Status)
+}
 
 // ParameterError reports an invalid query parameter. It never contains the value.
 type ParameterError struct {

@@ -1,6 +1,9 @@
 package upstream
 
-import "cmp"
+import (
+	"bytes"
+	"cmp"
+)
 
 // This file checks the formats of scalar values: of decoded JSON strings and of JSON numbers.
 
@@ -126,8 +129,155 @@ func parseDate(s []byte) (n uint64, ok bool) {
 	return ((uint64(c)*100+uint64(y))*12+uint64(m))*31 + uint64(d), ok
 }
 
-// isTime reports whether s is a time of day, 00:00 to 23:59.
+// valid reports whether a text has the format.
+func (f Format) valid(text []byte) bool {
+	ok := true
+	switch f {
+	case FormatUUID:
+		ok = isUUID(text)
+	case FormatDate:
+		_, ok = parseDate(text)
+	case FormatDateTime:
+		ok = isDateTime(text)
+	case FormatInstant:
+		_, ok = parseInstant(text)
+	case FormatTime:
+		ok = isTime(text)
+	case FormatTimeOfDay:
+		ok = isTimeOfDay(text)
+	case FormatDecimal:
+		ok = isDecimal(text)
+	case FormatEmail:
+		ok = isEmail(text)
+	case FormatURI:
+		ok = isURI(text)
+	}
+	return ok
+}
+
+// isDateTime reports whether s is a date and a time with an offset (RFC 3339, section 5.6).
+func isDateTime(s []byte) bool {
+	if len(s) < len("2006-01-02T") || s[10] != 'T' && s[10] != 't' {
+		return false
+	}
+	_, ok := parseDate(s[:10])
+	return ok && isTime(s[11:])
+}
+
+// isTime reports whether s is a full-time of RFC 3339, section 5.6, with leap seconds.
 func isTime(s []byte) bool {
+	if len(s) < len("15:04:05Z") || s[2] != ':' || s[5] != ':' || two(s) > 23 || two(s[3:]) > 59 || two(s[6:]) > 60 {
+		return false
+	}
+	if s = s[8:]; s[0] == '.' {
+		n := digits(s[1:])
+		if s = s[1+n:]; n == 0 {
+			return false
+		}
+	}
+	switch len(s) {
+	case 1:
+		return s[0] == 'Z' || s[0] == 'z'
+	case len("+01:00"):
+		return (s[0] == '+' || s[0] == '-') && isTimeOfDay(s[1:])
+	}
+	return false
+}
+
+// isEmail reports whether s has one @, and text without spaces and control characters on both sides of it.
+func isEmail(s []byte) bool {
+	at := bytes.IndexByte(s, '@')
+	return at > 0 && at < len(s)-1 && bytes.IndexByte(s[at+1:], '@') < 0 && !bytes.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+// isURI reports whether s is a scheme, a colon and characters that RFC 3986 allows.
+func isURI(s []byte) bool {
+	scheme, rest, ok := bytes.Cut(s, []byte(":"))
+	if !ok || len(scheme) == 0 || len(rest) == 0 || !letter(scheme[0]) {
+		return false
+	}
+	for _, c := range scheme {
+		if !letter(c) && !digit(c) && c != '+' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	for _, c := range rest {
+		if c <= ' ' || c >= 0x7f || bytes.IndexByte([]byte(`"<>\^{|}`+"`"), c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// compareNumbers compares two JSON numbers exactly. It returns a negative number if a is less than b, 0 if they are equal, and otherwise a
+// positive number.
+func compareNumbers(a, b []byte) int {
+	x, y := parseNumber(a), parseNumber(b)
+	if c := cmp.Compare(x.sign, y.sign); c != 0 || x.sign == 0 {
+		return c
+	}
+	c := cmp.Compare(x.point, y.point)
+	for i := 0; c == 0 && (i < len(x.whole)+len(x.fraction) || i < len(y.whole)+len(y.fraction)); i++ {
+		c = cmp.Compare(x.at(i), y.at(i))
+	}
+	return c * x.sign
+}
+
+// decimal is a number: 0.dddd times 10 to the power of point, where the digits are those of whole and fraction and the first is not 0.
+type decimal struct {
+	sign, point     int
+	whole, fraction []byte
+}
+
+// at returns the i-th digit.
+func (d *decimal) at(i int) byte {
+	switch {
+	case i < len(d.whole):
+		return d.whole[i]
+	case i-len(d.whole) < len(d.fraction):
+		return d.fraction[i-len(d.whole)]
+	default:
+		return '0'
+	}
+}
+
+// parseNumber parses a JSON number. It does not allocate, however large the exponent.
+func parseNumber(s []byte) (d decimal) {
+	if d.sign = 1; s[0] == '-' {
+		d.sign, s = -1, s[1:]
+	}
+	mantissa, exponent := s, []byte(nil)
+	if i := bytes.IndexAny(s, "eE"); i >= 0 {
+		mantissa, exponent = s[:i], s[i+1:]
+	}
+	d.whole, d.fraction, _ = bytes.Cut(mantissa, []byte("."))
+	d.whole = bytes.TrimLeft(d.whole, "0")
+	d.point = len(d.whole)
+	if len(d.whole) == 0 {
+		trimmed := bytes.TrimLeft(d.fraction, "0")
+		d.point -= len(d.fraction) - len(trimmed)
+		d.fraction = trimmed
+	}
+	if len(bytes.Trim(d.whole, "0"))+len(bytes.Trim(d.fraction, "0")) == 0 {
+		return decimal{}
+	}
+	power, sign := 0, 1
+	for _, c := range exponent {
+		switch {
+		case c == '-':
+			sign = -1
+		case digit(c) && power < 1<<40: // far beyond the length of any number
+			power = power*10 + int(c-'0')
+		}
+	}
+	d.point += power * sign
+	return d
+}
+
+// isTimeOfDay reports whether s is a time of day, 00:00 to 23:59.
+func isTimeOfDay(s []byte) bool {
 	return len(s) == 5 && s[2] == ':' && two(s) < 24 && two(s[3:]) < 60
 }
 
@@ -172,3 +322,12 @@ func parseInstant(s []byte) (m moment, ok bool) {
 	}
 	return m, string(s) == "Z" || string(s) == "+00:00"
 }
+
+// IsNumber reports whether a text is a number as in JSON.
+func IsNumber(s string) bool {
+	return s != "" && typeOf(s[0]) == TypeInteger|TypeNumber && isLiteral([]byte(s))
+}
+
+// CompareNumbers compares two numbers as in JSON exactly. It returns a negative number if a is less than b, 0 if they are equal, and
+// otherwise a positive number.
+func CompareNumbers(a, b string) int { return compareNumbers([]byte(a), []byte(b)) }

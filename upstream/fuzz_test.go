@@ -31,7 +31,7 @@ import (
 // FuzzTarget reads a text as a target, and as the query of a resource.
 func FuzzTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, resource uint8, text string) {
-		rs := definition.Public().Resources()
+		rs := resources()
 		res := rs[int(resource)%len(rs)]
 		fuzzMatch(t, text)
 		fuzzMatch(t, res.Path+"?"+text)
@@ -41,21 +41,25 @@ func FuzzTarget(f *testing.F) {
 
 func fuzzMatch(t *testing.T, target string) {
 	t.Helper()
-	res, raw, ok := definition.Public().Match(target)
-	var want *upstream.Resource
-	for _, r := range definition.Public().Resources() {
+	m, ok := definition.Public().Match(target)
+	var want *resource
+	for _, r := range resources() {
 		if target == r.Path || strings.HasPrefix(target, r.Path+"?") && !strings.Contains(target, "#") {
 			want = r
 		}
 	}
 	require.Equal(t, want != nil, ok)
-	require.Same(t, want, res)
-	if ok && target != res.Path {
-		require.Equal(t, target, res.Path+"?"+raw)
+	if !ok {
+		require.Nil(t, m.Path)
+		return
+	}
+	require.Same(t, want.Operation, m.Path.Operation(http.MethodGet))
+	if target != want.Path {
+		require.Equal(t, target, want.Path+"?"+m.Query)
 	}
 }
 
-func fuzzCleanQuery(t *testing.T, res *upstream.Resource, raw string) {
+func fuzzCleanQuery(t *testing.T, res *resource, raw string) {
 	t.Helper()
 	q, err := res.CleanQuery(raw)
 	want, bad := readQuery(res, raw)
@@ -70,6 +74,7 @@ func fuzzCleanQuery(t *testing.T, res *upstream.Resource, raw string) {
 	require.NoError(t, err)
 	again, err := res.CleanQuery(q.Raw)
 	require.NoError(t, err)
+	q.Ignored = ""
 	require.Equal(t, q, again, "clean(clean(q)) = clean(q)")
 
 	// The standard library reads the intended values from the forwarded query, and each name once.
@@ -86,7 +91,7 @@ func fuzzCleanQuery(t *testing.T, res *upstream.Resource, raw string) {
 }
 
 // readQuery implements the documented rules a second time. bad are the invalid parameters.
-func readQuery(res *upstream.Resource, raw string) (want url.Values, bad []string) {
+func readQuery(res *resource, raw string) (want url.Values, bad []string) {
 	given := map[string][]string{}
 	for pair := range strings.SplitSeq(raw, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -169,8 +174,8 @@ func FuzzCheckRecords(f *testing.F) {
 }
 
 // served returns one of the resources that have an upstream.
-func served(n uint8) *upstream.Resource {
-	rs := slices.DeleteFunc(definition.Public().Resources(), func(r *upstream.Resource) bool { return r.ByGateway })
+func served(n uint8) *resource {
+	rs := slices.DeleteFunc(resources(), func(r *resource) bool { return r.ByGateway })
 	return rs[int(n)%len(rs)]
 }
 
@@ -196,7 +201,7 @@ func (g *generator) rarely(plain string, strange ...string) string {
 	return g.of(strange...)
 }
 
-func (g *generator) response(res *upstream.Resource, perPage int) string {
+func (g *generator) response(res *resource, perPage int) string {
 	var content string
 	if res.List == "" {
 		content = g.record(res)
@@ -225,7 +230,7 @@ func (g *generator) unknown() []string {
 		`"BUSINESS_ID":"`+theirs+`"`, `"\u0078":[]`, `"":{}`, `"Id":7`, `"x":[[[[]]]]`))
 }
 
-func (g *generator) record(res *upstream.Resource) string {
+func (g *generator) record(res *resource) string {
 	var members []string
 	member := func(name, value string) {
 		switch g.choose(16) {
@@ -244,8 +249,8 @@ func (g *generator) record(res *upstream.Resource) string {
 	member("business_id", g.rarely(quoted(mine), quoted(theirs), "null", "7", "{}", `"biz\u005f7f3a"`, `""`))
 	if res.Name == "events" {
 		member("status", g.of(`"published"`, `"published"`, `"draft"`, `"archived"`, `"publi\u0073hed"`, "null", "1"))
-		member("published_at", g.value(upstream.Field{Kind: upstream.KindInstant}))
-		member("created_at", g.value(upstream.Field{Kind: upstream.KindInstant}))
+		member("published_at", g.value(field{Kind: kindInstant}))
+		member("created_at", g.value(field{Kind: kindInstant}))
 	}
 	members = append(members, g.unknown()...)
 	if g.choose(4) == 1 {
@@ -254,33 +259,33 @@ func (g *generator) record(res *upstream.Resource) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-func (g *generator) value(f upstream.Field) string {
+func (g *generator) value(f field) string {
 	if g.choose(16) == 15 {
 		return g.of("null", "null", "true", "0", "-1", "1.5", `""`, `"x"`, "[]", "{}", "[null]", `["a"]`, `[{"a":1}]`, `{"id":1}`, "NaN",
 			`"2026-03-05T14:30:00+01:00"`, `"12"`, "1e400", `"\ud800"`, "12345678901234567890")
 	}
 	switch f.Kind {
-	case upstream.KindKey:
+	case kindKey:
 		return g.of("7", `"k"`, `"\u006b"`)
-	case upstream.KindUUID:
+	case kindUUID:
 		return uuid(g.choose(256))
-	case upstream.KindInteger:
+	case kindInteger:
 		return g.of("0", "42", "-7")
-	case upstream.KindBool:
+	case kindBool:
 		return g.of("true", "false")
-	case upstream.KindDecimal:
+	case kindDecimal:
 		return g.of(`"9471.88"`, `"-0.5"`, `"3"`)
-	case upstream.KindInstant:
+	case kindInstant:
 		return g.of(instant(0), instant(g.choose(256)), `"2026-03-05T14:30:00.25Z"`, `"2026-03-05T14:30:00+00:00"`, "null")
-	case upstream.KindDate:
+	case kindDate:
 		return `"2024-02-29"`
-	case upstream.KindTime:
+	case kindTime:
 		return g.of(`"00:00"`, `"23:59"`)
-	case upstream.KindTexts:
+	case kindTexts:
 		return g.of("[]", `["a","\u00e4"]`, `[ "a" , "b" ]`)
-	case upstream.KindBusiness:
+	case kindBusiness:
 		return quoted(mine)
-	case upstream.KindObjects:
+	case kindObjects:
 		var rs []string
 		for range g.choose(3) {
 			var members []string
@@ -296,7 +301,7 @@ func (g *generator) value(f upstream.Field) string {
 	}
 }
 
-func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []byte) {
+func fuzzCheck(t *testing.T, res *resource, size, flags uint8, body []byte) {
 	t.Helper()
 	q := query(1, int(size%100)+1)
 	if res.Envelope == "" {
@@ -307,7 +312,7 @@ func fuzzCheck(t *testing.T, res *upstream.Resource, size, flags uint8, body []b
 		c.PassUnknownFields = map[string]bool{res.Name: true}
 	}
 	var dst bytes.Buffer
-	report, err := c.Check(&dst, res, q, mine, body)
+	report, err := res.check(&c, &dst, q, mine, body)
 	requireLibraryAgrees(t, body, err)
 	if err != nil {
 		require.ErrorIs(t, err, upstream.ErrContractViolation)
@@ -336,7 +341,7 @@ func requireLibraryAgrees(t *testing.T, body []byte, err error) {
 }
 
 // checkResult compares the result with the body, both as encoding/json reads them.
-func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q upstream.Query, report upstream.Report, body, result []byte) {
+func checkResult(t *testing.T, c *upstream.Contract, res *resource, q upstream.Query, report upstream.Report, body, result []byte) {
 	t.Helper()
 	require.True(t, utf8.Valid(result))
 	var compact bytes.Buffer
@@ -399,14 +404,14 @@ func checkResult(t *testing.T, c *upstream.Contract, res *upstream.Resource, q u
 	}
 }
 
-func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sent, got map[string]any) {
+func checkRecord(t *testing.T, c *upstream.Contract, res *resource, sent, got map[string]any) {
 	t.Helper()
 	known := map[string]bool{}
 	for _, f := range res.Fields {
 		known[f.Name] = true
 		require.Contains(t, got, f.Name)
 		value := sent[f.Name]
-		if rs, ok := value.([]any); ok && f.Kind == upstream.KindObjects {
+		if rs, ok := value.([]any); ok && f.Kind == kindObjects {
 			nested := make([]any, len(rs))
 			for i, r := range rs {
 				o := map[string]any{}
@@ -433,7 +438,7 @@ func checkRecord(t *testing.T, c *upstream.Contract, res *upstream.Resource, sen
 	}
 }
 
-func createdAt(t *testing.T, res *upstream.Resource, r map[string]any) time.Time {
+func createdAt(t *testing.T, res *resource, r map[string]any) time.Time {
 	t.Helper()
 	names := []string{"created_at"}
 	switch res.Name {

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // The authenticated business of the tests, and another.
@@ -85,7 +84,7 @@ func (o object) String() string {
 
 // audiences returns the names of the contract's resources.
 func audiences() (names []string) {
-	for _, res := range definition.Public().Resources() {
+	for _, res := range resources() {
 		names = append(names, res.Name)
 	}
 	return names
@@ -170,12 +169,12 @@ func response(resource string, rs ...object) string {
 // check runs Check for the business mine and checks what is promised for every response.
 func check(t testing.TB, c *upstream.Contract, resource, query, body string) (string, upstream.Report, error) {
 	t.Helper()
-	res := definition.Public().ByName(resource)
+	res := byName(resource)
 	q, err := res.CleanQuery(query)
 	require.NoError(t, err)
 	given := []byte(body)
 	dst := bytes.NewBufferString("before")
-	report, err := c.Check(dst, res, q, mine, given)
+	report, err := res.check(c, dst, q, mine, given)
 	require.Equal(t, body, string(given), "the caller's body has changed")
 	out, kept := strings.CutPrefix(dst.String(), "before")
 	require.True(t, kept, "what was in dst has changed")
@@ -267,7 +266,7 @@ func verifier(t testing.TB, audience string, keys ...byte) *upstream.AssertionVe
 // assertion returns an assertion for the business mine and the request req-1.
 func assertion(t testing.TB, a *upstream.Asserter, resource string) string {
 	t.Helper()
-	token, err := a.Assert(resource, mine, "req-1")
+	token, err := a.Assert(resource, "", mine, "req-1")
 	require.NoError(t, err)
 	return token
 }

@@ -10,74 +10,155 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is the largest MaxLength of a parameter.
-const MaxText = 128
+const (
+	// MaxNumbers is the maximum number of integers of a query to which a response can refer.
+	MaxNumbers = 8
+
+	// MaxText is the maximum length in bytes of a decoded text in a query.
+	MaxText = 1024
+
+	// MaxParamItems is the maximum number of items of an array in a query.
+	MaxParamItems = 50
+
+	// maxIgnored is the maximum number of names, and their maximum length, in Query.Ignored.
+	maxIgnored, maxIgnoredName = 8, 64
+)
+
+// Param is a parameter of a query or a path.
+type Param struct {
+	Name      string
+	Schema    *Schema // of the value, or of an array's items: a string, an integer, a number or a boolean
+	Required  bool
+	MaxBytes  int      // of decoded text
+	Array     bool     // in a query: several values,
+	Exploded  bool     // each with the name; otherwise separated by commas
+	MinItems  int      // of an array
+	MaxItems  int      // of an array
+	Default   []string // the value without one, decoded, or the items of an array; empty: none
+	Clamp     bool     // a number outside of Min and Max is set to the nearest
+	Min, Max  int      // with Clamp
+	Number    int      // 1 more than the index in Query.Numbers. Default: 0, none
+	encoded   string   // the name and an equals sign
+	byDefault string   // the encoded Default
+}
+
+func (p *Param) compile() {
+	p.Schema.compile()
+	p.encoded = string(appendEscaped(nil, []byte(p.Name))) + "="
+	for i, value := range p.Default {
+		switch {
+		case i == 0:
+			p.byDefault = p.encoded
+		case p.Exploded:
+			p.byDefault += "&" + p.encoded
+		default:
+			p.byDefault += ","
+		}
+		p.byDefault += string(appendEscaped(nil, []byte(value)))
+	}
+}
 
 // Query is a query returned by CleanQuery.
 type Query struct {
-	Raw     string         // the query for the data service, without the '?'; empty if the resource has no parameters
-	Numbers [MaxParams]int // the values of the parameters that are numbers, by their index in Params
+	Raw     string          // the query for the data service, without the '?'; empty if there is no parameter
+	Numbers [MaxNumbers]int // the integers, by Param.Number
+	Path    string          // the request's path
+	Ignored string          // the names of unknown parameters, for the header X-Ignored-Parameters
+	is      string          // of the parameter in the path that Records.IsFrom names
 }
 
-// CleanQuery parses a raw query and returns its canonical form: the resource's parameters, each once, in the order of Params;
-// numbers always present and within their bounds; RFC 3986 unreserved characters unencoded, and everything else as upper case
-// %XX. Unknown parameters are removed, even if their encoding is invalid.
+// CleanQuery checks the parameters of a request's path and query, and returns the query's canonical form: the operation's parameters in
+// the order of the definition, with their defaults; RFC 3986 unreserved characters unencoded, and everything else as upper case %XX.
+// Unknown parameters are removed, even if their encoding is invalid.
 //
-// The error is a *ParameterError if a known parameter is given twice (its name may be encoded), has an invalid
-// percent-encoding, is not a whole number (`-?[0-9]+`, of any length) where one is required, or is text that is not UTF-8,
-// contains a control character or is longer than MaxLength bytes. '+' is decoded as a space; ';' is an ordinary character.
+// The error is a *ParameterError if a known parameter is given twice and is not an exploded array (its name may be encoded), has
+// an invalid percent-encoding, is not what its schema allows, or is text that is not UTF-8, contains a control character or is
+// longer than MaxBytes. '+' is decoded as a space; ';' is an ordinary character. Empty text of an optional parameter means absent.
 //
 // CleanQuery is idempotent. It runs in linear time and does not allocate if the query is canonical already.
-func (r *Resource) CleanQuery(raw string) (Query, error) {
-	var q Query
-	if len(r.Params) == 0 {
-		return q, nil
+func (op *Operation) CleanQuery(m Match) (Query, error) {
+	q := Query{Path: op.Path}
+	if len(op.PathParams) > 0 {
+		var err error
+		if q, err = op.cleanPath(m); err != nil {
+			return Query{}, err
+		}
 	}
-	var values [MaxParams]string
-	var given [MaxParams]bool
-	for rest := raw; rest != ""; {
+	var values [8]string // of the parameters, for most operations on the stack
+	var times [8]int
+	given, count := values[:], times[:]
+	if len(op.Params) > len(values) {
+		given, count = make([]string, len(op.Params)), make([]int, len(op.Params))
+	}
+	var ignored [maxIgnored]string
+	unknown := 0
+	for rest := m.Query; rest != ""; {
 		var pair string
 		pair, rest, _ = strings.Cut(rest, "&")
 		name, value, _ := strings.Cut(pair, "=")
-		i := r.paramIndex(name)
+		i := op.param(name)
 		if i < 0 {
+			if name, ok := harmless(name); ok && unknown < maxIgnored && !slices.Contains(ignored[:unknown], name) {
+				ignored[unknown] = name
+				unknown++
+			}
 			continue
 		}
-		if given[i] {
-			return Query{}, badParam(r.Params[i].Name, "must be given only once")
+		if count[i]++; count[i] == 1 {
+			given[i] = value
+		} else if !op.Params[i].Exploded {
+			return Query{}, badParam(op.Params[i].Name, "must be given only once")
 		}
-		given[i], values[i] = true, value
 	}
+	q.Ignored = strings.Join(ignored[:unknown], ", ")
 
-	// Large enough for the longest query, so that it stays on the stack: two filters of MaxText encoded bytes.
+	// Large enough for most queries, so that they stay on the stack.
 	var room [1024]byte
 	clean := room[:0]
-	for i := range r.Params {
-		p := &r.Params[i]
-		if p.MaxLength > 0 {
-			var decoded [MaxText]byte
-			text, err := cleanText(decoded[:0], p, values[i])
-			if err != nil {
-				return Query{}, err
-			}
-			if len(text) > 0 {
-				clean = appendEscaped(appendParam(clean, p.Name), text)
-			}
-			continue
+	for i := range op.Params {
+		p := &op.Params[i]
+		var err error
+		switch {
+		case count[i] > 0 && p.Exploded:
+			clean, err = p.cleanExploded(clean, op, i, m.Query)
+		case count[i] > 0 && p.Array:
+			clean, err = p.cleanList(clean, given[i])
+		default:
+			clean, err = p.clean(clean, &q, given[i], count[i] > 0)
 		}
-		n := p.Default
-		if given[i] {
-			var err error
-			if n, err = cleanInteger(p, values[i]); err != nil {
-				return Query{}, err
-			}
+		if err != nil {
+			return Query{}, err
 		}
-		q.Numbers[i] = n
-		clean = strconv.AppendInt(appendParam(clean, p.Name), int64(n), 10)
 	}
-	if q.Raw = raw; string(clean) != raw {
+	if q.Raw = m.Query; string(clean) != m.Query {
 		q.Raw = string(clean)
 	}
+	return q, nil
+}
+
+// cleanPath checks the parameters of a path.
+func (op *Operation) cleanPath(m Match) (Query, error) {
+	var q Query
+	path, n := make([]byte, 0, 256), 0
+	for rest := op.Path; rest != ""; n++ {
+		literal, after, ok := strings.Cut(rest, "{")
+		path = append(path, literal...)
+		if !ok {
+			break
+		}
+		_, rest, _ = strings.Cut(after, "}")
+		p := &op.PathParams[n]
+		if why := p.Schema.accepts([]byte(m.values[n])); why != "" {
+			return q, badParam(p.Name, why)
+		}
+		for i := range op.Responses {
+			if r := op.Responses[i].Records; r != nil && r.IsFrom == p.Name {
+				q.is = m.values[n]
+			}
+		}
+		path = append(path, m.values[n]...)
+	}
+	q.Path = string(path)
 	return q, nil
 }
 
@@ -85,24 +166,136 @@ func badParam(name, reason string) error {
 	return &ParameterError{Parameter: name, Reason: name + " " + reason}
 }
 
-// paramIndex returns the index of the parameter with an encoded name, or -1.
-func (r *Resource) paramIndex(encoded string) int {
+// param returns the index of the parameter with an encoded name, or -1.
+func (op *Operation) param(encoded string) int {
 	name, err := url.QueryUnescape(encoded)
 	if err != nil {
 		return -1
 	}
-	return slices.IndexFunc(r.Params, func(p Param) bool { return p.Name == name })
+	for i := range op.Params {
+		if op.Params[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// harmless decodes the name of an unknown parameter, and reports whether it is safe in a header and in a log.
+func harmless(encoded string) (name string, ok bool) {
+	name, err := url.QueryUnescape(encoded)
+	ok = err == nil && name != "" && len(name) <= maxIgnoredName
+	for i := 0; ok && i < len(name); i++ {
+		ok = unreserved(name[i])
+	}
+	return name, ok
 }
 
 // malformed is the reason why a parameter cannot be decoded.
 const malformed = "contains invalid percent-encoding"
 
-// cleanInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.
-func cleanInteger(p *Param, value string) (int, error) {
-	text, err := url.QueryUnescape(value)
-	if err != nil {
-		return 0, badParam(p.Name, malformed)
+// clean appends one value, or the default.
+func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, error) {
+	var room [MaxText]byte
+	var text []byte
+	if given {
+		var err error
+		if text, err = p.decode(room[:0], value); err != nil {
+			return nil, err
+		}
 	}
+	optional := len(text) == 0 && !p.Required && p.Schema.Types&TypeString != 0
+	switch {
+	case !given && p.Required:
+		return nil, badParam(p.Name, "is required")
+	case (!given || optional) && p.byDefault == "":
+		return dst, nil
+	case !given || optional:
+		if len(dst) > 0 {
+			dst = append(dst, '&')
+		}
+		if p.Number > 0 {
+			q.Numbers[p.Number-1], _ = strconv.Atoi(p.Default[0])
+		}
+		return append(dst, p.byDefault...), nil
+	case p.Clamp:
+		n, err := p.clampInteger(string(text))
+		if err != nil {
+			return nil, err
+		}
+		if p.Number > 0 {
+			q.Numbers[p.Number-1] = n
+		}
+		return strconv.AppendInt(p.appendName(dst), int64(n), 10), nil
+	}
+	if why := p.Schema.accepts(text); why != "" {
+		return nil, badParam(p.Name, why)
+	}
+	if p.Number > 0 {
+		q.Numbers[p.Number-1], _ = strconv.Atoi(string(text))
+	}
+	return appendEscaped(p.appendName(dst), text), nil
+}
+
+// cleanItem appends an item of an array that has n items already.
+func (p *Param) cleanItem(dst []byte, value string, n int) ([]byte, error) {
+	if n == p.MaxItems {
+		return nil, badParam(p.Name, "must have at most "+strconv.Itoa(p.MaxItems)+" values")
+	}
+	var room [MaxText]byte
+	text, err := p.decode(room[:0], value)
+	if err != nil {
+		return nil, err
+	}
+	if why := p.Schema.accepts(text); why != "" {
+		return nil, badParam(p.Name, why)
+	}
+	return appendEscaped(dst, text), nil
+}
+
+// cleanExploded appends the values of a parameter that may be repeated.
+func (p *Param) cleanExploded(dst []byte, op *Operation, index int, raw string) (_ []byte, err error) {
+	n := 0
+	for pair := range strings.SplitSeq(raw, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if op.param(name) != index {
+			continue
+		}
+		if dst, err = p.cleanItem(p.appendName(dst), value, n); err != nil {
+			return nil, err
+		}
+		n++
+	}
+	return dst, p.enough(n)
+}
+
+// cleanList appends values that are separated by commas.
+func (p *Param) cleanList(dst []byte, value string) (_ []byte, err error) {
+	if value == "" && !p.Required {
+		return dst, nil
+	}
+	dst = p.appendName(dst)
+	n := 0
+	for item := range strings.SplitSeq(value, ",") {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = p.cleanItem(dst, item, n); err != nil {
+			return nil, err
+		}
+		n++
+	}
+	return dst, p.enough(n)
+}
+
+func (p *Param) enough(n int) error {
+	if n < p.MinItems {
+		return badParam(p.Name, "must have at least "+strconv.Itoa(p.MinItems)+" values")
+	}
+	return nil
+}
+
+// clampInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.
+func (p *Param) clampInteger(text string) (int, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	if !isDigits(digits) {
 		return 0, badParam(p.Name, "must be a whole number")
@@ -114,8 +307,47 @@ func cleanInteger(p *Param, value string) (int, error) {
 	return min(max(n, p.Min), p.Max), nil
 }
 
-// cleanText appends the decoded value to buf.
-func cleanText(buf []byte, p *Param, value string) ([]byte, error) {
+// Accepts returns why a decoded text cannot be the value of a parameter, or "".
+func (s *Schema) Accepts(text string) string { return s.accepts([]byte(text)) }
+
+// accepts returns why a text cannot be the value of a parameter, or "".
+func (s *Schema) accepts(b []byte) string {
+	why := "must be "
+	switch {
+	case s.Types&TypeString != 0:
+		if !s.Format.valid(b) {
+			return why + s.expected()
+		}
+		why = ""
+		if s.Rules != nil {
+			why = s.Rules.text(b)
+		}
+	case s.Types&TypeBoolean != 0 && (string(b) == "true" || string(b) == "false"):
+		why = ""
+	case s.Types&TypeBoolean != 0:
+		return why + "true or false"
+	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || !isLiteral(b)):
+		return why + "a number"
+	case s.Types&TypeNumber == 0 && !isInteger(b):
+		return why + "a whole number"
+	default:
+		why = ""
+		if s.Rules != nil {
+			why = s.Rules.number(b)
+		}
+	}
+	return why
+}
+
+// decode appends the decoded value to buf.
+func (p *Param) decode(buf []byte, value string) ([]byte, error) {
+	if p.Clamp { // of any length
+		text, err := url.QueryUnescape(value)
+		if err != nil {
+			return nil, badParam(p.Name, malformed)
+		}
+		return append(buf, text...), nil
+	}
 	for i := 0; i < len(value); i++ {
 		c := value[i]
 		switch c {
@@ -132,8 +364,8 @@ func cleanText(buf []byte, p *Param, value string) ([]byte, error) {
 			}
 			c, i = high<<4|low, i+2
 		}
-		if len(buf) == p.MaxLength {
-			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxLength)+" bytes long")
+		if len(buf) == p.MaxBytes {
+			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxBytes)+" bytes long")
 		}
 		buf = append(buf, c)
 	}
@@ -161,12 +393,16 @@ func unhex(c byte) (value byte, ok bool) {
 	}
 }
 
-// appendParam starts the next parameter: "&name=".
-func appendParam(dst []byte, name string) []byte {
+// appendName starts the next parameter: "&name=".
+func (p *Param) appendName(dst []byte) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, '&')
 	}
-	return append(append(dst, name...), '=')
+	return append(dst, p.encoded...)
+}
+
+func unreserved(c byte) bool {
+	return letter(c) || digit(c) || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
 // appendEscaped percent-encodes everything except RFC 3986's unreserved characters. A space becomes %20, because not all parsers
@@ -174,7 +410,7 @@ func appendParam(dst []byte, name string) []byte {
 func appendEscaped(dst, text []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	for _, c := range text {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~' {
+		if unreserved(c) {
 			dst = append(dst, c)
 		} else {
 			dst = append(dst, '%', hex[c>>4], hex[c&15])

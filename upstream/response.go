@@ -3,59 +3,107 @@ package upstream
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CheckHeader checks the status and header of a data service's response.
+// CheckHeader checks the status and header of a data service's response, whose body has been decoded. It returns what the definition says
+// about the response; its Body is for Check, and if that is nil, the body leaves as it came if its media type is one of Unchecked, and
+// otherwise there must be none.
 //
-//   - 200 with Content-Type application/json (charset utf-8 or none) and no Content-Encoding except identity: nil. The body is
-//     for Check.
-//   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
-//   - Everything else: ErrContractViolation. The gateway sends only requests that the contract allows, so even a 404 is not the
+//   - A status that the definition has, with Content-Type application/json or +json (charset utf-8 or none) if it has a body: no error.
+//   - 304 without a body, if the request had If-None-Match.
+//   - 429 with a valid Retry-After where it is documented, and 503 with one: ErrUpstreamUnavailable.
+//   - Another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path: *StatusError.
+//   - Everything else: ErrContractViolation. The gateway sends only requests that the definition allows, so even a 404 is not the
 //     caller's mistake.
 //
-// Errors are *ContractError and contain nothing of the response except the status.
-func CheckHeader(res *Resource, status int, h http.Header) error {
-	refuse := func(kind error, expected string) error {
-		return &ContractError{Kind: kind, Resource: res.Name, Record: -1, Expected: expected}
+// Errors other than *StatusError are *ContractError and contain nothing of the response except the status.
+func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*DocumentedResponse, error) {
+	refuse := func(kind error, expected string) (*DocumentedResponse, error) {
+		return nil, &ContractError{Kind: kind, Resource: op.Resource, Record: -1, Expected: expected}
 	}
-	if status == http.StatusServiceUnavailable {
+	res := op.response(status)
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests && res != nil {
 		// only the syntax matters here, not the current time
 		if _, ok := RetryAfter(h, time.Time{}); ok {
-			return refuse(ErrUpstreamUnavailable, "status 200, not 503 with Retry-After")
+			return refuse(ErrUpstreamUnavailable, "another status than "+strconv.Itoa(status)+" with Retry-After")
 		}
 	}
-	switch status {
-	case http.StatusOK:
-	case http.StatusUnauthorized:
-		return refuse(ErrContractViolation, "status 200, not 401: the data service rejects the gateway's assertion, or requires one")
+	switch {
+	case status == http.StatusUnauthorized:
+		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one")
+	case status == http.StatusNotModified && conditional:
+		return &DocumentedResponse{Status: status, ETag: true}, nil
+	case status == http.StatusTooManyRequests && res != nil:
+		return nil, &StatusError{status}
+	case res != nil && status != http.StatusProxyAuthRequired:
+	case status >= 400 && status < 500 && len(op.PathParams) > 0 && status != http.StatusProxyAuthRequired:
+		return nil, &StatusError{status}
 	default:
-		return refuse(ErrContractViolation, "status 200, not "+strconv.Itoa(status))
+		return refuse(ErrContractViolation, op.statuses()+", not "+strconv.Itoa(status))
 	}
-	if values := h["Content-Type"]; len(values) != 1 || !isJSON(values[0]) {
+	values := h["Content-Type"]
+	switch {
+	case len(values) == 1 && res.Body != nil && isJSON(values[0], res.PlusJSON), res.Body == nil && res.Unchecked == nil:
+		return res, nil
+	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):
+		unchecked := *res
+		unchecked.Body = nil
+		return &unchecked, nil
+	case res.Body != nil:
 		return refuse(ErrContractViolation, "Content-Type application/json")
+	default:
+		return refuse(ErrContractViolation, "one of the documented media types")
 	}
-	for _, v := range h["Content-Encoding"] {
-		if v != "" && !strings.EqualFold(v, "identity") {
-			return refuse(ErrContractViolation, "no Content-Encoding, because the request accepts only identity")
+}
+
+// response returns what the definition says about a status, or nil.
+func (op *Operation) response(status int) *DocumentedResponse {
+	for i := range op.Responses {
+		r := &op.Responses[i]
+		if r.Status == status || r.Status == status/100 { // ranges are last
+			return r
 		}
 	}
 	return nil
 }
 
+// statuses describes the statuses that the definition has.
+func (op *Operation) statuses() string {
+	text := "status"
+	for i := range op.Responses {
+		if i > 0 {
+			text += " or"
+		}
+		if text += " " + strconv.Itoa(op.Responses[i].Status); op.Responses[i].Status < 10 {
+			text += "xx"
+		}
+	}
+	return text
+}
+
 // isJSON reports whether a Content-Type is JSON in UTF-8.
-func isJSON(contentType string) bool {
+func isJSON(contentType string, plus bool) bool {
 	if contentType == "application/json" {
 		return true
 	}
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil || media != "application/json" {
+	if err != nil || media != "application/json" && !(plus && strings.HasSuffix(media, "+json")) {
 		return false
 	}
 	charset, ok := params["charset"]
 	return !ok || strings.EqualFold(charset, "utf-8")
+}
+
+// mediaType returns the media type of a Content-Type without its parameters.
+func mediaType(contentType string) string {
+	media, _, _ := mime.ParseMediaType(contentType)
+	return media
 }
 
 // The range to which RetryAfter clamps.
@@ -117,4 +165,52 @@ func isDeprecation(s string) bool {
 	s, ok := strings.CutPrefix(s, "@")
 	s = strings.TrimPrefix(s, "-")
 	return ok && len(s) <= 15 && isDigits(s)
+}
+
+// DeprecationHeaders returns the headers of an operation that was deprecated, will be removed at sunset unless that is zero, and has a page
+// about it unless link is empty: Deprecation (RFC 9745), Sunset (RFC 8594) and Link.
+func DeprecationHeaders(since, sunset time.Time, link string) http.Header {
+	h := http.Header{"Deprecation": {"@" + strconv.FormatInt(since.Unix(), 10)}}
+	if !sunset.IsZero() {
+		h["Sunset"] = []string{sunset.UTC().Format(http.TimeFormat)}
+	}
+	if link != "" {
+		h["Link"] = []string{"<" + link + `>; rel="deprecation"; type="text/html"`}
+	}
+	return h
+}
+
+// Headers returns what may leave of a data service's response headers: an entity tag in the form of RFC 9110, section 8.8.3, and a location
+// that matches an operation of the API, with the path under which the API is mounted; each only where it is documented.
+func (r *DocumentedResponse) Headers(api *API, mounted string, h http.Header) (etag, location string) {
+	if values := h["Etag"]; r.ETag && len(values) == 1 && isETag(values[0]) {
+		etag = values[0]
+	}
+	if values := h["Location"]; r.Location && len(values) == 1 {
+		if _, ok := api.Match(values[0]); ok && printable(values[0], maxForwarded, false) {
+			location = mounted + values[0]
+		}
+	}
+	return etag, location
+}
+
+// isETag reports whether s is an entity tag (RFC 9110, section 8.8.3) of at most 256 bytes.
+func isETag(s string) bool {
+	s = strings.TrimPrefix(s, "W/")
+	return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' && strings.Count(s, `"`) == 2 && visible(s)
+}
+
+// Identity returns the response of an operation that the gateway answers from the credential: an object with values for its members.
+func (op *Operation) Identity(values map[string]string) []byte {
+	outer := &op.Responses[0].Body.Properties[0]
+	text := append([]byte("{"), outer.head[1:]...)
+	for i := range outer.Schema.Properties {
+		p := &outer.Schema.Properties[i]
+		head := p.head
+		if i == 0 {
+			head = "{" + head[1:]
+		}
+		text, _ = jsontext.AppendQuote(append(text, head...), values[p.Name]) // values that are not UTF-8 are replaced
+	}
+	return append(text, "}}"...)
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 	t.Parallel()
-	res := definition.Public().ByName("events")
+	res := byName("events")
 	json := http.Header{"Content-Type": {"application/json"}}
 	for _, contentType := range []string{
 		"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON",
 	} {
 		h := http.Header{"Content-Type": {contentType}, "Content-Encoding": {"identity"}}
-		require.NoError(t, upstream.CheckHeader(res, 200, h), contentType)
+		require.NoError(t, res.checkHeader(200, h), contentType)
 	}
-	require.NoError(t, upstream.CheckHeader(res, 200, json))
+	require.NoError(t, res.checkHeader(200, json))
 	for _, contentType := range [][]string{
 		nil,
 		{""},
@@ -35,21 +34,17 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 		{"application/json, text/html"},
 		{"application/json;;"},
 	} {
-		err := upstream.CheckHeader(res, 200, http.Header{"Content-Type": contentType})
+		err := res.checkHeader(200, http.Header{"Content-Type": contentType})
 		require.ErrorIs(t, err, upstream.ErrContractViolation, contentType)
-	}
-	for _, encoding := range [][]string{{"gzip"}, {"identity", "br"}} {
-		err := upstream.CheckHeader(res, 200, http.Header{"Content-Type": json["Content-Type"], "Content-Encoding": encoding})
-		require.ErrorIs(t, err, upstream.ErrContractViolation, encoding)
 	}
 	json["Location"] = []string{"http://10.0.0.7/"}
 	for _, status := range []int{100, 201, 202, 204, 206, 301, 302, 304, 307, 400, 401, 403, 404, 405, 410, 422, 429, 500, 502, 503, 504, 599} {
-		err := upstream.CheckHeader(res, status, json)
+		err := res.checkHeader(status, json)
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 		assert.NotContains(t, err.Error(), "10.0.0.7")
 	}
-	require.EqualError(t, upstream.CheckHeader(res, 404, nil), "upstream response violates the contract: events: expected status 200, not 404")
-	require.ErrorContains(t, upstream.CheckHeader(res, 401, nil), "status 200, not 401: the data service rejects the gateway's assertion",
+	require.EqualError(t, res.checkHeader(404, nil), "upstream response violates the contract: events: expected status 200, not 404")
+	require.ErrorContains(t, res.checkHeader(401, nil), "status 200, not 401: the data service rejects the gateway's assertion",
 		"the log must name what a 401 is about")
 }
 
@@ -67,10 +62,10 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		d, ok := upstream.RetryAfter(h, now)
 		require.True(t, ok, value)
 		require.Equal(t, want, d, value)
-		err := upstream.CheckHeader(definition.Public().ByName("jobs"), 503, h)
+		err := byName("jobs").checkHeader(503, h)
 		require.ErrorIs(t, err, upstream.ErrUpstreamUnavailable, value)
 		require.NotErrorIs(t, err, upstream.ErrContractViolation)
-		require.ErrorIs(t, upstream.CheckHeader(definition.Public().ByName("jobs"), 500, h), upstream.ErrContractViolation)
+		require.ErrorIs(t, byName("jobs").checkHeader(500, h), upstream.ErrContractViolation)
 	}
 	d, ok := upstream.RetryAfter(http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}}, now.Add(-500*time.Millisecond))
 	require.True(t, ok)
@@ -79,7 +74,7 @@ func TestRetryAfterIsForwardedWithinBounds(t *testing.T) {
 		h := http.Header{"Retry-After": values}
 		_, ok := upstream.RetryAfter(h, now)
 		assert.False(t, ok, values)
-		require.ErrorIs(t, upstream.CheckHeader(definition.Public().ByName("jobs"), 503, h), upstream.ErrContractViolation, values)
+		require.ErrorIs(t, byName("jobs").checkHeader(503, h), upstream.ErrContractViolation, values)
 	}
 }
 

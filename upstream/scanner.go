@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -69,7 +68,7 @@ func (k *checker) notJSON() error {
 		expected = "a complete JSON document"
 	}
 	return &ContractError{
-		Kind: ErrContractViolation, Resource: k.res.Name, Record: k.at, Expected: fmt.Sprintf("%s (byte %d)", expected, k.brokenAt),
+		Kind: ErrContractViolation, Resource: k.op.Resource, Record: k.at, Expected: fmt.Sprintf("%s (byte %d)", expected, k.brokenAt),
 	}
 }
 
@@ -236,18 +235,23 @@ func (k *checker) skipNested(depth int) error {
 // literal reads a number, true, false or null.
 func (k *checker) literal() {
 	start := k.pos
-	for k.pos < len(k.body) {
-		switch k.body[k.pos] {
-		case ',', ']', '}', ' ', '\t', '\r', '\n':
-			if !isLiteral(k.body[start:k.pos]) {
-				k.pos = start
-				k.abort()
-			}
-			return
-		}
+	for k.pos < len(k.body) && !isDelimiter(k.body[k.pos]) {
 		k.pos++
 	}
-	k.abort() // the outermost value is an object, so a literal cannot be last
+	if !isLiteral(k.body[start:k.pos]) {
+		if k.pos < len(k.body) {
+			k.pos = start
+		}
+		k.abort()
+	}
+}
+
+func isDelimiter(c byte) bool {
+	switch c {
+	case ',', ']', '}', ' ', '\t', '\r', '\n':
+		return true
+	}
+	return false
 }
 
 // maxNames is the approximate number of members of a value that distinct checks, because the decoder keeps their names in a map.
@@ -257,6 +261,9 @@ const maxNames = 1 << 17
 // undocumented members; duplicates of documented ones are found by their bit in seen.
 func (k *checker) distinct(start int) error {
 	value := k.body[start:k.pos]
+	if err := k.again(len(value)); err != nil {
+		return err
+	}
 	switch {
 	case bytes.Count(value, []byte{':'}) > maxNames:
 		return k.violation(ErrContractViolation, "", "fewer undocumented members")
@@ -271,65 +278,13 @@ func (k *checker) distinct(start int) error {
 	}
 }
 
-// checkSize returns an error if the result and the scratch are too large for the body. Missing members become null, so without a
-// limit, a body such as `{},{},…` would grow about twentyfold.
-func (k *checker) checkSize(result int) error {
-	if result+len(k.scratch) > 2*len(k.body)+1<<20 {
+// checkSize returns an error if the result is too large for the body. Missing members become null, so without a limit, a body such as
+// `{},{},…` would grow about twentyfold.
+func (k *checker) checkSize() error {
+	if len(k.out) > 2*len(k.body)+1<<20 {
 		return k.violation(ErrContractViolation, "", "a result at most twice the body's size: too many members are missing")
 	}
 	return nil
-}
-
-// members reads an object at the given depth and stores the spans of p's members. seen has a bit for each member of p in the
-// object. The first value of the wrong kind is recorded in k.invalid and is not an error here, because the record may be
-// removed.
-func (k *checker) members(p *schema, spans []span, depth int) (seen uint64, err error) {
-	start, unknown := k.pos, false
-	guess := k.guess[p.guess : p.guess+len(p.members)]
-	k.pos++
-	for at := 0; k.next('}', at); at++ {
-		i, raw := k.member(p, at, guess)
-		if i < 0 {
-			unknown = true
-			if err := k.unknown(p, raw, depth); err != nil {
-				return 0, err
-			}
-			continue
-		}
-		if seen&(1<<i) != 0 {
-			return 0, k.duplicate()
-		}
-		seen |= 1 << i
-		if spans[i], err = k.value(&p.members[i], depth); err != nil {
-			return 0, err
-		}
-	}
-	switch {
-	case k.broken:
-		return 0, k.notJSON()
-	case unknown:
-		return seen, k.distinct(start)
-	default:
-		return seen, nil
-	}
-}
-
-// member reads the name of the at-th member of an object and returns its index in p. If p does not have it, i is -1 and raw is
-// the name as sent.
-func (k *checker) member(p *schema, at int, guess []int) (i int, raw []byte) {
-	guessing := at < len(guess)
-	if guessing && k.named(p.members[guess[at]].head[1:]) {
-		return guess[at], nil
-	}
-	raw = k.name()
-	i, known := p.index[string(k.unquote(raw))]
-	if !known {
-		return -1, raw
-	}
-	if guessing {
-		guess[at] = i
-	}
-	return i, nil
 }
 
 // named reports whether the next name and its colon are as in the result: compact and without escapes. If they are, named moves
@@ -353,170 +308,10 @@ func (k *checker) unquote(raw []byte) []byte {
 	return k.unquoted
 }
 
-// text decodes the string at s, or returns nil if the value is not a string. The result is valid until the next call of unquote.
-func (k *checker) text(s span) []byte {
-	if s.end == 0 || s.scratch || k.body[s.start] != '"' {
+// text decodes the string at v, or returns nil if the value is not a string. The result is valid until the next call of unquote.
+func (k *checker) text(v span) []byte {
+	if v.absent() || v.result || k.body[v.start] != '"' {
 		return nil
 	}
-	return k.unquote(k.body[s.start:s.end])
-}
-
-// value reads the value of a member. depth is that of the object.
-func (k *checker) value(m *member, depth int) (span, error) {
-	first, start := k.kind(), k.pos
-	switch {
-	case first == '"':
-		k.string()
-	case first == '[' && m.kind == KindTexts:
-		return k.texts(m, depth+1)
-	case first == '[' && m.kind == KindObjects:
-		return k.objects(m, depth+1)
-	case first == '[' || first == '{':
-		k.noteInvalid(m)
-		_, err := k.skip(depth)
-		return span{}, err
-	default:
-		k.literal()
-	}
-	if k.broken {
-		return span{}, k.notJSON()
-	}
-	if first == 'n' {
-		if m.required {
-			k.noteInvalid(m)
-		}
-		return span{}, nil
-	}
-	s := span{start: start, end: k.pos}
-	if !k.hasKind(m.kind, first, s) {
-		k.noteInvalid(m)
-	}
-	return s, nil
-}
-
-// noteInvalid records the first member with a value of the wrong kind.
-func (k *checker) noteInvalid(m *member) {
-	if k.invalid == nil {
-		k.invalid = m
-	}
-}
-
-// hasKind reports whether a scalar other than null has a kind. first is its first byte.
-func (k *checker) hasKind(want Kind, first byte, s span) bool {
-	if first != '"' {
-		switch want {
-		case KindInteger, KindKey, KindBusiness:
-			return isInteger(k.body[s.start:s.end])
-		case KindBool:
-			return first == 't' || first == 'f'
-		default:
-			return false
-		}
-	}
-	switch want {
-	case KindText:
-		return true
-	case KindKey, KindBusiness:
-		return s.end-s.start > len(`""`)
-	case KindUUID:
-		return isUUID(k.text(s))
-	case KindDecimal:
-		return isDecimal(k.text(s))
-	case KindInstant:
-		_, ok := parseInstant(k.text(s))
-		return ok
-	case KindDate:
-		_, ok := parseDate(k.text(s))
-		return ok
-	case KindTime:
-		return isTime(k.text(s))
-	default:
-		return false
-	}
-}
-
-// texts reads an array of strings and writes it to the scratch. depth is the array's.
-func (k *checker) texts(m *member, depth int) (span, error) {
-	k.pos++
-	start := len(k.scratch)
-	k.scratch = append(k.scratch, '[')
-	for n := 0; k.next(']', n); n++ {
-		if k.kind() != '"' {
-			k.noteInvalid(m)
-			if _, err := k.skip(depth); err != nil {
-				return span{}, err
-			}
-			continue
-		}
-		if n > 0 {
-			k.scratch = append(k.scratch, ',')
-		}
-		k.scratch = append(k.scratch, k.string()...)
-	}
-	if k.broken {
-		return span{}, k.notJSON()
-	}
-	k.scratch = append(k.scratch, ']')
-	return span{start: start, end: len(k.scratch), scratch: true}, nil
-}
-
-// maxNested is the maximum number of documented members of an object within a record.
-const maxNested = 8
-
-// objects reads an array of objects and writes it to the scratch with only the documented members. depth is the array's.
-func (k *checker) objects(m *member, depth int) (span, error) {
-	k.pos++
-	start := len(k.scratch)
-	k.scratch = append(k.scratch, '[')
-	for n := 0; k.next(']', n); n++ {
-		if k.kind() != '{' {
-			k.noteInvalid(m)
-			if _, err := k.skip(depth); err != nil {
-				return span{}, err
-			}
-			continue
-		}
-		var spans [maxNested]span
-		if _, err := k.members(m.nested, spans[:], depth+1); err != nil {
-			return span{}, err
-		}
-		if n > 0 {
-			k.scratch = append(k.scratch, ',')
-		}
-		for i := range m.nested.members {
-			k.scratch = append(k.scratch, m.nested.members[i].head...)
-			k.scratch = k.appendSpan(k.scratch, spans[i])
-		}
-		k.scratch = append(k.scratch, '}')
-		if err := k.checkSize(0); err != nil {
-			return span{}, err
-		}
-	}
-	if k.broken {
-		return span{}, k.notJSON()
-	}
-	k.scratch = append(k.scratch, ']')
-	return span{start: start, end: len(k.scratch), scratch: true}, nil
-}
-
-// unknown skips the value of an undocumented member, or keeps it as configured. depth is that of the object.
-func (k *checker) unknown(p *schema, rawName []byte, depth int) error {
-	s, err := k.skip(depth)
-	if err != nil || !k.pass || p != k.schema || p.similar(k.unquote(rawName)) {
-		return err
-	}
-	k.extra = append(append(append(k.extra, ','), rawName...), ':')
-	// Compacts the value. It cannot fail, because the value has been validated.
-	k.extra, err = jsontext.AppendFormat(k.extra, k.body[s.start:s.end])
-	return err
-}
-
-// similar reports whether a name equals a known one, ignoring case. Case-insensitive readers would confuse the two.
-func (p *schema) similar(name []byte) bool {
-	for i := range p.members {
-		if strings.EqualFold(p.members[i].name, string(name)) {
-			return true
-		}
-	}
-	return false
+	return k.unquote(k.body[v.start:v.end])
 }

@@ -1,70 +1,208 @@
 package upstream
 
-// maxMembers is the maximum number of members of an object: each has a bit in a uint64.
-const maxMembers = 64
+import (
+	"regexp"
+	"strings"
+	"sync/atomic"
 
-// MaxNumbers is the maximum number of members of an envelope.
-const MaxNumbers = 8
+	"github.com/go-json-experiment/json/jsontext"
+)
 
-// member is the schema of one member of an object.
-type member struct {
-	name     string
-	path     string // for errors: "schedule.date"
-	head     string // the JSON before the value: `,"date":`, or `{"date":` for the first member
-	kind     Kind
-	required bool
-	nested   *schema // the objects' members, for KindObjects
+// Types is a set of JSON types.
+type Types uint8
+
+// The JSON types.
+const (
+	TypeNull    Types = 1 << iota
+	TypeString        // also the tenant's ID
+	TypeInteger       // a number without fraction and exponent, at most 18 digits
+	TypeNumber        // any number
+	TypeBoolean
+	TypeObject
+	TypeArray
+
+	typeAny = TypeNull | TypeString | TypeInteger | TypeNumber | TypeBoolean | TypeObject | TypeArray
+)
+
+// Format is what a string must look like.
+type Format uint8
+
+// The formats of strings.
+const (
+	FormatText      Format = iota // anything
+	FormatUUID                    // 8-4-4-4-12 hexadecimal digits
+	FormatDate                    // YYYY-MM-DD
+	FormatDateTime                // RFC 3339
+	FormatInstant                 // RFC 3339 in UTC ("Z" or "+00:00")
+	FormatTime                    // the time of RFC 3339, with its offset
+	FormatTimeOfDay               // HH:MM, 00:00 to 23:59
+	FormatDecimal                 // "-12.50": money and rates; any number of decimals
+	FormatEmail                   // one @ between two texts without spaces
+	FormatURI                     // RFC 3986, with a scheme
+)
+
+// Limits of what a definition may have.
+const (
+	// MaxAlternatives is the maximum number of alternatives of a choice.
+	MaxAlternatives = 8
+
+	// maxFree is the maximum number of members of a map, and of all objects in a value of free JSON.
+	maxFree = 1000
+
+	// maxUnique is the maximum number of items of an array whose items must differ.
+	maxUnique = 1000
+
+	// maxMatched is the maximum length in bytes of a string that must match a pattern.
+	maxMatched = 64 << 10
+)
+
+// Schema says what a JSON value may be. It is shared by all requests and must not be changed once it is part of an [API].
+type Schema struct {
+	Types      Types
+	Format     Format // of a string
+	Rules      *Rules // nil: none
+	Items      *Schema
+	Properties []Property // those with Internal last; the others leave in this order
+	Additional *Schema    // of further members of an object; nil: they are removed
+	Choice     *Choice    // nil: none; otherwise, all but Types is in its alternatives
+	Known      []string   // the documented values of a string to which others may be added
+
+	Tenant        string   // the property that names the business to which an object belongs; empty: none
+	AlsoTenant    string   // another one, which may be absent
+	TenantIsField bool     // a missing Tenant is a missing field, and not a record that cannot be attributed
+	Visible       string   // the property that says whether an object may be seen; empty: all may
+	Shown         []string // the values of Visible with which it may
+
+	index                 map[string]int
+	fields                int // number of properties that leave
+	tenant, also, visible int // indexes, -1 if there is none
+	free, nonEmpty        bool
+	numbers               bool            // a property has a Number
+	follows               []atomic.Uint32 // which property followed another one in the last object: services usually keep one order
 }
 
-// schema is the compiled schema of a record, or of the objects within a field. It is immutable.
-type schema struct {
-	members []member       // the documented members in their order, then the internal ones
-	fields  int            // number of documented members
-	index   map[string]int // into members, by name
-	order   []int          // indexes of the members by which records are sorted
-	tenant  int            // index of the tenant field, -1 if there is none
-	visible int            // index of the internal member Visible, -1 if there is none
-	id      int            // index of the member of KindBusiness, -1 if there is none
-	guess   int            // offset of the objects' part of checker.guess
+// Property is a member of an object.
+type Property struct {
+	Name     string
+	Schema   *Schema
+	Required bool
+	Internal bool // it does not leave
+
+	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
+	Number int
+
+	head string // the JSON before the value, `,"name":`
 }
 
-func compileSchema(r *Resource) *schema {
-	p := compileFields("", r.Fields, r.Internal)
-	p.tenant = p.index[r.Tenant]
-	if r.Visible != "" {
-		p.visible = p.index[r.Visible]
-	}
-	for _, name := range r.Order {
-		p.order = append(p.order, p.index[name])
-	}
-	guess := len(p.members)
-	for i := range p.members {
-		if nested := p.members[i].nested; nested != nil {
-			nested.guess = guess
-			guess += len(nested.members)
-		}
-	}
-	return p
+// Rules are further rules. Each holds for values of the type that it is about.
+type Rules struct {
+	MinLength, MaxLength int // of a string, in characters; MaxLength -1: any
+	Patterns             []*regexp.Regexp
+	Enum                 []string // JSON scalars; the strings decoded and preceded by a quote
+	Min, Max             string   // JSON numbers; empty: none
+	MinOpen, MaxOpen     bool     // Min and Max are excluded
+	MinItems, MaxItems   int      // of an array; MaxItems -1: any
+	Unique               bool     // the items of an array differ
+	MinMembers           int      // of an object, of those that the service sent
+	MaxMembers           int      // -1: any
 }
 
-func compileFields(path string, fields, internal []Field) *schema {
-	p := &schema{
-		fields: len(fields), index: make(map[string]int, len(fields)+len(internal)),
-		tenant: -1, visible: -1, id: -1,
+// NewRules returns rules that allow everything.
+func NewRules() *Rules { return &Rules{MaxLength: -1, MaxItems: -1, MaxMembers: -1} }
+
+// Choice is a value that is one of several alternatives. The type of the value decides between them, or the member By of an object; what is
+// left is tried.
+type Choice struct {
+	Alternatives []*Schema // at most MaxAlternatives
+	By           string
+	Values       map[string]*Schema // by the value of By
+}
+
+// AnyJSON returns the schema of any JSON value, with at most 1,000 members of objects.
+func AnyJSON() *Schema { return &Schema{Types: typeAny, free: true} }
+
+// FreeJSON reports whether s is that of AnyJSON.
+func (s *Schema) FreeJSON() bool { return s.free }
+
+// Property returns the property with a name, or nil.
+func (s *Schema) Property(name string) *Property {
+	for i := range s.Properties {
+		if s.Properties[i].Name == name {
+			return &s.Properties[i]
+		}
 	}
-	for i, f := range append(append([]Field(nil), fields...), internal...) {
-		m := member{name: f.Name, path: path + f.Name, head: `,"` + f.Name + `":`, kind: f.Kind, required: f.Required}
-		if i == 0 {
-			m.head = `{"` + f.Name + `":`
-		}
-		if f.Kind == KindObjects {
-			m.nested = compileFields(path+f.Name+".", f.Fields, nil)
-		}
-		if f.Kind == KindBusiness {
-			p.id = i
-		}
-		p.members = append(p.members, m)
-		p.index[f.Name] = i
+	return nil
+}
+
+// compile prepares a schema and those it refers to.
+func (s *Schema) compile() {
+	if s == nil || s.index != nil {
+		return
 	}
-	return p
+	s.index = make(map[string]int, len(s.Properties))
+	s.tenant, s.also, s.visible = -1, -1, -1
+	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		name, _ := jsontext.AppendQuote(nil, p.Name) // the document is UTF-8
+		p.head = "," + string(name) + ":"
+		s.index[p.Name] = i
+		if !p.Internal {
+			s.fields = i + 1
+		}
+		switch p.Name {
+		case s.Tenant:
+			s.tenant = i
+		case s.AlsoTenant:
+			s.also = i
+		}
+		s.numbers = s.numbers || p.Number > 0
+		if p.Name == s.Visible {
+			s.visible = i
+		}
+	}
+	s.follows = make([]atomic.Uint32, len(s.Properties)+1)
+	for i := range s.Properties {
+		s.follows[i].Store(uint32(i)) //nolint:gosec // G115: the limit of a document's nodes is far below
+		s.Properties[i].Schema.compile()
+	}
+	s.Items.compile()
+	s.Additional.compile()
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.compile()
+		}
+	}
+}
+
+// expected describes valid values, for a ContractError.
+func (s *Schema) expected() string {
+	if s.Types&TypeString != 0 && s.Format != FormatText {
+		return [...]string{
+			FormatUUID: "a UUID", FormatDate: "a date, YYYY-MM-DD", FormatDateTime: "a date and time, RFC 3339",
+			FormatInstant: "an instant, RFC 3339 in UTC", FormatTime: "a time, RFC 3339", FormatTimeOfDay: "a time of day, HH:MM",
+			FormatDecimal: `a decimal number in a string, such as "12.50"`, FormatEmail: "an email address", FormatURI: "a URI",
+		}[s.Format]
+	}
+	var names []string
+	for _, t := range []struct {
+		is   Types
+		name string
+	}{
+		{TypeString, "a string"},
+		{TypeInteger, "an integer of at most 18 digits"},
+		{TypeNumber, "a number"},
+		{TypeBoolean, "true or false"},
+		{TypeObject, "an object"},
+		{TypeArray, "an array"},
+	} {
+		if s.Types&t.is != 0 {
+			names = append(names, t.name)
+		}
+	}
+	text := strings.Join(names, " or ")
+	if s.Rules != nil || s.Choice != nil {
+		text += " as the definition says"
+	}
+	return text
 }

@@ -155,15 +155,15 @@ func (k *keyFields) parseResources(s string) error {
 }
 
 // checkResources returns an error if a name is neither a resource of the built-in API nor below one of the given named APIs.
-func checkResources(names, apis []string) error {
-	known := append(caddymodule.ProxiedNames(), apis...)
+func checkResources(names, resources, apis []string) error {
+	known := slices.Concat(resources, apis)
 	for _, name := range names {
 		api, resource, of := strings.Cut(name, "/")
 		if slices.Contains(known, name) || of && resource != "" && !strings.Contains(resource, "/") && slices.Contains(apis, api) {
 			continue
 		}
 		hint := ""
-		if apis == nil {
+		if len(apis) == 0 {
 			hint = "; to name an API of a configuration, use --config"
 		}
 		return fmt.Errorf("--resources: unknown resource %q: must be %s, or some of %s%s", name, valueAll, strings.Join(known, ","), hint)
@@ -179,7 +179,7 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // completeResources suggests the next name of a list.
 func completeResources(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	list := typed[:strings.LastIndex(typed, ",")+1]
-	names := caddymodule.ProxiedNames()
+	names, _, _ := caddymodule.KeyNames(nil) // of the built-in API
 	if list == "" {
 		names = append(names, valueAll)
 	}
@@ -199,7 +199,7 @@ func (c *keysCommand) issue() *cobra.Command {
 		Short: "Issues a key pair for a business and prints the private key once",
 		Args:  cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, out io.Writer, s *openStore, _ []string) error {
-			if err := checkResources(fields.resources, s.apis); err != nil {
+			if err := checkResources(fields.resources, s.resources, s.apis); err != nil {
 				return err
 			}
 			o.Name, o.Limit, o.ExpiresAt, o.Resources, o.Write = fields.name, fields.limit, fields.expires, fields.resources, fields.write
@@ -246,7 +246,7 @@ func (c *keysCommand) update() *cobra.Command {
 		if set("status") && !slices.Contains(statuses, status) {
 			return fmt.Errorf("invalid status %q: must be %s", status, strings.Join(statuses, " or "))
 		}
-		if err := checkResources(fields.resources, s.apis); err != nil {
+		if err := checkResources(fields.resources, s.resources, s.apis); err != nil {
 			return err
 		}
 		cred, err := s.store.Update(ctx, args[0], func(cred *authsigner.Credential) error {
@@ -478,7 +478,8 @@ type openStore struct {
 	store caddymodule.CredentialStore
 	app   *caddymodule.App // notifies gateways of changes
 	file  bool             // store is a file, which gateways read again when it changes
-	apis  []string         // names of the configuration's APIs; nil if there are none
+
+	resources, apis []string // that keys may name, see caddymodule.KeyNames
 }
 
 // invalidate makes running gateways look up a key again, and reports whether it could notify them. It works after the command's
@@ -539,8 +540,12 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 			}
 		}
 		s := &openStore{store: store, app: app, file: isFile}
+		var config any
 		if cfg != nil {
-			s.apis = caddymodule.APINames(cfg.Value)
+			config = cfg.Value
+		}
+		if s.resources, s.apis, err = caddymodule.KeyNames(config); err != nil {
+			return err
 		}
 		err = f(ctx, cmd.OutOrStdout(), s, args)
 		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here

@@ -232,8 +232,8 @@ func makeAssertionKey(name string) (func(*http.Request) error, error) {
 		return nil, fmt.Errorf("naming the demo's signing key: %w", err)
 	}
 	audiences := map[string]string{}
-	for _, res := range definition.Public().Resources() {
-		audiences[res.Path] = res.Name
+	for _, op := range definition.Public().Operations() {
+		audiences[op.Path] = op.Resource
 	}
 	return func(r *http.Request) error {
 		audience := audiences[r.URL.Path]

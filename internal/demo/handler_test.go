@@ -42,35 +42,35 @@ func count(t testing.TB, resource, businessID, condition string) (n int) {
 func TestResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
 	for _, b := range Businesses() {
-		for _, res := range definition.Public().Resources() {
+		for _, res := range definition.Public().Operations() {
 			if res.ByGateway {
 				continue
 			}
-			t.Run(b.Slug+" "+res.Name, func(t *testing.T) {
+			t.Run(b.Slug+" "+res.Resource, func(t *testing.T) {
 				t.Parallel()
 				read := map[string]bool{}
 				for page := 1; ; page++ {
 					raw := fmt.Sprintf("count=100&per_page=70&page=%d", page)
-					q, err := res.CleanQuery(raw)
+					q, err := res.CleanQuery(upstream.Match{Query: raw})
 					require.NoError(t, err)
 					w := call(t, shared, b.ID, res.Path+"?"+q.Raw)
 					require.Equal(t, http.StatusOK, w.Code)
 					var checked bytes.Buffer
-					report, err := new(upstream.Contract).Check(&checked, res, q, b.ID, w.Body.Bytes())
+					report, err := new(upstream.Contract).Check(&checked, res, &res.Responses[0], q, b.ID, w.Body.Bytes())
 					require.NoError(t, err)
 					assert.Equal(t, upstream.Report{Records: report.Records}, report)
-					if res.Envelope == "" {
-						if res.Name == "events" {
+					if r := res.Responses[0]; !r.IsList() || len(res.Params) == 1 {
+						if res.Resource == "events" {
 							assert.Equal(t, min(count(t, "events", b.ID, "status = 'published'"), 100), report.Records)
 						}
 						return
 					}
-					for _, id := range ids(records(t, decode(t, w), res.Name)) {
+					for _, id := range ids(records(t, decode(t, w), res.Resource)) {
 						assert.False(t, read[id], "%s is on two pages", id)
 						read[id] = true
 					}
 					if report.Records == 0 {
-						assert.Len(t, read, count(t, res.Name, b.ID, "true"))
+						assert.Len(t, read, count(t, res.Resource, b.ID, "true"))
 						return
 					}
 				}

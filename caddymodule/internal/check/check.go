@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Options are the options of [Run].
@@ -41,6 +42,9 @@ type Defaults struct {
 	Timeout     time.Duration // of gatehouse_api
 	BodyTimeout time.Duration // of gatehouse_api
 	JWKSPath    string
+
+	// API returns the API that a gatehouse_api serves, by its configuration; nil if its definition cannot be read.
+	API func(handler any) *upstream.API
 }
 
 // DefaultBusiness is the business for which data services are asked if no other is known. It has no records.

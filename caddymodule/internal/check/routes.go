@@ -23,7 +23,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // sampleRequests returns requests that a handler must serve, or nil if it is not a Gatehouse handler with certain paths.
@@ -31,8 +30,10 @@ func (d Defaults) sampleRequests(handler any) (samples []string) {
 	text := func(name string) string { s, _ := configfile.Member(handler, name).(string); return s }
 	switch text("handler") {
 	case apiName:
-		for _, res := range definition.Public().Resources() {
-			samples = append(samples, "GET "+text("base_path")+res.Path)
+		if api := d.API(handler); api != nil {
+			for _, op := range api.Operations() {
+				samples = append(samples, op.Method+" "+text("base_path")+op.Sample())
+			}
 		}
 	case healthName:
 		samples = []string{"GET /healthz", "GET /readyz"}
@@ -195,15 +196,19 @@ func (c *checker) reaching(ctx caddy.Context, h configfile.Handler, samples []st
 // sign them.
 func (c *checker) checkStripped(ctx caddy.Context, h configfile.Handler) {
 	base, _ := h.Value["base_path"].(string)
+	api := c.defaults.API(h.Value)
+	if api == nil {
+		return
+	}
 	for _, rewriting := range c.placed {
 		prefix, _ := rewriting.Value["strip_path_prefix"].(string)
 		prefix = "/" + strings.Trim(prefix, "/")
 		block := rewriting.Pointer[:strings.LastIndex(rewriting.Pointer, "/routes/")+1]
 		if rewriting.Name != "rewrite" || prefix == "/" || strings.Contains(prefix, "{") || !strings.HasPrefix(h.Pointer, block) ||
-			strings.HasPrefix(base+definition.Public().Base()+"/", prefix+"/") { // it is the beginning of the API's own paths
+			strings.HasPrefix(base+api.Base()+"/", prefix+"/") { // it is the beginning of the API's own paths
 			continue
 		}
-		path := base + definition.Public().Resources()[0].Path
+		path := base + api.Operations()[0].Sample()
 		w := c.send(ctx, h, "GET "+prefix+path)
 		if w != nil && w.end == h.Pointer && w.r.URL.Path == path {
 			c.report("GH022", rewriting.Pointer, "%s is removed from paths, but gatehouse_api serves and verifies them as they are sent: GET %s gets 404 without base_path %s",

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/docs"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // rules returns all rules, in the order of the table in docs/check.md, which is the only place that has their texts.
@@ -589,8 +588,19 @@ func (c *checker) checkHealthChecks() {
 		}
 		if active.URI != "" && !strings.HasPrefix(active.URI, "/") {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health_uri %s must be a path such as /healthz", active.URI)
-		} else if strings.HasPrefix(active.URI, definition.Public().Base()+"/") && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
+		} else if c.servesBelow(active.URI) && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health checks carry no assertion, without which the data service must not respond to %s", active.URI)
 		}
 	}
+}
+
+// servesBelow reports whether a path is below the base path of an API.
+func (c *checker) servesBelow(path string) bool {
+	return slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool {
+		if h.api == nil {
+			return false
+		}
+		api := c.defaults.API(h.Value)
+		return api != nil && strings.HasPrefix(path, api.Base()+"/")
+	})
 }

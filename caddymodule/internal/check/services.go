@@ -23,15 +23,14 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Service is a data service.
 type Service struct {
-	// Resources are those of the public API that it serves. That of gatehouse_connect has none.
-	Resources []*upstream.Resource
+	// Operations are those of an API that it serves and that need no parameters. That of gatehouse_connect has none.
+	Operations []*upstream.Operation
 
-	// Contract checks the responses for Resources.
+	// Contract checks the responses for Operations.
 	Contract *upstream.Contract
 
 	// Asserted reports whether calls have a hop assertion.
@@ -61,24 +60,25 @@ type call struct {
 	send func(context.Context, *probe) error
 }
 
-// resourceCall returns the request for the first page of a resource.
-func resourceCall(res *upstream.Resource, contract *upstream.Contract) call {
-	return call{res.Path, func(ctx context.Context, p *probe) error {
-		query, err := res.CleanQuery("")
+// operationCall returns the request for an operation: the first page of a list.
+func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
+	return call{op.Path, func(ctx context.Context, p *probe) error {
+		query, err := op.CleanQuery(upstream.Match{})
 		if err != nil {
 			return fmt.Errorf("preparing the query: %w", err)
 		}
-		response, err := p.do(ctx, upstream.NewCall(&http.Request{Host: p.host}, res, query, p.business, uuid.NewString()))
+		response, err := p.do(ctx, upstream.NewCall(&http.Request{Host: p.host}, op, query, p.business, uuid.NewString()))
 		if err != nil {
 			return err
 		}
 		defer response.Release()
-		if err := upstream.CheckHeader(res, response.Status, response.Header); err != nil {
+		documented, err := op.CheckHeader(response.Status, response.Header, false)
+		if err != nil || documented.Body == nil {
 			return err
 		}
-		report, err := contract.Check(new(bytes.Buffer), res, query, p.business, response.Body)
-		if err == nil && report.CrossTenant > 0 { // removed from the list of events
-			err = &upstream.ContractError{Kind: upstream.ErrCrossTenantRecord, Resource: res.Name, Record: -1}
+		report, err := contract.Check(new(bytes.Buffer), op, documented, query, p.business, response.Body)
+		if err == nil && report.CrossTenant > 0 { // removed from a list in which not all records may be seen
+			err = &upstream.ContractError{Kind: upstream.ErrCrossTenantRecord, Resource: op.Resource, Record: -1}
 		}
 		return err
 	}}
@@ -257,8 +257,8 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 	calls := connectCalls()
 	if h.api != nil {
 		calls = nil
-		for _, res := range service.Resources {
-			calls = append(calls, resourceCall(res, service.Contract))
+		for _, op := range service.Operations {
+			calls = append(calls, operationCall(op, service.Contract))
 		}
 	}
 	common := probe{service: service, host: h.probeHost(), business: cmp.Or(l.business, DefaultBusiness)}
@@ -348,11 +348,20 @@ func (l *liveChecker) reportCalls(a *address) {
 // acceptUnknownBusiness accepts 404 or 403 for the business itself, with which a data service responds if it does not know the
 // business, unless it responds to other paths like this, too.
 func (l *liveChecker) acceptUnknownBusiness(a *address) {
-	own := definition.Public().ByName("business").Path
+	if len(a.calls) == 0 {
+		return
+	}
+	var single []string // operations whose response is one record
+	for _, op := range a.calls[0].service.Operations {
+		if !slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return r.Records == nil || r.IsList() }) {
+			single = append(single, op.Path)
+		}
+	}
+	own := strings.Join(single, ", ")
 	absent := func(p *probe) bool {
 		return p.err != nil && (p.status == http.StatusNotFound || p.status == http.StatusForbidden)
 	}
-	if pathsOf(a.calls, absent) != own {
+	if own == "" || pathsOf(a.calls, absent) != own {
 		return
 	}
 	l.skip(own+" of the data service at "+a.name, "it does not know the business %s: name one that it knows with --business", DefaultBusiness)

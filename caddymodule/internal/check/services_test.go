@@ -126,7 +126,7 @@ func verifying(t *testing.T, keyFile, issuer string) http.HandlerFunc {
 
 // apiPaths are the resources that data services serve.
 func apiPaths() (paths []string) {
-	for _, res := range definition.Public().Resources() {
+	for _, res := range definition.Public().Operations() {
 		if !res.ByGateway {
 			paths = append(paths, res.Path)
 		}
@@ -179,7 +179,7 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"another kind":                {service: bodyFor(contacts, page("contacts", `{"id":"`+s3cret+`","business_id":"`+knownBusiness+`"}`)), want: []string{"GH053"}, says: []string{"contacts: record 0: id: expected an integer"}},
 		"another business's record":   {service: bodyFor(contacts, page("contacts", `{"id":1,"business_id":"`+s3cret+`"}`)), want: []string{"GH053"}, says: []string{"cross-tenant record"}},
 		"another business's event":    {service: bodyFor(events, `{"events":[{"id":"0190f3a2-7c4b-7d11-9e55-0000000003e8","business_id":"`+s3cret+`","status":"published","created_at":"2026-01-01T00:00:00Z"}]}`), want: []string{"GH053"}, says: []string{events, "cross-tenant record"}},
-		"no tenant":                   {service: bodyFor(contacts, page("contacts", `{"id":1}`)), want: []string{"GH053"}, says: []string{"record without business_id"}},
+		"no tenant":                   {service: bodyFor(contacts, page("contacts", `{"id":1}`)), want: []string{"GH053"}, says: []string{"record without its tenant"}},
 		"no tenant, which is allowed": {service: bodyFor(contacts, page("contacts", `{"id":1}`)), options: "allow_missing_tenant"},
 		"too large":                   {service: bodyFor(contacts, page("contacts", `{"id":1,"business_id":"`+strings.Repeat("x", 5000)+`"}`)), options: "max_response_size 4KiB", want: []string{"GH050"}, says: []string{contacts + " fail: upstream response violates the contract: larger than the maximum size"}},
 		"HTML":                        {service: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>" + s3cret)) }, connect: "name x", want: []string{"GH053"}, says: append(apiPaths(), "Content-Type", "/connect/v1/contacts is invalid")},

@@ -207,7 +207,7 @@ func (s *Service) request(ctx context.Context, call *upstream.Call, asserter *up
 	var assertion string
 	if asserter != nil {
 		var err error
-		if assertion, err = asserter.Assert(call.Resource, call.BusinessID, call.RequestID); err != nil {
+		if assertion, err = asserter.Assert(call.Resource, call.Operation, call.BusinessID, call.RequestID); err != nil {
 			return nil, fmt.Errorf("signing the hop assertion: %w", err)
 		}
 	}

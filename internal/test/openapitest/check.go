@@ -68,6 +68,9 @@ func (d *Document) Check(req *http.Request, resp *http.Response, body []byte) er
 			faults = append(faults, err)
 		} else {
 			faults = append(faults, checkAgreement(resp, body)...)
+			if err := checkPagination(body); err != nil {
+				faults = append(faults, err)
+			}
 		}
 	}
 	if a.signed && resp.StatusCode == http.StatusOK {
@@ -186,6 +189,23 @@ func strictJSON(body []byte) error {
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows the value")
+	}
+	return nil
+}
+
+// checkPagination compares the page of a valid body with the bounds that the description of its members names.
+func checkPagination(body []byte) error {
+	var list struct {
+		Pagination *struct {
+			CurrentPage int `json:"current_page"`
+			PerPage     int `json:"per_page"`
+		} `json:"pagination"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil || list.Pagination == nil {
+		return nil //nolint:nilerr // members of other types are not this check's
+	}
+	if p := list.Pagination; p.CurrentPage < 1 || p.PerPage < 1 || p.PerPage > 100 {
+		return fmt.Errorf("current_page is %d, and per_page is %d, not 1 to 100", p.CurrentPage, p.PerPage)
 	}
 	return nil
 }

@@ -150,6 +150,7 @@ func TestUndocumentedResponsesAreRejected(t *testing.T) {
 		},
 		"a list without pagination":       {get("/contacts", 200, `{"contacts":[]}`), "'pagination'"},
 		"a page of 101":                   {get("/contacts", 200, `{"contacts":[],`+replaced(pagination, "25", "101")+`}`), "101"},
+		"a page before the first":         {get("/contacts", 200, `{"contacts":[],`+replaced(pagination, `"current_page":1`, `"current_page":0`)+`}`), "current_page is 0"},
 		"a status of another path":        {get("/status", 502, problem("UPSTREAM_FAILED")), "no status 502"},
 		"a redirect":                      {get("/me", 301, ""), "no status 301"},
 		"404 for an existing path":        {get("/me", 404, problem("NOT_FOUND")), "BAD_REQUEST"},

@@ -28,10 +28,9 @@ func TestPathConfusionNeverMatches(t *testing.T) {
 		"api/v1/events", "/api/v1/еvents" /* Cyrillic е */, "/api/v1/events\u200b", "/api/v1/\xffvents",
 		"/api/v1/evénts", "/api/v1/" + strings.Repeat("events/", 10000), "/api/v1/" + strings.Repeat("e", 1<<20),
 	} {
-		res, raw, ok := definition.Public().Match(target)
+		m, ok := definition.Public().Match(target)
 		assert.False(t, ok, "%.80q", target)
-		require.Nil(t, res, "%.80q", target)
-		assert.Empty(t, raw, "%.80q", target)
+		require.Nil(t, m.Path, "%.80q", target)
 	}
 }
 

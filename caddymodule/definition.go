@@ -1,0 +1,235 @@
+package caddymodule
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// Definition names the OpenAPI document of an API.
+type Definition struct {
+	// Name is the API's: it precedes the names of its resources, as in shop/orders, and keys need an entry for it in their resources.
+	// Default: the API has no name. Only one API of a configuration may have none.
+	Name string `json:"name,omitempty"`
+
+	// File is the document, OpenAPI 3.1 or 3.0 in YAML or JSON. It is read when the configuration is loaded. Required.
+	File string `json:"file"`
+
+	// Overlays are the files of OpenAPI Overlays, which are applied to the document in their order. Default: none.
+	Overlays []string `json:"overlays,omitempty"`
+
+	// Only are the IDs and tags of the operations that are served. Default: all.
+	Only []string `json:"only,omitempty"`
+
+	// Except are the IDs and tags of operations that are not served. Default: none.
+	Except []string `json:"except,omitempty"`
+
+	// MaxItems is the maximum number of items of an array for which the document has no maximum. Default: 1000. Zero means the
+	// default.
+	MaxItems int `json:"max_items,omitempty"`
+
+	// Sum is a hash of the files, which the Caddyfile adapter adds so that a reload of the same Caddyfile notices that a file has
+	// changed. Default: none.
+	Sum string `json:"sum,omitempty"`
+}
+
+// maxDefinitionFile is the size in bytes from which on a file is not read: package definition refuses it.
+const maxDefinitionFile = 5 << 20
+
+// Load reads the files and compiles them.
+func (d *Definition) Load() (*definition.Definition, error) {
+	repl := caddy.NewReplacer()
+	files := make([]definition.File, 0, 1+len(d.Overlays))
+	for _, name := range append([]string{d.File}, d.Overlays...) {
+		if err := resolve(repl, &name); err != nil {
+			return nil, err
+		}
+		if info, err := os.Stat(name); err == nil && (info.Size() > maxDefinitionFile || !info.Mode().IsRegular()) {
+			return nil, fmt.Errorf("reading a definition: %s must be a file of at most 4 MiB", name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("reading a definition: %w", err)
+		}
+		files = append(files, definition.File{Name: name, Text: text})
+	}
+	sum := sha256.New()
+	for _, f := range files {
+		_, _ = sum.Write(f.Text)
+	}
+	d.Sum = hex.EncodeToString(sum.Sum(nil)[:8])
+	return definition.Load(files[0], definition.Options{ //nolint:wrapcheck // it names file, line and pointer
+		Name: d.Name, Overlays: files[1:], Only: d.Only, Except: d.Except, MaxItems: d.MaxItems,
+	})
+}
+
+// apiOf returns the API of a definition, or the public contract if there is none.
+func apiOf(d *Definition) (*upstream.API, []*definition.FaultError, error) {
+	if d == nil {
+		return definition.Public(), nil, nil
+	}
+	if err := checkAPIName(d.Name); err != nil {
+		return nil, nil, err
+	}
+	loaded, err := d.Load()
+	if err != nil {
+		return nil, nil, fmt.Errorf("definition:\n%w", err)
+	}
+	return loaded.API, loaded.Warnings, nil
+}
+
+// parseDefinition parses the option. Syntax:
+//
+//	definition [<name>] <file> {
+//	    overlay   <file>
+//	    only      <operations and tags...>
+//	    except    <operations and tags...>
+//	    max_items <n>
+//	}
+//
+// "overlay" may be repeated.
+func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) < 1 || len(args) > 2 {
+		return d.Err("definition takes a file, such as shop.openapi.yaml, preceded by a name if the API has one")
+	}
+	def := &Definition{File: args[len(args)-1]}
+	if len(args) == 2 {
+		def.Name = args[0]
+	}
+	h.Definition = def
+	return parseBlock(d, "definition",
+		option{name: "overlay", repeatable: true, parse: func(d *caddyfile.Dispenser) error {
+			name, err := oneArg(d, "overlay")
+			def.Overlays = append(def.Overlays, name)
+			return err
+		}},
+		texts("only", &def.Only),
+		texts("except", &def.Except),
+		number("max_items", &def.MaxItems),
+	)
+}
+
+// skip passes over an option and its block.
+func skip(d *caddyfile.Dispenser) error {
+	d.RemainingArgs()
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+	}
+	return nil
+}
+
+// checkAPIName returns an error if a name could be confused with a resource of the built-in API, in the resources of a key, or with
+// another route, in logs and metrics.
+func checkAPIName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if !regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`).MatchString(name) {
+		return fmt.Errorf("invalid name %q of an API: must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", name)
+	}
+	if slices.Contains(definition.Public().Resources(false), name) ||
+		slices.Contains([]string{"api", routeOfAuth, "connect", "errors", "health", "jwks", "all"}, name) {
+		return fmt.Errorf("invalid name %q of an API: it already means something else in keys, logs or metrics", name)
+	}
+	return nil
+}
+
+// KeyNames returns what the resources of a key may name, by a configuration: the resources of the API without a name, which is the public
+// contract unless the configuration has another one, and the names of the other APIs.
+func KeyNames(config any) (resources, apis []string, err error) {
+	var unnamed *upstream.API
+	if err := eachHandler(config, func(handler map[string]any) error {
+		name, _ := handler["name"].(string)
+		switch handler["handler"] {
+		case authName:
+			apis = append(apis, name)
+		case apiName:
+			api, _, err := apiOf(definitionOf(handler))
+			if err != nil {
+				return err
+			}
+			if apis = append(apis, api.Name()); api.Name() == "" {
+				unnamed = api
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, nil, err
+	}
+	if unnamed == nil {
+		unnamed = definition.Public()
+	}
+	slices.Sort(apis)
+	return unnamed.Resources(true), slices.DeleteFunc(slices.Compact(apis), func(name string) bool { return name == "" }), nil
+}
+
+// definitionOf returns the definition in the configuration of a gatehouse_api, or nil.
+func definitionOf(handler any) *Definition {
+	config, _ := handler.(map[string]any)
+	text, err := json.Marshal(config["definition"])
+	d := new(Definition)
+	if err != nil || config["definition"] == nil || json.Unmarshal(text, d) != nil {
+		return nil
+	}
+	return d
+}
+
+// eachHandler calls f for every handler in a configuration.
+func eachHandler(config any, f func(map[string]any) error) error {
+	var below []any
+	switch v := config.(type) {
+	case []any:
+		below = v
+	case map[string]any:
+		if _, ok := v["handler"].(string); ok {
+			if err := f(v); err != nil {
+				return err
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			below = append(below, v[name])
+		}
+	}
+	for _, value := range below {
+		if err := eachHandler(value, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// label returns the name of an operation in logs and metrics.
+func label(api *upstream.API, op *upstream.Operation) string {
+	if api.Name() == "" {
+		return op.ID
+	}
+	return api.Name() + "/" + op.ID
+}
+
+// resourcesOf returns the names of the resources that data services serve, without the API's name.
+func resourcesOf(api *upstream.API) []string {
+	names := api.Resources(true)
+	for i := range names {
+		names[i] = bare(api, names[i])
+	}
+	return names
+}
+
+// bare returns the name of a resource without that of its API.
+func bare(api *upstream.API, resource string) string {
+	if api.Name() == "" {
+		return resource
+	}
+	return resource[len(api.Name())+1:]
+}

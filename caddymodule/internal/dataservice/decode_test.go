@@ -1,0 +1,91 @@
+package dataservice
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+func compressed(t *testing.T, body string, open func(io.Writer) io.WriteCloser) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := open(&b)
+	_, err := io.WriteString(w, body)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+// A service may compress although the request accepts only identity. What it sends is decoded, within the limit of a response's size.
+func TestCompressedResponsesAreDecodedWithinTheirLimit(t *testing.T) {
+	zip := func(body string) string {
+		return compressed(t, body, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
+	}
+	standard := func(body string) string {
+		return compressed(t, body, func(w io.Writer) io.WriteCloser {
+			e, err := zstd.NewWriter(w)
+			require.NoError(t, err)
+			return e
+		})
+	}
+	body := `{"events":[` + strings.Repeat(`{"id":1},`, 9000) + `{}]}`
+	bomb := strings.Repeat(" ", 9<<20)
+	for name, c := range map[string]struct {
+		codings []string
+		body    string
+		want    string // of the decoded body
+		err     error
+	}{
+		"gzip":                      {[]string{"gzip"}, zip(body), body, nil},
+		"gzip in another case":      {[]string{" X-GZip"}, zip(body), body, nil},
+		"zstd":                      {[]string{"zstd"}, standard(body), body, nil},
+		"identity":                  {[]string{"identity"}, body, body, nil},
+		"two gzip members":          {[]string{"gzip"}, zip(body) + zip("x"), body + "x", nil},
+		"no body":                   {[]string{"gzip"}, "", "", nil},
+		"gzip bomb":                 {[]string{"gzip"}, zip(bomb), "", upstream.ErrResponseTooLarge},
+		"gzip bomb in gzip bomb":    {[]string{"gzip"}, zip(zip(bomb)), zip(bomb), nil}, // decoded once
+		"zstd bomb":                 {[]string{"zstd"}, standard(bomb), "", upstream.ErrResponseTooLarge},
+		"cut gzip":                  {[]string{"gzip"}, zip(body)[:100], "", ErrResponseTruncated},
+		"a wrong checksum":          {[]string{"gzip"}, zip(body)[:len(zip(body))-1] + "x", "", ErrResponseTruncated},
+		"no gzip":                   {[]string{"gzip"}, body, "", ErrResponseTruncated},
+		"bytes after gzip":          {[]string{"gzip"}, zip(body) + "x", "", ErrResponseTruncated},
+		"no zstd":                   {[]string{"zstd"}, body, "", ErrResponseTruncated},
+		"brotli":                    {[]string{"br"}, "x", "", upstream.ErrContractViolation},
+		"two codings":               {[]string{"gzip, gzip"}, zip(zip(body)), "", upstream.ErrContractViolation},
+		"two headers":               {[]string{"gzip", "identity"}, zip(body), "", upstream.ErrContractViolation},
+		"a zstd window beyond 8 MB": {[]string{"zstd"}, "\x28\xb5\x2f\xfd\x00\x98\x01\x00\x00", "", ErrResponseTruncated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, []string{"identity"}, r.Header["Accept-Encoding"])
+				w.Header()["Content-Encoding"] = c.codings
+				_, _ = io.WriteString(w, c.body)
+			}))
+			t.Cleanup(srv.Close)
+			s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+srv.Listener.Addr().String()+`"}]}`)
+			call := call()
+			call.Header = http.Header{}
+			res, err := s.Do(t.Context(), call)
+			if c.err != nil {
+				require.ErrorIs(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			defer res.Release()
+			require.Equal(t, c.want, string(res.Body))
+			if len(c.codings) > 0 && c.codings[0] != "identity" {
+				require.Empty(t, res.Header["Content-Encoding"])
+			}
+		})
+	}
+}

@@ -1,0 +1,318 @@
+package upstream
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// API is what may be called, and what may come back. It is immutable.
+type API struct {
+	name  string
+	base  string // "/api/v1"
+	paths []*Path
+	exact map[string]*Path // paths without parameters, without the base path
+	tree  node
+}
+
+// Path is a path of an API.
+type Path struct {
+	Template   string       // without the base path, such as "/orders/{id}"
+	Operations []*Operation // by method, in the order of the definition
+	Allow      string       // the header Allow: the methods
+}
+
+// Operation is a method and path of an API. It is shared by all requests and must not be changed once it is part of an API.
+type Operation struct {
+	ID       string // unique in the API; in logs, metrics and assertions
+	Method   string
+	Path     string // with the base path and parameters, such as "/api/v1/orders/{id}"
+	Resource string // the first segment below the base path, preceded by the API's name and a slash if it has one
+
+	Public    bool   // anyone may call it; otherwise, requests must be signed by an active business
+	Read      bool   // it changes nothing
+	ByGateway bool   // the gateway responds itself, without a data service
+	Answer    []byte // with ByGateway: the JSON of every response; nil: the business of the credential
+
+	// Tenant says how businesses are kept apart: the name of the property of each record that names its business, TenantByService or
+	// TenantNone. Empty: the gateway responds itself.
+	Tenant string
+
+	Params     []Param // of the query, in the order in which they are forwarded
+	PathParams []Param // in the order of the path
+	Headers    []string
+	Responses  []DocumentedResponse
+	Deprecated http.Header // the headers Deprecation, Sunset and Link
+}
+
+// Other values of Operation.Tenant.
+const (
+	TenantByService = "request" // the data service is told the business and trusted to answer for it alone
+	TenantNone      = "none"    // there is none
+)
+
+// DocumentedResponse is a response of an operation.
+type DocumentedResponse struct {
+	Status    int      // 2 or 4: every status that begins with it and has no other response
+	Body      *Schema  // nil: it has no body, or only one of Unchecked
+	PlusJSON  bool     // the media type may be another one that ends in +json
+	Unchecked []string // media types whose body leaves as it came
+	Records   *Records // nil: the definition does not say where the records are
+	Location  bool     // the header Location may leave
+	ETag      bool     // the header ETag may leave
+
+	in    int   // index of the property with the records, -1: none
+	is    int   // index of Records.Is, -1: none
+	list  bool  // the records are an array
+	order []int // indexes of the properties by which they are sorted
+}
+
+// Records says where the record or the records of a response are.
+type Records struct {
+	In     string   // the property of the body; empty: the body itself
+	Order  []string // the properties by which a list is sorted, newest first; the first that is not null is used
+	AtMost int      // 1 more than the index of the number of the query that bounds the list. Default: 0, Most
+	Most   int      // the maximum number of records without AtMost
+	Is     string   // the property of a record that must be what the parameter IsFrom of the path asked for; empty: none
+	IsFrom string
+}
+
+// NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty.
+func NewAPI(name, base string, operations []*Operation) *API {
+	a := &API{name: name, base: base, exact: map[string]*Path{}}
+	byTemplate := map[string]*Path{}
+	for _, op := range operations {
+		template := strings.TrimPrefix(op.Path, base)
+		p := byTemplate[template]
+		if p == nil {
+			p = &Path{Template: template}
+			byTemplate[template] = p
+			a.paths = append(a.paths, p)
+			if strings.Contains(template, "{") {
+				a.tree.add(strings.Split(template[1:], "/"), p)
+			} else {
+				a.exact[template] = p
+			}
+		}
+		p.Operations = append(p.Operations, op)
+		if p.Allow != "" {
+			p.Allow += ", "
+		}
+		if p.Allow += op.Method; op.Method == http.MethodGet {
+			p.Allow += ", HEAD"
+		}
+		op.compile()
+	}
+	return a
+}
+
+// NeedsNothing reports whether the operation is called by GET without any parameter.
+func (op *Operation) NeedsNothing() bool {
+	return op.Method == http.MethodGet && len(op.PathParams) == 0 && !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Required })
+}
+
+// Sample returns a path of the operation, with 1 for each parameter.
+func (op *Operation) Sample() string {
+	var path strings.Builder
+	for rest := op.Path; rest != ""; {
+		literal, after, ok := strings.Cut(rest, "{")
+		path.WriteString(literal)
+		if _, rest, _ = strings.Cut(after, "}"); ok {
+			path.WriteString("1")
+		}
+	}
+	return path.String()
+}
+
+func (op *Operation) compile() {
+	for i := range op.Params {
+		op.Params[i].compile()
+	}
+	for i := range op.PathParams {
+		op.PathParams[i].compile()
+	}
+	for i := range op.Responses {
+		r := &op.Responses[i]
+		r.in, r.is = -1, -1
+		r.Body.compile()
+		if r.Records == nil {
+			continue
+		}
+		records := r.Body
+		if r.Records.In != "" {
+			r.in = r.Body.index[r.Records.In]
+			records = r.Body.Properties[r.in].Schema
+		}
+		if r.list = records.Types&TypeArray != 0; r.list {
+			records = records.Items
+		}
+		for _, name := range r.Records.Order {
+			r.order = append(r.order, records.index[name])
+		}
+		if r.Records.Is != "" {
+			r.is = records.index[r.Records.Is]
+		}
+	}
+}
+
+// IsList reports whether the records are a list.
+func (r *DocumentedResponse) IsList() bool { return r.list }
+
+// most returns the maximum number of records in a list.
+func (r *DocumentedResponse) most(q Query) int {
+	if r.Records.AtMost > 0 {
+		return q.Numbers[r.Records.AtMost-1]
+	}
+	return r.Records.Most
+}
+
+// numbered returns the name of the parameter with a Number.
+func (op *Operation) numbered(number int) string {
+	for _, p := range op.Params {
+		if p.Number > 0 && p.Number == number {
+			return p.Name
+		}
+	}
+	return "max_items"
+}
+
+// Name returns the name of the API, or "" for the one without a name.
+func (a *API) Name() string { return a.name }
+
+// Base returns the path below which all operations are, such as "/api/v1".
+func (a *API) Base() string { return a.base }
+
+// Paths returns all paths in the order of the definition.
+func (a *API) Paths() []*Path { return slices.Clone(a.paths) }
+
+// Operations returns all operations in the order of the definition.
+func (a *API) Operations() (all []*Operation) {
+	for _, p := range a.paths {
+		all = append(all, p.Operations...)
+	}
+	return all
+}
+
+// Resources returns the names of the resources, of those that data services serve or of all.
+func (a *API) Resources(served bool) (names []string) {
+	for _, op := range a.Operations() {
+		if !slices.Contains(names, op.Resource) && !(served && op.ByGateway) {
+			names = append(names, op.Resource)
+		}
+	}
+	return names
+}
+
+// Operation returns the operation of a method, or nil. HEAD is answered as GET.
+func (p *Path) Operation(method string) *Operation {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	for _, op := range p.Operations {
+		if op.Method == method {
+			return op
+		}
+	}
+	return nil
+}
+
+// MaxPathParams is the maximum number of parameters of a path.
+const MaxPathParams = 8
+
+// Match is the result of API.Match.
+type Match struct {
+	Path   *Path
+	Query  string                // the raw query, as sent
+	values [MaxPathParams]string // of the path's parameters
+}
+
+// Match returns the path of a request target in origin form, as sent. The path must equal the target's byte for byte: nothing is
+// decoded or normalised. A parameter is a whole segment of 1 to 128 unreserved characters (RFC 3986, section 2.3) and neither "."
+// nor "..".
+func (a *API) Match(target string) (m Match, ok bool) {
+	path, query, _ := strings.Cut(target, "?")
+	if len(path) <= len(a.base) || path[:len(a.base)] != a.base || path[len(a.base)] != '/' {
+		return m, false
+	}
+	path = path[len(a.base):]
+	// A request target must not have a fragment (RFC 9112, section 3.2). Parsers disagree about targets with one.
+	if strings.IndexByte(query, '#') >= 0 {
+		return m, false
+	}
+	if m.Query, m.Path = query, a.exact[path]; m.Path == nil {
+		m.Path = a.tree.find(path[1:], &m.values, 0)
+	}
+	return m, m.Path != nil
+}
+
+// node is a segment of the paths with parameters.
+type node struct {
+	literal   map[string]*node
+	parameter *node
+	path      *Path // that ends here
+}
+
+func (n *node) add(segments []string, p *Path) {
+	for _, segment := range segments {
+		next := n.literal[segment]
+		if strings.HasPrefix(segment, "{") {
+			next = n.parameter
+		}
+		if next == nil {
+			next = new(node)
+			if strings.HasPrefix(segment, "{") {
+				n.parameter = next
+			} else {
+				if n.literal == nil {
+					n.literal = map[string]*node{}
+				}
+				n.literal[segment] = next
+			}
+		}
+		n = next
+	}
+	n.path = p
+}
+
+// find returns the path of the rest of a target. A literal segment wins, and if the rest does not fit, the parameter is tried: package
+// definition bounds how often that can happen.
+func (n *node) find(rest string, values *[MaxPathParams]string, depth int) *Path {
+	segment, rest, more := strings.Cut(rest, "/")
+	for _, next := range [...]*node{n.literal[segment], n.parameter} {
+		if next == nil {
+			continue
+		}
+		at := depth
+		if next == n.parameter {
+			if !isSegment(segment) {
+				return nil
+			}
+			values[at] = segment
+			at++
+		}
+		found := next.path
+		if more {
+			found = next.find(rest, values, at)
+		}
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// maxSegment is the maximum length of a parameter in a path.
+const maxSegment = 128
+
+// isSegment reports whether s can be the value of a parameter in a path.
+func isSegment(s string) bool {
+	if s == "" || len(s) > maxSegment || s == "." || s == ".." {
+		return false
+	}
+	for i := range len(s) {
+		if !unreserved(s[i]) {
+			return false
+		}
+	}
+	return true
+}

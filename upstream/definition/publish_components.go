@@ -1,0 +1,224 @@
+package definition
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (p *publisher) plain(n node) *yaml.Node { return p.schema(n) }
+
+// reference publishes a value where it stands, or what it refers to as a component.
+func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node) *yaml.Node {
+	if ref := n.get("$ref"); ref.Node != nil {
+		return reference(p.component(kind, ref.text(), publish))
+	}
+	return publish(n)
+}
+
+// component publishes a value of the definition as a component, once, and returns the reference to it. Its name stays if it has one.
+func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) string {
+	name, ok := p.names[kind+ref]
+	if !ok {
+		if name, ok = strings.CutPrefix(ref, "#/components/"+kind+"/"); !ok || unusual.MatchString(name) {
+			name = p.free(kind, "Shared", func(string) bool { return false }) // its place may be one that callers do not see
+		}
+		p.names[kind+ref] = name
+		slot := object()
+		put(p.own[kind], name, slot) // before what it refers to, which may be itself
+		*slot = *publish(p.target(ref))
+	}
+	return "#/components/" + kind + "/" + name
+}
+
+// hoist makes a response a component, because GET and HEAD and often several operations have it, and returns the reference.
+func (p *publisher) hoist(wanted string, response *yaml.Node) *yaml.Node {
+	encoded, err := yaml.Marshal(response)
+	p.fail(err)
+	name := p.free("responses", wanted, func(name string) bool { return p.texts[name] == string(encoded) })
+	p.texts[name] = string(encoded)
+	put(p.own["responses"], name, response)
+	return reference("#/components/responses/" + name)
+}
+
+var unusual = regexp.MustCompile(`[^A-Za-z0-9._-]+`) // characters that names of components do not have
+
+// free returns a name for a component that no other has, unless it is the same.
+func (p *publisher) free(kind, wanted string, same func(name string) bool) string {
+	wanted = unusual.ReplaceAllString(wanted, "_")
+	name := wanted
+	for i := 2; !same(name); i++ {
+		declared := kind != "responses" && p.root.get("components").get(kind).get(name).Node != nil // responses are never published as declared
+		if !declared && member(p.own[kind], name) == nil && !slices.ContainsFunc(p.common.get("components").get(kind).entries(),
+			func(e entry) bool { return p.ourName(kind, e.name) == name }) {
+			break
+		}
+		name = wanted + strconv.Itoa(i)
+	}
+	return name
+}
+
+// ourName returns the name of a component of published.yaml: another one if the definition has a component of its name.
+func (p *publisher) ourName(kind, name string) string {
+	for p.root.get("components").get(kind).get(name).Node != nil {
+		name = "Gateway" + name
+	}
+	return name
+}
+
+// our publishes a value of published.yaml, and what it refers to.
+func (p *publisher) our(n node) *yaml.Node {
+	out := copyOf(n.Node)
+	p.refer(out)
+	return out
+}
+
+func (p *publisher) refer(n *yaml.Node) {
+	n.Value = strings.ReplaceAll(n.Value, "{base_path}", p.base)
+	ref, ok := strings.CutPrefix(n.Value, "#/components/")
+	if kind, name, _ := strings.Cut(ref, "/"); ok {
+		renamed := p.ourName(kind, name)
+		if n.Value = "#/components/" + kind + "/" + renamed; member(p.ours[kind], renamed) == nil {
+			slot := object()
+			put(p.ours[kind], renamed, slot)
+			*slot = *p.our(p.common.get("components").get(kind).get(name))
+		}
+	}
+	for _, child := range n.Content {
+		p.refer(child)
+	}
+}
+
+func (p *publisher) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// target returns what a reference leads to.
+func (p *publisher) target(ref string) node {
+	target := find(p.root, ref)
+	if target.Node == nil {
+		p.fail(fmt.Errorf("%s is not a value of the definition", ref))
+	}
+	return target
+}
+
+// resolve follows references.
+func (p *publisher) resolve(n node) node {
+	for range 16 {
+		ref := n.get("$ref")
+		if ref.Node == nil {
+			return n
+		}
+		n = p.target(ref.text())
+	}
+	p.fail(fmt.Errorf("the references at %s lead in a circle", n.pointer))
+	return node{}
+}
+
+// find returns the value at a reference such as #/components/schemas/Order.
+func find(root node, ref string) node {
+	pointer, err := url.PathUnescape(ref)
+	pointer, ok := strings.CutPrefix(pointer, "#/")
+	if err != nil || !ok {
+		return node{}
+	}
+	for name := range strings.SplitSeq(pointer, "/") {
+		if items := root.items(); items != nil {
+			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(items) {
+				root = items[i]
+				continue
+			}
+		}
+		root = root.get(strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~"))
+	}
+	return root
+}
+
+// noun returns the ID of an operation without its verb: Contacts of listContacts.
+func noun(id string) string {
+	if rest := strings.TrimLeftFunc(id, unicode.IsLower); rest != "" && unicode.IsUpper(rune(rest[0])) {
+		return rest
+	}
+	return strings.ToUpper(id[:1]) + id[1:]
+}
+
+func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
+
+func reference(ref string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{
+		text("$ref"), {Kind: yaml.ScalarNode, Tag: "!!str", Value: ref, Style: yaml.DoubleQuotedStyle},
+	}}
+}
+
+func list() *yaml.Node { return &yaml.Node{Kind: yaml.SequenceNode} }
+
+// object returns an object with pairs of names and values.
+func object(pairs ...any) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, _ := pairs[i].(string)
+		value, _ := pairs[i+1].(*yaml.Node)
+		put(out, name, value)
+	}
+	return out
+}
+
+func member(object *yaml.Node, name string) *yaml.Node { return at(object, "").get(name).Node }
+
+// put sets a member of an object.
+func put(object *yaml.Node, name string, value *yaml.Node) {
+	for i := 0; i+1 < len(object.Content); i += 2 {
+		if object.Content[i].Value == name {
+			object.Content[i+1] = value
+			return
+		}
+	}
+	object.Content = append(object.Content, text(name), value)
+}
+
+func remove(object *yaml.Node, names ...string) {
+	for i := len(object.Content) - 2; i >= 0; i -= 2 {
+		if slices.Contains(names, object.Content[i].Value) {
+			object.Content = slices.Delete(object.Content, i, i+2)
+		}
+	}
+}
+
+// copyOf copies a value without comments.
+func copyOf(n *yaml.Node) *yaml.Node {
+	if n == nil {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"} // of a reference to nothing, which is an error
+	}
+	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ yaml.FoldedStyle}
+	for _, child := range n.Content {
+		out.Content = append(out.Content, copyOf(child))
+	}
+	return out
+}
+
+// ambiguous are strings that readers of YAML 1.1 take for truth values or numbers.
+var ambiguous = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
+
+// layOut writes members and items on lines of their own, unless the definition had them on one line, and it is short. It returns the
+// length of the line.
+func layOut(n *yaml.Node) int {
+	if n.Style == 0 && n.Tag == "!!str" && ambiguous.MatchString(n.Value) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	length := len(n.Value) + 2
+	for _, child := range n.Content {
+		length += layOut(child)
+	}
+	if length > 100 {
+		n.Style &^= yaml.FlowStyle
+	}
+	return length
+}

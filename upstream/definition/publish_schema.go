@@ -1,0 +1,349 @@
+package definition
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// parameters returns the parameters of an operation that reach the data service.
+func (p *publisher) parameters(path, operation node) (all []node) {
+	own := operation.get("parameters").items()
+	same := func(a, b node) bool {
+		a, b = p.resolve(a), p.resolve(b)
+		return a.get("in").text() == b.get("in").text() && a.get("name").text() == b.get("name").text()
+	}
+	for _, shared := range path.get("parameters").items() {
+		if !slices.ContainsFunc(own, func(n node) bool { return same(n, shared) }) {
+			all = append(all, shared)
+		}
+	}
+	return slices.DeleteFunc(append(all, own...), func(n node) bool { return !p.forwarded(p.resolve(n)) })
+}
+
+func (p *publisher) forwarded(n node) bool {
+	has := func(schema node, names string) bool { // one of these members, or it is an object
+		return slices.ContainsFunc(p.parts(schema, true), func(part node) bool {
+			return slices.Contains(append(part.get("type").texts(), part.get("type").text()), "object") ||
+				slices.ContainsFunc(strings.Fields(names), func(name string) bool { return part.get(name).Node != nil })
+		})
+	}
+	schema := p.resolve(n.get("schema"))
+	switch n.get("in").text() {
+	case "path":
+		return true
+	case "header":
+		return slices.ContainsFunc([]string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"},
+			func(name string) bool { return strings.EqualFold(name, n.get("name").text()) })
+	case "query":
+		style := n.get("style").text()
+		return n.get("content").Node == nil && (style == "" || style == "form") && !has(schema, "properties additionalProperties oneOf anyOf") &&
+			!has(schema.get("items"), "properties additionalProperties oneOf anyOf items")
+	}
+	return false
+}
+
+// parameter publishes a parameter that the data service gets.
+func (p *publisher) parameter(n node) *yaml.Node {
+	n = p.resolve(n)
+	schema := p.resolve(n.get("schema"))
+	how := p.valued(n)
+	clamped := n.get(extClamp).text() == "true"
+	if clamped { // what is outside the bounds is accepted, so they are only described
+		how["schema"] = func(out *yaml.Node, e entry) {
+			put(out, e.name, p.schema(schema))
+			remove(member(out, e.name), "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+		}
+	}
+	out := p.pick(n, "name in description required deprecated style explode", how)
+	has := func(name string) bool { return schema.get(name).Node != nil }
+	narrow := slices.ContainsFunc([]string{"pattern", "format", "enum", "const"}, has)
+	switch {
+	case clamped:
+		low, high, description := schema.get("minimum").text(), schema.get("maximum").text(), n.get("description").text()
+		if !strings.Contains(description, low) || !strings.Contains(description, high) {
+			added := strings.NewReplacer("{minimum}", low, "{maximum}", high).Replace(p.rules.get("clamped").text())
+			put(out, "description", text(strings.TrimSpace(strings.TrimSpace(description)+" "+added)))
+		}
+	case n.get("in").text() == "path" && schema.get("type").text() == "string" && !narrow: // any text of one segment
+		for _, e := range p.rules.get("segment").entries() {
+			if !has(e.name) {
+				put(member(out, "schema"), e.name, copyOf(e.value.Node))
+			}
+		}
+	}
+	return out
+}
+
+// valued publishes the members of what has a schema: a parameter, a header or a media type.
+func (p *publisher) valued(n node) members {
+	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
+	return members{
+		"schema":  func(out *yaml.Node, e entry) { put(out, e.name, p.schema(e.value)) },
+		"example": example,
+		"examples": func(out *yaml.Node, e entry) {
+			examples := object()
+			for _, e := range e.value.entries() {
+				put(examples, e.name, p.pick(p.resolve(e.value), "summary description", members{"value": example}))
+			}
+			put(out, e.name, examples)
+		},
+	}
+}
+
+// either returns a media type with the values of two, of which the first may be missing.
+func either(own, ours *yaml.Node) *yaml.Node {
+	if own == nil {
+		return ours
+	}
+	schemas, examples := list(), object()
+	for i, media := range []*yaml.Node{own, ours} {
+		if schema := member(media, "schema"); schema != nil {
+			schemas.Content = append(schemas.Content, schema)
+		}
+		if example := member(media, "example"); example != nil {
+			put(examples, []string{"documented", "gateway"}[i], object("value", example))
+		}
+		for _, e := range at(media, "").get("examples").entries() {
+			put(examples, e.name, e.value.Node)
+		}
+	}
+	return object("schema", object("anyOf", schemas), "examples", examples)
+}
+
+// schema publishes a schema, without members that a schema hides which holds beside it.
+func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
+	if !n.isObject() {
+		return copyOf(n.Node) // true or false
+	}
+	hidden = slices.Clip(hidden) // the caller's is left alone
+	for _, part := range p.parts(n, false) {
+		for _, e := range part.get("properties").entries() {
+			if p.hidden(e.value) {
+				hidden = append(hidden, e.name)
+			}
+		}
+	}
+	out := object()
+	out.Style = n.Style
+	// In 3.0, nothing holds beside a reference.
+	alone := n.get("$ref").Node != nil && strings.HasPrefix(p.root.get("openapi").text(), "3.0")
+	var pattern *yaml.Node // of the format, beside the schema's own
+	for _, e := range n.entries() {
+		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
+			continue
+		}
+		if value := p.keyword(n, e, hidden); value != nil {
+			put(out, e.name, value)
+		}
+		if e.name == "format" {
+			for _, rule := range p.rules.get("formats").get(e.value.text()).entries() {
+				if rule.name == "pattern" && n.get("pattern").Node != nil {
+					pattern = object("pattern", copyOf(rule.value.Node))
+				} else {
+					put(out, rule.name, copyOf(rule.value.Node))
+				}
+			}
+		}
+	}
+	if pattern != nil {
+		all := member(out, "allOf")
+		if all == nil {
+			all = list()
+		}
+		all.Content = append(all.Content, pattern)
+		put(out, "allOf", all)
+	}
+	if !alone {
+		addTypes(out, n)
+	}
+	return out
+}
+
+// keyword publishes a keyword of a schema, or returns nil: this is the list of those that are published, besides format.
+func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
+	each := func(publish func(node) *yaml.Node) *yaml.Node {
+		out := &yaml.Node{Kind: yaml.SequenceNode, Style: e.value.Style}
+		for _, item := range e.value.items() {
+			out.Content = append(out.Content, publish(item))
+		}
+		return out
+	}
+	switch e.name {
+	case "title", "summary", "description", "deprecated", "readOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
+		"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties":
+		return copyOf(e.value.Node)
+	case "minimum", "maximum":
+		if n.get("exclusiveM"+e.name[1:]).text() != "true" {
+			return copyOf(e.value.Node)
+		}
+	case "exclusiveMinimum", "exclusiveMaximum": // in 3.0, a truth value about the bound beside it
+		switch bound := n.get("m" + e.name[len("exclusiveM"):]); {
+		case e.value.text() != "true" && e.value.text() != "false":
+			return copyOf(e.value.Node)
+		case e.value.text() == "true" && bound.Node != nil:
+			return copyOf(bound.Node)
+		}
+	case "example", "default", "const":
+		return p.example(e.value, n)
+	case "examples", "enum":
+		return each(func(value node) *yaml.Node { return p.example(value, n) })
+	case "items", "additionalProperties":
+		return p.schema(e.value)
+	case "allOf", "oneOf", "anyOf":
+		return each(func(part node) *yaml.Node { return p.schema(part, hidden...) })
+	case "properties":
+		return p.properties(n, e.value, hidden)
+	case "required":
+		out := copyOf(e.value.Node)
+		out.Content = slices.DeleteFunc(out.Content, func(name *yaml.Node) bool { return slices.Contains(hidden, name.Value) })
+		if len(out.Content) > 0 {
+			return out
+		}
+	case "discriminator":
+		return p.discriminator(e.value)
+	case "$ref":
+		return member(p.reference("schemas", n, p.plain), "$ref")
+	}
+	return nil
+}
+
+func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
+	out := object()
+	for _, e := range n.entries() {
+		switch {
+		case slices.Contains(hidden, e.name):
+		case p.isTenant(schema, e.name):
+			put(out, e.name, p.tenantID(e.value))
+		default:
+			put(out, e.name, p.schema(e.value))
+		}
+	}
+	return out
+}
+
+// addTypes completes the type: null where it is nullable, and object where there are only properties, as the compiler understands it.
+func addTypes(out *yaml.Node, n node) {
+	types := n.get("type").texts()
+	if one := n.get("type").text(); one != "" {
+		types = []string{one}
+	} else if types == nil && n.get("properties").Node != nil {
+		types = []string{"object"}
+	}
+	if n.get("nullable").text() == "true" && types != nil && !slices.Contains(types, "null") {
+		types = append(types, "null") // without a type, nullable says nothing (OpenAPI 3.0.3)
+	}
+	if len(types) == 1 {
+		put(out, "type", text(types[0]))
+	} else if len(types) > 1 {
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, name := range types {
+			list.Content = append(list.Content, text(name))
+		}
+		put(out, "type", list)
+	}
+	if enum := member(out, "enum"); enum != nil && slices.Contains(types, "null") && !slices.Contains(at(enum, "").texts(), "null") {
+		enum.Content = append(enum.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"})
+	}
+}
+
+func (p *publisher) discriminator(n node) *yaml.Node {
+	return p.pick(n, "propertyName", members{"mapping": func(out *yaml.Node, e entry) {
+		mapping := object()
+		for _, e := range e.value.entries() {
+			ref := e.value.text()
+			if !strings.HasPrefix(ref, "#") {
+				ref = "#/components/schemas/" + ref
+			}
+			put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
+		}
+		put(out, e.name, mapping)
+	}})
+}
+
+// hidden reports whether callers do not see a member.
+func (p *publisher) hidden(n node) bool {
+	return slices.ContainsFunc([]node{n, p.resolve(n)}, func(n node) bool {
+		return n.get(extInternal).text() == "true" || n.get("writeOnly").text() == "true"
+	})
+}
+
+// isTenant reports whether a member of an object names the business.
+func (p *publisher) isTenant(n node, name string) bool {
+	return name == p.tenant || name == n.get(extTenant).text()
+}
+
+// tenantID publishes the member that names the business: whatever the data service sends, the gateway sends a string.
+func (p *publisher) tenantID(n node) *yaml.Node {
+	out := object("type", text("string"))
+	out.Style = n.Style
+	for _, part := range []node{p.resolve(n), n} {
+		for _, e := range part.entries() {
+			if slices.Contains(strings.Fields("title description deprecated minLength maxLength pattern"), e.name) {
+				put(out, e.name, copyOf(e.value.Node))
+			}
+		}
+	}
+	return out
+}
+
+// parts returns a schema and the schemas that hold with it, and the alternatives if choices is true.
+func (p *publisher) parts(schema node, choices bool) (all []node) {
+	for todo := []node{schema}; len(todo) > 0; todo = todo[1:] {
+		n := todo[0]
+		if !n.isObject() || slices.ContainsFunc(all, func(other node) bool { return other.Node == n.Node }) {
+			continue
+		}
+		all = append(all, n)
+		if ref := n.get("$ref"); ref.Node != nil {
+			todo = append(todo, p.target(ref.text()))
+		}
+		todo = append(todo, n.get("allOf").items()...)
+		if choices {
+			todo = append(append(todo, n.get("oneOf").items()...), n.get("anyOf").items()...)
+		}
+	}
+	return all
+}
+
+// example publishes a value of some schemas, without members that callers do not see.
+func (p *publisher) example(value node, schemas ...node) *yaml.Node {
+	var parts []node
+	for _, schema := range schemas {
+		parts = append(parts, p.parts(schema, true)...)
+	}
+	if value.Node == nil || value.Kind == yaml.ScalarNode {
+		return copyOf(value.Node)
+	}
+	out := &yaml.Node{Kind: value.Kind, Style: value.Style}
+	for _, item := range value.items() {
+		var of []node
+		for _, part := range parts {
+			of = append(of, part.get("items"))
+		}
+		out.Content = append(out.Content, p.example(item, of...))
+	}
+	for _, e := range value.entries() {
+		var of []node
+		known, hidden, tenant := len(parts) == 0, false, false
+		for _, part := range parts {
+			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
+			switch {
+			case property.Node != nil:
+				known, hidden, tenant, of = true, hidden || p.hidden(property), tenant || p.isTenant(part, e.name), append(of, property)
+			case more.Node != nil && more.text() != "false":
+				known, of = true, append(of, more)
+			}
+		}
+		if !known || hidden {
+			continue // the gateway would remove it
+		}
+		published := p.example(e.value, of...)
+		if tenant && published.Kind == yaml.ScalarNode {
+			published.Tag = "!!str"
+		}
+		put(out, e.name, published)
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package definition_test
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/openapitest"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+var update = flag.Bool("update", false, "write the published documents into docs/openapi.yaml and testdata/publish")
+
+func publish(t *testing.T, text string, served func(method, path string) bool) (string, error) {
+	t.Helper()
+	var root yaml.Node
+	require.NoError(t, yaml.Unmarshal([]byte(text), &root))
+	got, err := definition.Publish(root.Content[0], served)
+	return string(got), err
+}
+
+func all(_, _ string) bool { return true }
+
+// requirePublished compares the published document of a definition with a file, and checks that it is OpenAPI 3.1.
+func requirePublished(t *testing.T, definition, file string, served func(method, path string) bool) (string, *openapitest.Document) {
+	t.Helper()
+	text, err := os.ReadFile(definition)
+	require.NoError(t, err)
+	got, err := publish(t, string(text), served)
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "go test ./upstream/definition -update writes it")
+	doc, err := openapitest.Load([]byte(got))
+	require.NoError(t, err)
+
+	again, err := publish(t, string(text), served)
+	require.NoError(t, err)
+	require.Equal(t, got, again)
+	var tree struct {
+		Components map[string]map[string]any `yaml:"components"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(got), &tree))
+	delete(tree.Components, "securitySchemes")
+	for kind, components := range tree.Components {
+		for name := range components {
+			assert.Contains(t, got, `"#/components/`+kind+"/"+name+`"`, "nothing refers to it")
+		}
+	}
+	return got, doc
+}
+
+func TestDocumentOfThePublicContractIsPublished(t *testing.T) {
+	t.Parallel()
+	_, doc := requirePublished(t, "public.yaml", "../../docs/openapi.yaml", all)
+	require.NoError(t, doc.Examples())
+}
+
+// The golden file has the details.
+func TestDocumentInOpenAPI30IsConverted(t *testing.T) {
+	t.Parallel()
+	got, _ := requirePublished(t, "testdata/publish/legacy.yaml", "testdata/publish/legacy.published.yaml",
+		func(method, _ string) bool { return method != http.MethodPost })
+	require.NotContains(t, strings.ToLower(got), "secret")
+	require.Contains(t, got, "GatewayNotFoundError", "the definition has a schema NotFoundError")
+	for _, extension := range regexp.MustCompile(`(?m)[ {"]x-[a-z-]+"?:`).FindAllString("\n"+got, -1) {
+		assert.Contains(t, []string{" x-extensible-enum:"}, extension)
+	}
+
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(got))
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context())) // with its examples
+}
+
+// A definition in JSON is published as the same document.
+func TestDefinitionInJSONIsPublished(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/publish/legacy.yaml")
+	require.NoError(t, err)
+	var tree, want, got map[string]any
+	require.NoError(t, yaml.Unmarshal(regexp.MustCompile(`(?m)^( +)(\d+):`).ReplaceAll(text, []byte(`$1"$2":`)), &tree))
+	encoded, err := json.Marshal(tree)
+	require.NoError(t, err)
+	published, err := publish(t, string(encoded), all)
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal([]byte(published), &got))
+	published, err = publish(t, string(text), all)
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal([]byte(published), &want))
+	delete(want["info"].(map[string]any), "version")
+	delete(got["info"].(map[string]any), "version")
+	names := func(doc map[string]any) any { // JSON's members are in another order, on which the numbers of names depend
+		delete(doc["components"].(map[string]any), "responses")
+		raw, err := json.Marshal(doc)
+		require.NoError(t, err)
+		return regexp.MustCompile(`(responses/[A-Za-z_]+)\d*`).ReplaceAllString(string(raw), "$1")
+	}
+	require.Equal(t, names(want), names(got))
+}
+
+const small = `
+openapi: 3.1.0
+info: {title: Small, version: v1}
+servers: [{url: /}]
+paths:
+  /reports/{day}:
+    get:
+      operationId: downloadReport
+      x-gatehouse-unchecked: [application/pdf]
+      parameters: [{name: day, in: path, required: true, schema: {type: string, format: date}}]
+      responses:
+        "200":
+          description: A report.
+          content: {application/pdf: {schema: {type: string, format: binary}}, text/csv: {}}
+  /notes:
+    post:
+      operationId: addNote
+      responses: {"204": {description: It is added.}}
+components:
+  schemas:
+    Loop: {$ref: "#/components/schemas/Loop"}
+`
+
+func TestUncheckedMediaTypesAndOtherMethodsArePublished(t *testing.T) {
+	t.Parallel()
+	got, err := publish(t, small, all)
+	require.NoError(t, err)
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(got))
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()))
+	require.Equal(t, "{base_url}", doc.Servers[0].URL)
+	report := doc.Paths.Value("/reports/{day}")
+	require.Equal(t, []string{"application/pdf"}, slices.Collect(maps.Keys(report.Get.Responses.Value("200").Value.Content)))
+	require.Empty(t, report.Get.Parameters[0].Value.Schema.Value.Pattern, "the format is stricter")
+	require.NotNil(t, report.Head)
+	require.Nil(t, doc.Paths.Value("/notes").Head)
+	require.Empty(t, doc.Paths.Value("/notes").Post.Responses.Value("204").Value.Content)
+	require.Empty(t, doc.Components.Headers["Allow"].Value.Schema.Value.Const, "POST is allowed somewhere")
+
+	got, err = publish(t, small, func(method, path string) bool { return method == http.MethodGet && path == "/reports/{day}" })
+	require.NoError(t, err)
+	require.NotContains(t, got, "/notes")
+	require.Contains(t, got, "GET, HEAD")
+}
+
+func TestReferencesToNothingAreReported(t *testing.T) {
+	t.Parallel()
+	for ref, want := range map[string]string{
+		"#/components/schemas/Nothing":      "#/components/schemas/Nothing is not a value",
+		"other.yaml#/X":                     "other.yaml#/X is not a value",
+		"#/paths/~1notes/post/parameters/0": "is not a value",
+		"#/components/schemas/%":            "is not a value",
+	} {
+		const schema = "{type: string, format: date}"
+		for _, from := range []string{schema, "{name: day, in: path, required: true, schema: " + schema + "}", "{description: It is added.}"} {
+			_, err := publish(t, strings.Replace(small, from, `{$ref: "`+ref+`"}`, 1), all)
+			require.ErrorContains(t, err, want, from)
+		}
+	}
+	_, err := publish(t, strings.Replace(small, "{type: string, format: date}", `{$ref: "#/components/schemas/Loop"}`, 1), all)
+	require.ErrorContains(t, err, "circle")
+}

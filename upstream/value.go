@@ -1,0 +1,347 @@
+package upstream
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// This file checks values against their schema. An invalid value is noted and is not an error yet, because the object that it is in may be
+// removed, or another alternative of a choice may fit.
+
+// typeOf returns the types that a value with a first byte can have.
+func typeOf(first byte) Types {
+	switch first {
+	case '"':
+		return TypeString
+	case '{':
+		return TypeObject
+	case '[':
+		return TypeArray
+	case 'n':
+		return TypeNull
+	case 't', 'f':
+		return TypeBoolean
+	default:
+		return TypeInteger | TypeNumber
+	}
+}
+
+// value reads a value. depth is that of the surrounding object or array.
+func (k *checker) value(s *Schema, depth int) (span, error) {
+	first, start := k.kind(), k.pos
+	switch {
+	case s.Choice != nil && first != 'n':
+		return k.choose(s, depth)
+	case first == '{' && s.free || first == '[' && s.free:
+		return k.free(s, depth)
+	case first == '{' && s.Types&TypeObject != 0:
+		return k.object(s, depth+1, false)
+	case first == '[' && s.Types&TypeArray != 0:
+		return k.array(s, depth+1)
+	case first == '{' || first == '[':
+		k.note(s, "", "")
+		return k.skip(depth)
+	}
+	v := k.scalar(first, start)
+	if k.broken {
+		return v, k.notJSON()
+	}
+	if !k.isScalar(s, first, v) {
+		k.note(s, "", "")
+	}
+	return v, nil
+}
+
+// scalar reads a value that is neither an object nor an array.
+func (k *checker) scalar(first byte, start int) span {
+	if first == '"' {
+		k.string()
+	} else {
+		k.literal()
+	}
+	return span{start: start, end: k.pos}
+}
+
+// isScalar reports whether a value that is neither an object nor an array is valid. first is its first byte.
+func (k *checker) isScalar(s *Schema, first byte, v span) bool {
+	if first == '"' {
+		if s.Types&TypeString == 0 || s.Format != FormatText && !s.Format.valid(k.text(v)) {
+			return false
+		}
+		return s.Rules == nil || s.nonEmpty && v.end-v.start > len(`""`) || s.Rules.text(k.text(v)) == ""
+	}
+	switch t := typeOf(first); {
+	case t&s.Types == 0:
+		return false
+	case t != TypeInteger|TypeNumber:
+		return s.Rules == nil || s.Rules.literal(k.body[v.start:v.end])
+	case s.Types&TypeNumber == 0 && !isInteger(k.body[v.start:v.end]):
+		return false
+	default:
+		return s.Rules == nil || s.Rules.number(k.body[v.start:v.end]) == ""
+	}
+}
+
+// array reads an array and writes it. depth is the array's.
+func (k *checker) array(s *Schema, depth int) (span, error) {
+	if depth > maxDepth {
+		return span{}, k.tooDeep()
+	}
+	k.pos++
+	start, kept, n := len(k.out), 0, 0
+	k.out = append(k.out, '[')
+	var items []string
+	for ; k.next(']', n); n++ {
+		before := len(k.out)
+		if kept > 0 {
+			k.out = append(k.out, ',')
+		}
+		from := len(k.out)
+		v, err := k.value(s.Items, depth)
+		switch {
+		case err != nil:
+			return span{}, err
+		case v == hidden:
+			k.out = k.out[:before]
+			continue
+		case !v.result:
+			k.out = append(k.out[:from], k.body[v.start:v.end]...)
+		}
+		kept++
+		if s.Rules != nil && s.Rules.Unique && n <= maxUnique {
+			items = append(items, canonical(k.out[from:]))
+		}
+	}
+	if k.broken {
+		return span{}, k.notJSON()
+	}
+	k.out = append(k.out, ']')
+	if r := s.Rules; r != nil && (n < r.MinItems || r.MaxItems >= 0 && n > r.MaxItems) {
+		k.note(s, "", "another number of items")
+	}
+	if slices.Sort(items); n > maxUnique && items != nil || len(slices.Compact(items)) < len(items) {
+		k.note(s, "", "different items")
+	}
+	return span{start, len(k.out), true}, k.checkSize()
+}
+
+// canonical returns a JSON value in a form in which equal values are equal (RFC 8785).
+func canonical(value []byte) string {
+	v := jsontext.Value(bytes.Clone(value))
+	if err := v.Canonicalize(); err != nil {
+		return string(value)
+	}
+	return string(v)
+}
+
+// free reads an object or array of which nothing is known and writes it. depth is that of the surrounding object.
+func (k *checker) free(s *Schema, depth int) (span, error) {
+	v, err := k.skip(depth)
+	if err != nil {
+		return v, err
+	}
+	start := len(k.out)
+	// It cannot fail, because the value has been validated.
+	k.out, _ = jsontext.AppendFormat(k.out, k.body[v.start:v.end])
+	members, text := 0, k.out[start:]
+	for i := bytes.Index(text, []byte(`":`)); i >= 0; i = bytes.Index(text, []byte(`":`)) {
+		text = text[i+2:]
+		members++
+	}
+	if members > maxFree { // or strings that look like members
+		k.note(s, "", "fewer members")
+	}
+	return span{start, len(k.out), true}, nil
+}
+
+// state is what is restored when an alternative does not fit.
+type state struct {
+	pos, out, spans, extra int
+	report                 Report
+	strict, trying         bool
+}
+
+// choose reads a value that is one of several alternatives.
+func (k *checker) choose(s *Schema, depth int) (span, error) {
+	first, start := k.kind(), k.pos
+	var fitting [MaxAlternatives]*Schema
+	n := 0
+	for _, alternative := range s.Choice.Alternatives {
+		if alternative.Types&typeOf(first) != 0 {
+			fitting[n] = alternative
+			n++
+		}
+	}
+	if n > 1 && first == '{' && s.Choice.By != "" {
+		value, err := k.decisive(s.Choice.By)
+		if err != nil {
+			return span{}, err
+		}
+		fitting[0], n = s.Choice.Values[value], 1
+		if fitting[0] == nil {
+			n = 0
+		}
+	}
+	switch n {
+	case 0:
+		k.note(s, "", "")
+		return k.skip(depth)
+	case 1:
+		return k.value(fitting[0], depth)
+	}
+	invalid := k.invalid
+	before := state{k.pos, len(k.out), len(k.spans), len(k.extra), k.report, k.strict, k.trying}
+	k.trying = true
+	for _, strict := range [...]bool{true, false} {
+		if !strict && before.strict {
+			break // an outer choice is being tried with unknown members forbidden
+		}
+		for _, alternative := range fitting[:n] {
+			k.strict, k.invalid = strict, fault{}
+			v, err := k.value(alternative, depth)
+			if err == nil {
+				err = k.again(k.pos - start)
+			}
+			if err != nil {
+				return span{}, err
+			}
+			k.strict, k.trying = before.strict, before.trying
+			if k.invalid.schema == nil {
+				k.invalid = invalid
+				return v, nil
+			}
+			foreign := k.report.CrossTenant // stays: what leaves by another alternative is this business's all the same
+			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
+			k.report.CrossTenant = foreign
+			k.trying = true
+		}
+	}
+	k.trying = before.trying
+	k.invalid = invalid
+	k.note(s, "", "")
+	return k.skip(depth)
+}
+
+// decisive returns the value of the member of the next object that decides which alternative it is.
+func (k *checker) decisive(name string) (value string, err error) {
+	start := k.pos
+	k.pos++
+	for n := 0; k.next('}', n); n++ {
+		if string(k.unquote(k.name())) == name {
+			if k.kind() == '"' {
+				value = string(k.unquote(k.string()))
+			}
+			break
+		}
+		switch k.kind() {
+		case '"':
+			k.string()
+		case '{', '[':
+			if err := k.skipNested(0); err != nil { // its depth is checked when it is read
+				return "", err
+			}
+		default:
+			k.literal()
+		}
+	}
+	if k.broken {
+		return "", k.notJSON()
+	}
+	if err := k.again(k.pos - start); err != nil {
+		return "", err
+	}
+	k.pos = start
+	return value, nil
+}
+
+// unknown reads a member that is not a property: it is removed, or kept in k.extra. depth is that of the object.
+func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) error {
+	start := len(k.out)
+	var v span
+	var err error
+	switch {
+	case s.Additional != nil:
+		v, err = k.value(s.Additional, depth)
+	case isRecord && k.pass:
+		v, err = k.free(AnyJSON(), depth)
+	default:
+		if k.strict {
+			k.note(s, "", "no undocumented members")
+		}
+		_, err = k.skip(depth)
+		return err
+	}
+	if err == nil && !v.absent() && !s.similar(k.unquote(rawName)) {
+		k.extra = append(append(append(k.extra, ','), rawName...), ':')
+		if v.result {
+			k.extra = append(k.extra, k.out[v.start:v.end]...)
+		} else {
+			k.extra = append(k.extra, k.body[v.start:v.end]...)
+		}
+	}
+	k.out = k.out[:start]
+	return err
+}
+
+// similar reports whether a name equals that of a property, ignoring case. Case-insensitive readers would confuse the two.
+func (s *Schema) similar(name []byte) bool {
+	for i := range s.Properties {
+		if strings.EqualFold(s.Properties[i].Name, string(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyNonEmpty reports whether the only rule for strings is that they are not empty.
+func (r *Rules) onlyNonEmpty() bool { return r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil }
+
+// text returns which rule a string breaks, or "".
+func (r *Rules) text(text []byte) string {
+	if len(text) < utf8.UTFMax*r.MinLength || r.MaxLength >= 0 && len(text) > r.MaxLength { // otherwise, the bytes decide
+		switch n := utf8.RuneCount(text); {
+		case n < r.MinLength:
+			return "is too short"
+		case r.MaxLength >= 0 && n > r.MaxLength:
+			return "is too long"
+		}
+	}
+	if r.Enum != nil && !slices.ContainsFunc(r.Enum, func(e string) bool { return e[0] == '"' && e[1:] == string(text) }) {
+		return "is not one of the possible values"
+	}
+	for _, pattern := range r.Patterns {
+		if len(text) > maxMatched || !pattern.MatchString(string(text)) {
+			return "does not have the required form"
+		}
+	}
+	return ""
+}
+
+// number returns which rule a JSON number breaks, or "".
+func (r *Rules) number(number []byte) string {
+	if r.Min != "" {
+		if c := compareNumbers(number, []byte(r.Min)); c < 0 || c == 0 && r.MinOpen || number[0] == '-' && r.Min[0] != '-' { // -0 too
+			return "is too small"
+		}
+	}
+	if r.Max != "" {
+		if c := compareNumbers(number, []byte(r.Max)); c > 0 || c == 0 && r.MaxOpen {
+			return "is too large"
+		}
+	}
+	if r.Enum != nil && !slices.ContainsFunc(r.Enum, func(e string) bool {
+		return typeOf(e[0]) == TypeInteger|TypeNumber && compareNumbers(number, []byte(e)) == 0
+	}) {
+		return "is not one of the possible values"
+	}
+	return ""
+}
+
+// literal reports whether true, false or null is one of the possible values. Null is, because the type allows it.
+func (r *Rules) literal(text []byte) bool {
+	return r.Enum == nil || text[0] == 'n' || slices.Contains(r.Enum, string(text))
+}
