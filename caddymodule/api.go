@@ -271,7 +271,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 		return err
 	}
 	maps.Copy(w.Header(), req.resource.headers)
-	if query.Ignored != "" && req.credential != nil {
+	if query.Ignored != "" && !req.resource.Public {
 		w.Header()["X-Ignored-Parameters"] = []string{query.Ignored}
 	}
 	if req.resource.service == nil {

@@ -123,8 +123,8 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 
 // skip passes over an option and its block.
 func skip(d *caddyfile.Dispenser) error {
-	d.RemainingArgs()
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
+	for nesting, more := d.Nesting(), true; more; more = d.NextBlock(nesting) {
+		d.RemainingArgs()
 	}
 	return nil
 }

@@ -260,7 +260,7 @@ func (p *prometheus) requireRules(t *testing.T) {
 		operations = append(operations, series.Metric["operation"])
 	}
 	require.ElementsMatch(t, []string{
-		"status", "me", "business", "contacts", "equipment", "estimates", "invoices", "jobs", "offerings", "events",
+		"getStatus", "getMe", "getBusiness", "listContacts", "listEquipment", "listEstimates", "listInvoices", "listJobs", "listOfferings", "listEvents",
 	}, operations)
 }
 

@@ -122,10 +122,10 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	requireCheck(t, g, "limits", true)
 	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
 	for _, line := range []string{
-		`gatehouse_requests_total{code="",operation="me",route="api",status="200"} 3`,
-		`gatehouse_requests_total{code="INVALID_CREDENTIALS",operation="me",route="api",status="401"} 1`,
-		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",operation="me",route="api",status="403"} 1`,
-		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",operation="me",route="api",status="405"} 1`,
+		`gatehouse_requests_total{code="",operation="getMe",route="api",status="200"} 3`,
+		`gatehouse_requests_total{code="INVALID_CREDENTIALS",operation="getMe",route="api",status="401"} 1`,
+		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",operation="getMe",route="api",status="403"} 1`,
+		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",operation="getMe",route="api",status="405"} 1`,
 		`gatehouse_authentications_total{result="inactive"} 1`,
 		`gatehouse_limits_shared 1`,
 		`gatehouse_limiter_queue_length 0`,
@@ -229,7 +229,7 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	require.Equal(t, "info", line.Level)
 	require.Equal(t, "GET", line.Method)
 	require.Equal(t, "api", line.Route)
-	require.Equal(t, "events", line.Operation)
+	require.Equal(t, "listEvents", line.Operation)
 	require.Equal(t, http.StatusOK, line.Status)
 	require.Equal(t, w.acmeID, line.Business)
 	require.Equal(t, w.acme.PublicKey, line.PublicKey)

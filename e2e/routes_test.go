@@ -96,15 +96,15 @@ func operations(own, token string, signed, shop []field) []operationCase {
 	}
 	anonymous := mcp
 	anonymous.fields, anonymous.status, anonymous.format = mcp.fields[1:], 401, oauthJSON
-	events := named(at(api, "GET", eventsPath, 200), "events")
+	events := named(at(api, "GET", eventsPath, 200), "listEvents")
 	events.fields = signed
 	read := named(at(api, "GET", shopPath, 200), "any")
 	read.fields, read.body = shop, shopBody
 	return []operationCase{
-		named(at(api, "GET", "/api/v1/status", 200), "status"),
+		named(at(api, "GET", "/api/v1/status", 200), "getStatus"),
 		events,
-		named(at(api, "GET", "/api/v1/me", 401), "me"),
-		named(at(api, "POST", "/api/v1/status", 405), "status"),
+		named(at(api, "GET", "/api/v1/me", 401), "getMe"),
+		named(at(api, "POST", "/api/v1/status", 405), "getStatus"),
 		named(at(api, "GET", "/api/v1/nothing", 404), "none"),
 		named(at(api, "GET", "/elsewhere", 404), "none"),
 		named(at(api, "GET", "/healthz", 200), "health"),
@@ -332,7 +332,7 @@ func foldedFramings(n int) []string {
 func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 	f := newRouteGateway(t, "")
 	hidden := f.hidden()
-	events := f.operation("events")
+	events := f.operation("listEvents")
 	events.fields = signedFields(f.acme, "GET", eventsPath, hidden) // as if the hidden request were the body
 	clte := "0\r\n\r\n" + hidden
 	size := fmt.Sprintf("%x\r\n", len(hidden))
@@ -388,14 +388,14 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 func TestRoutesDoNotWaitForUnneededBodies(t *testing.T) {
 	t.Parallel()
 	f := newRouteGateway(t, "")
-	events := f.operation("events")
+	events := f.operation("listEvents")
 	expired, tooLarge, unsigned := events, events, events
 	expired.fields, expired.status = signedAt(f.acme, time.Now().Add(-1000*time.Second), "GET", eventsPath, ""), http.StatusUnauthorized
 	tooLarge.status, tooLarge.length = http.StatusRequestEntityTooLarge, "1048577"
 	unsigned.fields, unsigned.status = nil, http.StatusUnauthorized
 	for i, c := range append(f.operations, expired, tooLarge, unsigned) {
 		switch {
-		case c.name == "events" && c.status == http.StatusOK:
+		case c.name == "listEvents" && c.status == http.StatusOK:
 			continue // its signature covers the body: see TestSlowSignedBodyTimesOut
 		case c.name == "mcp" && c.status == http.StatusOK, c.name == "register":
 			continue // they need their bodies: see TestBodiesHaveADeadlineAndAMaximumSize
@@ -503,7 +503,7 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
-			if c.name != "events" && c.name != "any" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
+			if c.name != "listEvents" && c.name != "any" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
 				absolute.host = "other.example" // ignored
 				responses, _ := converse(t, f.g.Addr, absolute.framed()+lastRequest, c.method)
 				require.NotEmpty(t, responses)
@@ -604,7 +604,7 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 			}
 		}
 	}
-	events := f.operation("events")
+	events := f.operation("listEvents")
 	events.body, events.format = strings.Repeat("x", 1<<10), contractJSON
 	events.fields = signedFields(f.acme, "GET", eventsPath, events.body)
 	for _, c := range append(f.operations, events) {

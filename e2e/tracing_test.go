@@ -146,7 +146,7 @@ func TestSpansOfAPIRequests(t *testing.T) {
 		assert.Equal(t, callerTrace, hex.EncodeToString(spans[name].GetTraceId()), name)
 	}
 	require.Equal(t, callerSpan, hex.EncodeToString(spans["gateway"].GetParentSpanId()))
-	require.Equal(t, "api events", attributes(spans["gateway"])["gatehouse.route"]+" "+attributes(spans["gateway"])["gatehouse.operation"])
+	require.Equal(t, "api listEvents", attributes(spans["gateway"])["gatehouse.route"]+" "+attributes(spans["gateway"])["gatehouse.operation"])
 	require.Equal(t, "verified", attributes(spans["authenticate"])["gatehouse.authentication"])
 	require.Equal(t, "redis", attributes(spans["rate limit"])["db.system.name"])
 	exchange := attributes(spans["GET"])

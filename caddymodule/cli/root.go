@@ -76,6 +76,7 @@ func configureRoot(root *cobra.Command) {
 		{"stop", groupRun, "Stops a gateway that was started"},
 		{"reload", groupRun, "Changes the configuration of the running gateway"},
 
+		{"api", groupConfiguration, ""},
 		{"adapt", groupConfiguration, "Prints a Caddyfile as JSON"},
 		{"check", groupConfiguration, ""},
 		{"fmt", groupConfiguration, "Formats a Caddyfile"},

@@ -161,7 +161,7 @@ func Load(document File, o Options) (*Definition, error) {
 	c := newCompiler()
 	selected := c.selection()
 	base, operations := c.document(selected)
-	if len(c.faults) == 0 {
+	if c.failed(); len(c.faults) == 0 { // sorted
 		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.root}, nil
 	}
 	failed := c.failed()

@@ -501,7 +501,7 @@ func (c *compiler) afterwards(op *upstream.Operation, n *operationNode) {
 		check()
 	}
 	c.checks = nil
-	if op.ByGateway || op.Tenant == upstream.TenantByService || op.Tenant == upstream.TenantNone {
+	if op.Tenant == "" || op.Tenant == upstream.TenantByService || op.Tenant == upstream.TenantNone {
 		return
 	}
 	for i := range op.Responses {

@@ -65,7 +65,7 @@ type decoded struct {
 func (d *decoded) Read(p []byte) (int, error) {
 	if d.reader == nil {
 		in := bufio.NewReader(d.ReadCloser)
-		if _, err := in.Peek(1); err == io.EOF { //nolint:errorlint // as io.Reader says: a body without content, as of a response to HEAD
+		if _, err := in.Peek(1); err == io.EOF { // without content, as of a response to HEAD
 			return 0, io.EOF
 		}
 		r, err := d.open(in)

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+func registerAPI() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "api",
+		Usage: "check|publish [<file>] [--overlay <file>] [--only <names>] [--except <names>]",
+		Short: "Checks the OpenAPI document of an API, and prints the one for callers",
+		Long: `
+Works on the definition of an API: an OpenAPI document, 3.1 or 3.0, in YAML or
+JSON, and OpenAPI Overlays beside it. Without a file, it is the public contract,
+which is built in. Nothing is fetched or changed.`,
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.AddCommand(apiCheckCommand(), apiPublishCommand())
+			requireSubcommand(cmd)
+		},
+	})
+}
+
+// apiFlags are the flags of both commands.
+type apiFlags struct{ caddymodule.Definition }
+
+func (a *apiFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&a.Overlays, "overlay", nil, "`file` of an OpenAPI Overlay; may be repeated")
+	f.StringSliceVar(&a.Only, "only", nil, "operation IDs and tags that are served (default: all)")
+	f.StringSliceVar(&a.Except, "except", nil, "operation IDs and tags that are not served")
+	f.StringVar(&a.Name, "name", "", "name of the API, as in the Caddyfile (default: none)")
+	f.IntVar(&a.MaxItems, "max-items", 0, "maximum number of items of an array without a maximum (default: 1000)")
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.SilenceUsage = true
+}
+
+// load returns the definition of the arguments, or that of the public contract.
+func (a *apiFlags) load(args []string) (*definition.Definition, error) {
+	if len(args) == 0 {
+		if len(a.Overlays)+len(a.Only)+len(a.Except) > 0 || a.Name != "" {
+			return nil, errors.New("overlays, names and selections need a file: the public contract is fixed")
+		}
+		return definition.PublicDefinition(), nil
+	}
+	a.File = args[0]
+	return a.Load() //nolint:wrapcheck // it says what was wrong
+}
+
+func apiCheckCommand() *cobra.Command {
+	var (
+		flags apiFlags
+		list  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check [<file>]",
+		Short: "Finds what cannot be enforced, with file, line and JSON Pointer",
+		Long: `
+Compiles a definition as the gateway does when it loads its configuration. What
+cannot be enforced is printed, all at once, and the line "except" with which the
+rest would load; then warnings: what is left out, and what is not checked.
+
+With --list, prints what is served, to whom, and what keeps businesses apart.
+
+Exit status: 0 the definition loads, 1 it does not.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := flags.load(args)
+			out := cmd.OutOrStdout()
+			var failed *definition.LoadError
+			switch {
+			case errors.As(err, &failed):
+				printFaults(out, failed.Faults, "error")
+				printFaults(out, failed.Warnings, "warning")
+				if len(failed.Except) > 0 {
+					_, _ = fmt.Fprintf(out, "\nWithout these operations, the rest loads:\n\n  except %s\n", strings.Join(failed.Except, " "))
+				}
+				return exit(cmd, 1, fmt.Errorf("the definition does not load: %s", count(len(failed.Faults), "error")))
+			case err != nil:
+				return exit(cmd, 1, err)
+			}
+			printFaults(out, d.Warnings, "warning")
+			if list {
+				return printOperations(out, d.API)
+			}
+			_, err = fmt.Fprintf(out, "The definition loads: %s below %s, %s.\n", count(len(d.API.Operations()), "operation"),
+				d.API.Base()+"/", count(len(d.Warnings), "warning"))
+			return err
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&list, "list", false, "print what is served, to whom, and what keeps businesses apart")
+	return cmd
+}
+
+func apiPublishCommand() *cobra.Command {
+	var flags apiFlags
+	cmd := &cobra.Command{
+		Use:   "publish [<file>]",
+		Short: "Prints the OpenAPI document that callers read",
+		Long: `
+Prints the published document in YAML: the operations that are served, with what
+the gateway enforces of them, and what is the same for every API: signatures,
+errors, rate limits. Nothing internal is in it.
+
+To find breaking changes, compare two of them:
+
+  oasdiff breaking old.yaml new.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := flags.load(args)
+			if err != nil {
+				return err
+			}
+			text, err := d.Published()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func printFaults(out io.Writer, faults []*definition.FaultError, kind string) {
+	for _, f := range faults {
+		_, _ = fmt.Fprintf(out, "%s:%d: %s: %s (%s)\n", printable(f.File), f.Line, kind, printable(f.Message), printable(f.Pointer))
+	}
+}
+
+// count returns a number with a noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
+// printOperations prints a table of what is served.
+func printOperations(out io.Writer, api *upstream.API) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "OPERATION\tREQUEST\tRESOURCE\tCALLERS\tLIMIT\tBUSINESSES ARE KEPT APART BY")
+	for _, op := range api.Operations() {
+		callers, limit := "signed", "per_key"
+		if op.Public {
+			callers, limit = "anyone", "per_ip"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", op.ID, op.Method, op.Path, op.Resource, callers, limit, tenantRule(op))
+	}
+	return w.Flush() //nolint:wrapcheck // of the standard output
+}
+
+// tenantRule says what keeps businesses apart.
+func tenantRule(op *upstream.Operation) string {
+	rule := ""
+	switch {
+	case op.ByGateway && op.Answer != nil:
+		rule = "the same answer for all"
+	case op.ByGateway:
+		rule = "the credential, from which the gateway answers"
+	case op.Tenant == upstream.TenantByService:
+		rule = "the data service alone, which is told the business"
+	case op.Tenant == upstream.TenantNone:
+		rule = "nothing: the operation has no tenant"
+	default:
+		rule = op.Tenant + " of every record"
+	}
+	if slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return r.Unchecked != nil }) {
+		rule += "; some bodies leave unchecked"
+	}
+	return rule
+}
