@@ -135,6 +135,9 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if h.api, warnings, err = apiOf(h.Definition); err != nil {
 		return err
 	}
+	if err := app.claimNames(h.api, h.Definition); err != nil {
+		return err
+	}
 	for _, w := range warnings {
 		h.logger.Warn("definition", zap.Error(w))
 	}

@@ -49,6 +49,7 @@ type App struct {
 	limiter     *pooledLimiter
 	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
+	claimed     map[string]string // what the names in the resources of keys mean
 	shares      *dataservice.Shares
 	services    []*dataservice.Service     // of all routes
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes

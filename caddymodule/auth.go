@@ -86,6 +86,9 @@ func (h *Auth) Provision(ctx caddy.Context) error {
 	if err := h.provisionSigned(ctx, name, h, &h.MaxBody, &h.BodyTimeout); err != nil {
 		return err
 	}
+	if err := h.app.claim(name, authName+" "+name); err != nil {
+		return err
+	}
 	h.MaxLifetime = cmp.Or(h.MaxLifetime, caddy.Duration(defaultMaxLifetime))
 	if a := h.app.asserter; a != nil {
 		var err error

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -142,6 +143,57 @@ func checkAPIName(name string) error {
 		slices.Contains([]string{"api", routeOfAuth, "connect", "errors", "health", "jwks", "all"}, name) {
 		return fmt.Errorf("invalid name %q of an API: it already means something else in keys, logs or metrics", name)
 	}
+	return nil
+}
+
+// claimNames returns an error if a key's resources could mean an API and something else: two APIs have one name, or a resource of the API
+// without a name is called as another API.
+func (a *App) claimNames(api *upstream.API, d *Definition) error {
+	what := "the public contract"
+	if d != nil {
+		what = d.File + " " + d.Sum
+	}
+	if api.Name() != "" {
+		return a.claim(api.Name(), what)
+	}
+	if err := a.claim("", what); err != nil {
+		return err
+	}
+	for _, resource := range api.Resources(false) {
+		if err := a.claim(resource, "a resource of "+what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *App) claim(name, what string) error {
+	other, ok := a.claimed[name]
+	switch {
+	case ok && other != what && name == "":
+		return fmt.Errorf("definition: only one API may have no name: %s and %s have none", other, what)
+	case ok && other != what:
+		return fmt.Errorf("the name %q means %s and %s in keys, logs and metrics", name, other, what)
+	case a.claimed == nil:
+		a.claimed = map[string]string{}
+	}
+	a.claimed[name] = what
+	return nil
+}
+
+// checkBase returns an error if the paths of an API are those of another definition of the same site, or below them. found are the others of
+// the site, by their base paths.
+func (h *API) checkBase(found map[string]string) error {
+	file, base := "", h.BasePath+h.api.Base()+"/"
+	if h.Definition != nil {
+		file = h.Definition.File
+	}
+	for other, definition := range found {
+		if definition != file && (strings.HasPrefix(other, base) || strings.HasPrefix(base, other)) {
+			return fmt.Errorf("two APIs of one site have the base paths %s and %s: none may be equal to or below another", other, base)
+		}
+	}
+	found[base] = file
 	return nil
 }
 

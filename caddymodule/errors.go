@@ -163,6 +163,9 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, upstream.ErrNotVisible):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Not found."}
 	case errors.As(err, &passed):
+		if errors.As(err, &later) && passed.Status == http.StatusTooManyRequests {
+			return problemOf(&rateLimitedError{retryAfter: later.after}, now)
+		}
 		return problemOfDataService(passed.Status)
 	case errors.Is(err, authsigner.ErrBodyTooLarge), errors.As(err, &maxBody):
 		return problem{

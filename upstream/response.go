@@ -17,8 +17,9 @@ import (
 //
 //   - A status that the definition has, with Content-Type application/json or +json (charset utf-8 or none) if it has a body: no error.
 //   - 304 without a body, if the request had If-None-Match.
-//   - 429 with a valid Retry-After where it is documented, and 503 with one: ErrUpstreamUnavailable.
-//   - Another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path: *StatusError.
+//   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
+//   - 429 where it is documented, and another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path:
+//     *StatusError.
 //   - Everything else: ErrContractViolation. The gateway sends only requests that the definition allows, so even a 404 is not the
 //     caller's mistake.
 //
@@ -28,10 +29,10 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 		return nil, &ContractError{Kind: kind, Resource: op.Resource, Record: -1, Expected: expected}
 	}
 	res := op.response(status)
-	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests && res != nil {
+	if status == http.StatusServiceUnavailable {
 		// only the syntax matters here, not the current time
 		if _, ok := RetryAfter(h, time.Time{}); ok {
-			return refuse(ErrUpstreamUnavailable, "another status than "+strconv.Itoa(status)+" with Retry-After")
+			return refuse(ErrUpstreamUnavailable, op.statuses()+", not 503 with Retry-After")
 		}
 	}
 	switch {
