@@ -226,6 +226,21 @@ func KeyNames(config any) (resources, apis []string, err error) {
 	return unnamed.Resources(true), slices.DeleteFunc(slices.Compact(apis), func(name string) bool { return name == "" }), nil
 }
 
+// BasePaths returns the base paths of the APIs in a configuration.
+func BasePaths(config any) (bases []string, err error) {
+	err = eachHandler(config, func(handler map[string]any) error {
+		if handler["handler"] != apiName {
+			return nil
+		}
+		api, _, err := apiOf(definitionOf(handler))
+		if err == nil {
+			bases = append(bases, api.Base())
+		}
+		return err
+	})
+	return bases, err
+}
+
 // definitionOf returns the definition in the configuration of a gatehouse_api, or nil.
 func definitionOf(handler any) *Definition {
 	config, _ := handler.(map[string]any)

@@ -83,7 +83,7 @@ func parseHTTP(text string) (Request, error) {
 	raw = strings.ReplaceAll(wrapped.ReplaceAllString(raw, "$1 $2"), "\n", "\r\n") + "\r\n\r\n"
 	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 	if err != nil {
-		return Request{}, errors.New("must begin with a request line such as GET /api/v1/me HTTP/1.1, followed by headers such as " +
+		return Request{}, errors.New("must begin with a request line such as GET /path HTTP/1.1, followed by headers such as " +
 			"Host: example.com; or it must be a curl command (remove everything before and after it)")
 	}
 	r := Request{Method: req.Method, Target: req.RequestURI, Host: req.Host, Header: req.Header, Body: []byte(body)}

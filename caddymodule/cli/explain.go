@@ -22,6 +22,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // The exit statuses of `gatehouse explain`.
@@ -52,7 +54,7 @@ func configureExplain(cmd *cobra.Command) {
 	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: now, but then an old timestamp is not a mistake)")
 	f.StringVar(&c.id, "id", "", "request ID of a denied request, which the running gateway is asked about (instead of a file)")
 	f.StringVar(&c.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
-	f.StringVarP(&c.config, "config", "c", "", "configuration file that has the address of the admin API")
+	f.StringVarP(&c.config, "config", "c", "", "configuration file, for the definitions of its APIs and the address of the admin API")
 	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, explainBadInput, err) })
@@ -103,9 +105,17 @@ func (c *explainCommand) run(cmd *cobra.Command, file string) (status int, err e
 	if err := c.complete(&r); err != nil {
 		return explainBadInput, err
 	}
-	if base, _, ok := strings.Cut(r.Target, "/api/v1/"); ok && base != "" && c.baseURL == "" && !strings.ContainsFunc(base, notInPath) {
-		r.BasePath = base
-		cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", base)
+	bases := []string{definition.Public().Base()}
+	if c.config != "" {
+		if bases, err = c.bases(); err != nil {
+			return explainBadInput, err
+		}
+	}
+	for _, api := range bases {
+		if base, _, ok := strings.Cut(r.Target, api+"/"); ok && base != "" && c.baseURL == "" && r.BasePath == "" && !strings.ContainsFunc(base, notInPath) {
+			r.BasePath = base
+			cmd.PrintErrf("Assuming the API is mounted at %s. If it is not, set --base-url.\n", base)
+		}
 	}
 	attempt := explain.Read(r)
 	ctx, cancel := context.WithTimeout(cmd.Context(), maxExplained)
@@ -241,6 +251,15 @@ func failureText(d caddymodule.ExplainedFailure) string {
 		return text + "There is no such key: it was not issued here, or was revoked.\n"
 	}
 	return text + resultText(d.Result, "")
+}
+
+// bases returns the base paths of the APIs in the configuration.
+func (c *explainCommand) bases() ([]string, error) {
+	cfg, err := configfile.Load(c.config, c.adapter)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	return caddymodule.BasePaths(cfg.Value)
 }
 
 // complete adds what the flags say about the request.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // The groups of commands in `gatehouse help`.
@@ -28,10 +29,11 @@ const programLong = `Gatehouse is an API gateway. It verifies signed requests, e
 across a fleet, checks responses against the API's contract, and connects AI
 assistants. It is configured by a Caddyfile and runs on the Caddy server.`
 
-const rootExample = `  gatehouse check --config Caddyfile
+//nolint:gochecknoglobals // a constant
+var rootExample = `  gatehouse check --config Caddyfile
   gatehouse run --config Caddyfile
   gatehouse keys issue --business-id 3b0f7a9e --business-name Fernhollow --business-slug fernhollow
-  gatehouse sign --send GET https://api.example.com/api/v1/me
+  gatehouse sign --send GET https://api.example.com` + definition.Public().Base() + `/me
   gatehouse explain request.txt`
 
 const rootFooter = `{{if not .HasParent}}
