@@ -199,7 +199,11 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	response := r.response
 	r.mu.Unlock()
 	if response == nil {
-		response = respondWith(http.StatusOK, "application/json", `{"events":[]}`)
+		body := `{"events":[]}`
+		if req.URL.Path == orderPath {
+			body = `{"id":"o-1","account":"` + req.Header.Get("X-Business-Id") + `","total":"9.50"}`
+		}
+		response = respondWith(http.StatusOK, "application/json", body)
 	}
 	response(w, req)
 }
