@@ -447,36 +447,17 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	start, base, extra := len(k.out), len(k.spans), len(k.extra)
-	invalid, foreign := k.invalid, k.foreign
+	var invalid, foreign fault // of what is around the object
+	if s.visible >= 0 {
+		invalid, foreign = k.invalid, k.foreign
+	}
 	placed, mark, err := k.members(s, depth, isRecord)
 	if err != nil {
 		return span{}, err
 	}
 	spans := k.spans[base:]
 	k.spans = k.spans[:base]
-	remove := false
-	var owner fault
-	if s.tenant >= 0 {
-		owner = k.owner(s, spans)
-	}
-	switch {
-	case owner.kind == ErrCrossTenantRecord && s.visible < 0:
-		if k.foreign.schema == nil {
-			k.foreign = owner
-		}
-	case owner.kind == ErrCrossTenantRecord || s.visible >= 0 && k.foreign.schema != foreign.schema:
-		remove = true
-	case owner.schema != nil:
-		k.invalid = owner // before everything else, whether the object may be seen or not
-	case s.visible >= 0:
-		value := k.text(spans[s.visible])
-		if value == nil {
-			k.invalid = fault{schema: s, path: s.Visible, why: "a string"}
-		} else if remove = !slices.Contains(s.Shown, string(value)); remove {
-			k.report.Unpublished++
-		}
-	}
-	if remove {
+	if (s.tenant >= 0 || s.visible >= 0) && k.mustGo(s, spans, foreign) {
 		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
 		return hidden, nil
 	}
@@ -485,6 +466,36 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	}
 	k.finish(s, spans, placed, mark, start, extra)
 	return span{start, len(k.out), true}, k.checkSize()
+}
+
+// mustGo reports whether an object must be removed: it may not be seen, or it may be removed and is another business's. It notes other faults
+// of its tenant and visibility. foreign is what was noted before the object.
+func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
+	var owner fault
+	if s.tenant >= 0 {
+		if tenant := k.text(spans[s.tenant]); s.also >= 0 || string(tenant) != k.business { // otherwise, it is as it should be
+			owner = k.owner(s, spans)
+		}
+	}
+	switch {
+	case owner.kind == ErrCrossTenantRecord && s.visible < 0: //nolint:errorlint // it is not wrapped
+		if k.foreign.schema == nil {
+			k.foreign = owner
+		}
+	case owner.kind == ErrCrossTenantRecord, s.visible >= 0 && k.foreign.schema != foreign.schema: //nolint:errorlint // as above
+		return true
+	case owner.schema != nil:
+		k.invalid = owner // before everything else, whether the object may be seen or not
+	case s.visible >= 0:
+		value := k.text(spans[s.visible])
+		if value == nil {
+			k.invalid = fault{schema: s, path: s.Visible, why: "a string"}
+		} else if !slices.Contains(s.Shown, string(value)) {
+			k.report.Unpublished++
+			return true
+		}
+	}
+	return false
 }
 
 // members reads the members of an object and pushes the spans of its properties. Objects and arrays that come in the order of the definition
@@ -498,7 +509,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	n := 0
 	for ; k.next('}', n); n++ {
 		i := int(s.follows[previous].Load())
-		if i >= len(s.Properties) || !k.named(s.Properties[i].head[1:]) {
+		if i >= len(s.Properties) || !k.named(s.Properties[i].label) {
 			raw := k.name()
 			var known bool
 			if i, known = s.index[string(k.unquote(raw))]; !known {
@@ -514,7 +525,14 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			return 0, 0, k.duplicate()
 		}
 		p := &s.Properties[i]
-		if first, start := k.kind(), k.pos; first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') {
+		var first byte // as of kind, which is too large to be inlined
+		if k.pos < len(k.body) {
+			first = k.body[k.pos]
+		}
+		if first <= ' ' {
+			first = k.kindAfterSpace()
+		}
+		if start := k.pos; first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') {
 			v := k.scalar(first, start)
 			if k.broken {
 				return 0, 0, k.notJSON()

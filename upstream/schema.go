@@ -91,7 +91,8 @@ type Property struct {
 	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
 	Number int
 
-	head string // the JSON before the value, `,"name":`
+	head  string // the JSON before the value, `,"name":`
+	label string // without the comma
 }
 
 // Rules are further rules. Each holds for values of the type that it is about.
@@ -146,6 +147,7 @@ func (s *Schema) compile() {
 		p := &s.Properties[i]
 		name, _ := jsontext.AppendQuote(nil, p.Name) // the document is UTF-8
 		p.head = "," + string(name) + ":"
+		p.label = p.head[1:]
 		s.index[p.Name] = i
 		if !p.Internal {
 			s.fields = i + 1
