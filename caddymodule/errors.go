@@ -325,7 +325,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	}
 	h["Cache-Control"] = values[2:3:3]
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // G705: JSON, or a media type that the definition names, with nosniff; fails only if the client has gone
+	_, _ = w.Write(body) //nolint:gosec,nolintlint // G705: JSON, or a media type that the definition names; fails only if the client has gone
 }
 
 // ceilSeconds rounds up to whole seconds, at least 1.

@@ -40,5 +40,5 @@ func TestDefinitionOnItsPageLoads(t *testing.T) {
 	require.Contains(t, list, "account of every record")
 	require.NotContains(t, run("adapt", "--config", "Caddyfile", "--adapter", "caddyfile"), "not formatted")
 	published := run("api", "publish", "shop.openapi.yaml", "--overlay", "shop.gatehouse.yaml")
-	require.False(t, strings.Contains(published, "account:"), "an internal member is published")
+	require.NotContains(t, published, "account:")
 }

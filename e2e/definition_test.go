@@ -67,7 +67,6 @@ func (s *shopAPI) get(t *testing.T, by gatewaytest.Caller, target string, more .
 }
 
 func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
-	t.Parallel()
 	s := serveShop(t, highLimits)
 	json := func(body string) http.HandlerFunc { return respondWith(200, "application/json", body) }
 	for name, c := range map[string]struct {
@@ -234,7 +233,7 @@ func TestWrongDefinitionKeepsTheOldConfiguration(t *testing.T) {
 	g := gatewaytest.Start(t, o)
 	require.Equal(t, `["a"]`, w.acme.Get(t, g.URL, "/v1/news").Body)
 
-	write("/news/{id}") // whose parameter is not declared
+	write("/news/{id}")                // whose parameter is not declared
 	reload := func() (string, error) { // not by force: as operators do
 		return gatewaytest.Command(t, nil, "reload", "--config", g.Config, "--adapter", "caddyfile", "--address", strings.TrimPrefix(g.AdminURL, "http://"))
 	}

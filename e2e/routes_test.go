@@ -31,7 +31,7 @@ const (
 	shopPath = "/shop/orders"
 	// orderPath is one of an API that is served from its own document.
 	orderPath = "/v1/orders/o-1"
-	shopBody = `{"a body as long": "as the smallest of the others"}`
+	shopBody  = `{"a body as long": "as the smallest of the others"}`
 )
 
 // operationCase is a request to one operation of the gateway. Add a line for a new operation, and all tests of this file attack it.

@@ -568,7 +568,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 // nested reads the value of the i-th property, which is not a scalar or may be one of several.
 func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced, newMark int, err error) {
 	p := &s.Properties[i]
-	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(s, base, placed, i)
+	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(base, placed, i)
 	if place {
 		for j := placed; j < i; j++ {
 			k.out = k.appendProperty(k.out, s, j, k.spans[base+j])
@@ -603,7 +603,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 }
 
 // outOfOrder reports whether a property before the i-th has not been read yet.
-func (k *checker) outOfOrder(s *Schema, base, placed, i int) bool {
+func (k *checker) outOfOrder(base, placed, i int) bool {
 	for j := placed; j < i; j++ {
 		if k.spans[base+j].end == 0 {
 			return true
@@ -648,7 +648,8 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)
 		return out
 	case v.result:
-		return append(append(out, p.head...), k.out[v.start:v.end]...)
+		out = append(out, p.head...)
+		return append(out, k.out[v.start:v.end]...)
 	default:
 		return append(append(out, p.head...), k.body[v.start:v.end]...)
 	}

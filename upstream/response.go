@@ -76,16 +76,13 @@ func (op *Operation) response(status int) *DocumentedResponse {
 
 // statuses describes the statuses that the definition has.
 func (op *Operation) statuses() string {
-	text := "status"
+	all := make([]string, len(op.Responses))
 	for i := range op.Responses {
-		if i > 0 {
-			text += " or"
-		}
-		if text += " " + strconv.Itoa(op.Responses[i].Status); op.Responses[i].Status < 10 {
-			text += "xx"
+		if all[i] = strconv.Itoa(op.Responses[i].Status); op.Responses[i].Status < 10 {
+			all[i] += "xx"
 		}
 	}
-	return text
+	return "status " + strings.Join(all, " or ")
 }
 
 // isJSON reports whether a Content-Type is JSON in UTF-8.

@@ -165,7 +165,7 @@ func (s *Schema) compile() {
 	}
 	s.follows = make([]atomic.Uint32, len(s.Properties)+1)
 	for i := range s.Properties {
-		s.follows[i].Store(uint32(i)) //nolint:gosec // G115: the limit of a document's nodes is far below
+		s.follows[i].Store(uint32(i))
 		s.Properties[i].Schema.compile()
 	}
 	s.Items.compile()

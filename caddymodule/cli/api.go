@@ -163,7 +163,7 @@ func printOperations(out io.Writer, api *upstream.API) error {
 
 // tenantRule says what keeps businesses apart.
 func tenantRule(op *upstream.Operation) string {
-	rule := ""
+	var rule string
 	switch {
 	case op.ByGateway && op.Answer != nil:
 		rule = "the same answer for all"
