@@ -91,16 +91,13 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	return report, nil
 }
 
-// CheckAnswer checks an operation's Answer against its response with status 200.
+// CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
 func CheckAnswer(op *Operation) error {
-	for i := range op.Responses {
-		if r := &op.Responses[i]; r.Status == http.StatusOK {
-			op.compile()
-			_, err := new(Contract).Check(new(bytes.Buffer), op, r, Query{}, "-", op.Answer)
-			return err
-		}
-	}
-	return nil
+	op.compile()
+	var out bytes.Buffer
+	_, err := new(Contract).Check(&out, op, op.response(http.StatusOK), Query{}, "-", op.Answer)
+	op.Answer = out.Bytes()
+	return err
 }
 
 // span is the position of a value: in the body, or in the result if result is set. The zero span is that of a missing value.
@@ -330,7 +327,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if !filtered && k.at == most {
+		if !filtered && k.at >= most {
 			k.at = -1
 			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 		}
@@ -459,12 +456,13 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	if s.tenant >= 0 {
 		owner = k.owner(s, spans)
 	}
+	foreignRecord := owner.kind == ErrCrossTenantRecord //nolint:errorlint // never wrapped
 	switch {
-	case owner.kind == ErrCrossTenantRecord && s.visible < 0:
+	case foreignRecord && s.visible < 0:
 		if k.foreign.schema == nil {
 			k.foreign = owner
 		}
-	case owner.kind == ErrCrossTenantRecord || s.visible >= 0 && k.foreign.schema != foreign.schema:
+	case foreignRecord || s.visible >= 0 && k.foreign.schema != foreign.schema:
 		remove = true
 	case owner.schema != nil:
 		k.invalid = owner // before everything else, whether the object may be seen or not
@@ -550,7 +548,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 // nested reads the value of the i-th property, which is not a scalar or may be one of several.
 func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced, newMark int, err error) {
 	p := &s.Properties[i]
-	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(s, base, placed, i)
+	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(base, placed, i)
 	if place {
 		for j := placed; j < i; j++ {
 			k.out = k.appendProperty(k.out, s, j, k.spans[base+j])
@@ -585,7 +583,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 }
 
 // outOfOrder reports whether a property before the i-th has not been read yet.
-func (k *checker) outOfOrder(s *Schema, base, placed, i int) bool {
+func (k *checker) outOfOrder(base, placed, i int) bool {
 	for j := placed; j < i; j++ {
 		if k.spans[base+j].end == 0 {
 			return true
@@ -656,5 +654,6 @@ func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int
 		out = append(out, ',')
 	}
 	out[start] = '{' // instead of the first comma
-	k.out = append(out, '}')
+	out = append(out, '}')
+	k.out = out
 }

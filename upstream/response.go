@@ -75,16 +75,13 @@ func (op *Operation) response(status int) *DocumentedResponse {
 
 // statuses describes the statuses that the definition has.
 func (op *Operation) statuses() string {
-	text := "status"
+	names := make([]string, len(op.Responses))
 	for i := range op.Responses {
-		if i > 0 {
-			text += " or"
-		}
-		if text += " " + strconv.Itoa(op.Responses[i].Status); op.Responses[i].Status < 10 {
-			text += "xx"
+		if names[i] = strconv.Itoa(op.Responses[i].Status); op.Responses[i].Status < 10 {
+			names[i] += "xx"
 		}
 	}
-	return text
+	return "status " + strings.Join(names, " or ")
 }
 
 // isJSON reports whether a Content-Type is JSON in UTF-8.
@@ -202,7 +199,7 @@ func isETag(s string) bool {
 
 // Identity returns the response of an operation that the gateway answers from the credential: an object with values for its members.
 func (op *Operation) Identity(values map[string]string) []byte {
-	outer := &op.Responses[0].Body.Properties[0]
+	outer := &op.response(http.StatusOK).Body.Properties[0]
 	text := append([]byte("{"), outer.head[1:]...)
 	for i := range outer.Schema.Properties {
 		p := &outer.Schema.Properties[i]

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -141,6 +142,9 @@ func (s *Schema) compile() {
 	}
 	s.index = make(map[string]int, len(s.Properties))
 	s.tenant, s.also, s.visible = -1, -1, -1
+	if s.Rules != nil {
+		slices.Sort(s.Rules.Enum)
+	}
 	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
 	for i := range s.Properties {
 		p := &s.Properties[i]
@@ -163,7 +167,7 @@ func (s *Schema) compile() {
 	}
 	s.follows = make([]atomic.Uint32, len(s.Properties)+1)
 	for i := range s.Properties {
-		s.follows[i].Store(uint32(i)) //nolint:gosec // G115: the limit of a document's nodes is far below
+		s.follows[i].Store(uint32(i))
 		s.Properties[i].Schema.compile()
 	}
 	s.Items.compile()

@@ -3,7 +3,6 @@ package upstream_test
 import (
 	"bytes"
 	"net/http"
-	"slices"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -104,10 +103,6 @@ func resources() (all []*resource) {
 		all = append(all, byName(name))
 	}
 	return all
-}
-
-func servedResources() []*resource {
-	return slices.DeleteFunc(resources(), func(r *resource) bool { return r.ByGateway })
 }
 
 // CleanQuery cleans a query of the resource.
