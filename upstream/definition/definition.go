@@ -450,7 +450,9 @@ type path struct {
 func at(value *yaml.Node) node { return node{value, value, nil} }
 
 // child returns a value in n.
-func (n node) child(value *yaml.Node, name string) node { return node{value, value, &path{n.path, name}} }
+func (n node) child(value *yaml.Node, name string) node {
+	return node{value, value, &path{n.path, name}}
+}
 
 // nothing returns the place of a value without it.
 func (n node) nothing() node { return node{nil, n.in, n.path} }

@@ -58,7 +58,9 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 		}
 	}
 	for _, s := range c.choices {
-		c.decide(s)
+		if c.about[s].finished {
+			c.decide(s)
+		}
 	}
 	for _, n := range all {
 		c.afterwards(n)
@@ -574,7 +576,7 @@ func (c *compiler) afterwards(n *operationNode) {
 		if byRecord && r.Unchecked != nil {
 			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
 		}
-		if byRecord && success && r.Body != nil && r.Records == nil && op.Tenant != "" && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
+		if byRecord && success && r.Body != nil && r.Records == nil && op.Tenant != "" && !r.Body.FreeJSON() && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
 			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
 		}
 	}

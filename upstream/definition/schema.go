@@ -387,13 +387,15 @@ func (c *compiler) types(n node, s *upstream.Schema, info *about) {
 		c.fault(t, "must be a type or a list of types")
 	}
 	for i, name := range names {
-		if typeNames[name.text()] == 0 {
+		types, ok := typeNames[name.text()]
+		if !ok {
 			c.fault(name, "%q is not a type: possible are string, integer, number, boolean, object, array and null", name.text())
+			types = upstream.TypeString
 		}
 		if i == 0 {
 			s.Types, info.typed = 0, true
 		}
-		s.Types |= typeNames[name.text()]
+		s.Types |= types
 	}
 	for _, name := range []string{"enum", "const"} {
 		value := n.get(name)
