@@ -3,6 +3,7 @@ package upstream
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -43,6 +44,8 @@ type Operation struct {
 	Headers    []string
 	Responses  []DocumentedResponse
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
+
+	sample string
 }
 
 // Other values of Operation.Tenant.
@@ -103,6 +106,7 @@ func NewAPI(name, base string, operations []*Operation) *API {
 		}
 		op.compile()
 	}
+	a.addSamples()
 	return a
 }
 
@@ -111,17 +115,27 @@ func (op *Operation) NeedsNothing() bool {
 	return op.Method == http.MethodGet && len(op.PathParams) == 0 && !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Required })
 }
 
-// Sample returns a path of the operation, with 1 for each parameter.
-func (op *Operation) Sample() string {
-	var path strings.Builder
-	for rest := op.Path; rest != ""; {
-		literal, after, ok := strings.Cut(rest, "{")
-		path.WriteString(literal)
-		if _, rest, _ = strings.Cut(after, "}"); ok {
-			path.WriteString("1")
+// Sample returns a path of the operation, with a number for each parameter.
+func (op *Operation) Sample() string { return op.sample }
+
+// addSamples sets the samples of all operations. Their number is not a literal of any path, so that each matches its own.
+func (a *API) addSamples() {
+	literals := map[string]bool{}
+	for _, p := range a.paths {
+		for segment := range strings.SplitSeq(p.Template, "/") {
+			literals[segment] = true
 		}
 	}
-	return path.String()
+	n := 1
+	for literals[strconv.Itoa(n)] {
+		n++
+	}
+	for _, op := range a.Operations() {
+		op.sample = op.Path
+		for _, p := range op.PathParams {
+			op.sample = strings.Replace(op.sample, "{"+p.Name+"}", strconv.Itoa(n), 1)
+		}
+	}
 }
 
 func (op *Operation) compile() {

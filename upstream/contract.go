@@ -91,16 +91,13 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	return report, nil
 }
 
-// CheckAnswer checks an operation's Answer against its response with status 200.
+// CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
 func CheckAnswer(op *Operation) error {
-	for i := range op.Responses {
-		if r := &op.Responses[i]; r.Status == http.StatusOK {
-			op.compile()
-			_, err := new(Contract).Check(new(bytes.Buffer), op, r, Query{}, "-", op.Answer)
-			return err
-		}
-	}
-	return nil
+	op.compile()
+	var out bytes.Buffer
+	_, err := new(Contract).Check(&out, op, op.response(http.StatusOK), Query{}, "-", op.Answer)
+	op.Answer = out.Bytes()
+	return err
 }
 
 // span is the position of a value: in the body, or in the result if result is set. The zero span is that of a missing value.
@@ -330,7 +327,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if !filtered && k.at == most {
+		if !filtered && k.at >= most {
 			k.at = -1
 			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 		}
@@ -675,5 +672,6 @@ func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int
 		out = append(out, ',')
 	}
 	out[start] = '{' // instead of the first comma
-	k.out = append(out, '}')
+	out = append(out, '}')
+	k.out = out
 }

@@ -323,7 +323,9 @@ func (s *Schema) accepts(b []byte) string {
 			why = s.Rules.text(b)
 		}
 	case s.Types&TypeBoolean != 0 && (string(b) == "true" || string(b) == "false"):
-		why = ""
+		if why = ""; s.Rules != nil && !s.Rules.literal(b) {
+			why = "is not one of the possible values"
+		}
 	case s.Types&TypeBoolean != 0:
 		return why + "true or false"
 	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || !isLiteral(b)):

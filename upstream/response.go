@@ -200,7 +200,7 @@ func isETag(s string) bool {
 
 // Identity returns the response of an operation that the gateway answers from the credential: an object with values for its members.
 func (op *Operation) Identity(values map[string]string) []byte {
-	outer := &op.Responses[0].Body.Properties[0]
+	outer := &op.response(http.StatusOK).Body.Properties[0]
 	text := append([]byte("{"), outer.head[1:]...)
 	for i := range outer.Schema.Properties {
 		p := &outer.Schema.Properties[i]

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -142,6 +143,9 @@ func (s *Schema) compile() {
 	}
 	s.index = make(map[string]int, len(s.Properties))
 	s.tenant, s.also, s.visible = -1, -1, -1
+	if s.Rules != nil {
+		slices.Sort(s.Rules.Enum)
+	}
 	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
 	for i := range s.Properties {
 		p := &s.Properties[i]

@@ -132,7 +132,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 // canonical returns a JSON value in a form in which equal values are equal (RFC 8785).
 func canonical(value []byte) string {
 	v := jsontext.Value(bytes.Clone(value))
-	if err := v.Canonicalize(); err != nil {
+	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
 		return string(value)
 	}
 	return string(v)
@@ -310,7 +310,7 @@ func (r *Rules) text(text []byte) string {
 			return "is too long"
 		}
 	}
-	if r.Enum != nil && !slices.ContainsFunc(r.Enum, func(e string) bool { return e[0] == '"' && e[1:] == string(text) }) {
+	if r.Enum != nil && !r.hasText(text) {
 		return "is not one of the possible values"
 	}
 	for _, pattern := range r.Patterns {
@@ -319,6 +319,23 @@ func (r *Rules) text(text []byte) string {
 		}
 	}
 	return ""
+}
+
+// hasText reports whether a string is one of the possible values, which compile sorts.
+func (r *Rules) hasText(text []byte) bool {
+	low, high := 0, len(r.Enum)
+	for low < high {
+		middle := (low + high) / 2
+		switch e := r.Enum[middle]; {
+		case e[0] != '"' || e[1:] > string(text): // a quote is before numbers, true and false
+			high = middle
+		case e[1:] == string(text):
+			return true
+		default:
+			low = middle + 1
+		}
+	}
+	return false
 }
 
 // number returns which rule a JSON number breaks, or "".

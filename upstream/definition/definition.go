@@ -8,8 +8,11 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -146,45 +149,43 @@ func Load(document File, o Options) (*Definition, error) {
 		}
 	}
 	if len(faults) > 0 {
-		c := &compiler{}
-		for _, f := range faults {
-			c.faults = append(c.faults, f.(*FaultError)) //nolint:errcheck,forcetypeassert // all are
-		}
-		return nil, c.failed()
+		return nil, (&compiler{faults: faults}).failed()
 	}
 	newCompiler := func() *compiler {
 		return &compiler{
-			file: document.Name, origin: origin, root: at(root, ""), o: o, schemas: map[schemaKey]*upstream.Schema{},
+			file: document.Name, origin: origin, root: at(root), o: o, schemas: map[schemaKey]*upstream.Schema{},
 			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
+			positions: map[*yaml.Node]map[string]int{}, patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
+			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{},
 		}
 	}
 	c := newCompiler()
 	selected := c.selection()
+	named := len(c.faults) == 0
 	base, operations := c.document(selected)
 	if c.failed(); len(c.faults) == 0 { // sorted
 		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.root}, nil
 	}
 	failed := c.failed()
-	// Which operations can be served, each on its own?
-	all := c.operations()
-	for _, n := range all {
-		if !selected(n) {
-			continue
-		}
-		alone := newCompiler()
-		if alone.document(func(other *operationNode) bool { return other.Node == n.Node }); len(alone.faults) > 0 {
-			failed.Except = append(failed.Except, n.id)
-		}
-	}
+	except := c.except(selected)
 	rest := newCompiler()
-	if rest.document(func(n *operationNode) bool { return selected(n) && !slices.Contains(failed.Except, n.id) }); len(rest.faults) > 0 {
-		failed.Except = nil
+	rest.document(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
+	if named && len(rest.faults) == 0 {
+		failed.Except = except
 	}
 	return nil, failed
 }
 
-// defaultMaxItems is the default of Options.MaxItems.
-const defaultMaxItems = 1000
+const (
+	// defaultMaxItems is the default of Options.MaxItems.
+	defaultMaxItems = 1000
+
+	// maxListed is the maximum number of faults, and of warnings, that are listed.
+	maxListed = 1000
+
+	// maxSteps bounds the work and memory of a compilation: about 20 steps for each schema, and 1 for each member that is merged.
+	maxSteps = 4_000_000
+)
 
 type schemaKey struct {
 	node   *yaml.Node
@@ -192,21 +193,36 @@ type schemaKey struct {
 }
 
 type compiler struct {
-	file     string
-	origin   map[*yaml.Node]string // the overlays' files, of what they wrote
-	root     node
-	o        Options
-	old      bool   // OpenAPI 3.0
-	tenant   string // of the operation that is compiled
-	schemas  map[schemaKey]*upstream.Schema
-	about    map[*upstream.Schema]*about
-	merged   map[[2]*upstream.Schema]*upstream.Schema
-	choices  []*upstream.Schema // to be decided
-	later    []func()           // what can be said of schemas when they are complete
-	checks   []func()           // what can be said after that
-	seen     map[FaultError]bool
-	faults   []*FaultError
-	warnings []*FaultError
+	file      string
+	origin    map[*yaml.Node]string // the overlays' files, of what they wrote
+	root      node
+	o         Options
+	old       bool   // OpenAPI 3.0
+	tenant    string // of the operation that is compiled
+	schemas   map[schemaKey]*upstream.Schema
+	about     map[*upstream.Schema]*about
+	merged    map[[2]*upstream.Schema]*upstream.Schema
+	postponed []func()           // merges with schemas that were not complete
+	choices   []*upstream.Schema // to be decided
+	places    map[*yaml.Node]bool
+	patterns  map[string]*regexp.Regexp
+	programs  int // the size of all patterns
+	tried     map[*upstream.Schema]int
+	depth     int // of schemas that refer to each other
+	left      int // of maxSteps
+	positions map[*yaml.Node]map[string]int
+	seen      map[FaultError]bool
+	faulty    map[*yaml.Node]bool // what has a fault
+	faults    []*FaultError
+	warnings  []*FaultError
+}
+
+// spend counts steps, and reports whether some are left.
+func (c *compiler) spend(steps int) bool {
+	if c.left -= steps; c.left < 0 {
+		c.fault(c.root, "the schemas are too large, or hold together too often: serve fewer operations of this document")
+	}
+	return c.left >= 0
 }
 
 // failed returns the error of a document with faults.
@@ -219,11 +235,43 @@ func (c *compiler) failed() *LoadError {
 	return &LoadError{Faults: c.faults, Warnings: c.warnings}
 }
 
+// except returns the operations that have a fault, or refer to what has one.
+func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
+	parents, references := map[*yaml.Node]*yaml.Node{}, map[*yaml.Node][]*yaml.Node{}
+	var walk func(*yaml.Node)
+	walk = func(n *yaml.Node) {
+		if ref := at(n).get("$ref"); ref.Node != nil {
+			if target := c.lookup(ref.text()); target.Node != nil {
+				references[target.Node] = append(references[target.Node], n)
+			}
+		}
+		for _, child := range n.Content {
+			parents[child] = n
+			walk(child)
+		}
+	}
+	walk(c.root.Node)
+	reaches := map[*yaml.Node]bool{}
+	for todo := slices.Collect(maps.Keys(c.faulty)); len(todo) > 0; {
+		n := todo[len(todo)-1]
+		for todo = todo[:len(todo)-1]; n != nil && !reaches[n]; n = parents[n] {
+			reaches[n] = true
+			todo = append(todo, references[n]...)
+		}
+	}
+	for _, n := range c.operations() {
+		if selected(n) && (reaches[n.Node] || reaches[n.item.get("parameters").Node] || c.faulty[n.item.Node]) {
+			ids = append(ids, n.id)
+		}
+	}
+	return ids
+}
+
 // selection returns which operations Only and Except leave.
 func (c *compiler) selection() func(*operationNode) bool {
 	all := c.operations()
 	names := func(list []string, n *operationNode) bool {
-		return slices.Contains(list, n.id) || slices.ContainsFunc(n.tags(), func(tag string) bool { return slices.Contains(list, tag) })
+		return slices.Contains(list, n.id) || slices.ContainsFunc(n.get("tags").texts(), func(tag string) bool { return slices.Contains(list, tag) })
 	}
 	for _, name := range slices.Concat(c.o.Only, c.o.Except) {
 		if !slices.ContainsFunc(all, func(n *operationNode) bool { return names([]string{name}, n) }) {
@@ -235,25 +283,25 @@ func (c *compiler) selection() func(*operationNode) bool {
 	}
 }
 
-func (c *compiler) message(n node, message string, args ...any) (f *FaultError, isNew bool) {
-	f = &FaultError{cmp.Or(c.origin[n.Node], c.file), n.line, n.pointer, fmt.Sprintf(message, args...)}
-	isNew = !c.seen[*f]
-	c.seen[*f] = true
-	return f, isNew
+// add adds a fault or a warning to a list, once for all references to a value.
+func (c *compiler) add(list []*FaultError, n node, message string, args ...any) []*FaultError {
+	f := FaultError{cmp.Or(c.origin[n.in], c.file), n.line(), n.pointer(), fmt.Sprintf(message, args...)}
+	if len(list) >= maxListed || c.seen[f] {
+		return list
+	}
+	c.seen[f] = true
+	return append(list, &f)
 }
 
-// fault adds a fault, once for all references to a value.
+// fault adds a fault.
 func (c *compiler) fault(n node, message string, args ...any) {
-	if f, isNew := c.message(n, message, args...); isNew {
-		c.faults = append(c.faults, f)
-	}
+	c.faulty[n.in] = true
+	c.faults = c.add(c.faults, n, message, args...)
 }
 
 // warn adds a warning.
 func (c *compiler) warn(n node, message string, args ...any) {
-	if f, isNew := c.message(n, message, args...); isNew {
-		c.warnings = append(c.warnings, f)
-	}
+	c.warnings = c.add(c.warnings, n, message, args...)
 }
 
 // isRemark reports whether a member is read over wherever it stands.
@@ -275,59 +323,152 @@ func (c *compiler) only(n node, names ...string) {
 	}
 }
 
-// resolve follows the local reference of an object that is no schema, and has nothing beside it.
+// resolve follows the local references of an object that is no schema, and has nothing beside them.
 func (c *compiler) resolve(n node) node {
-	if n.get("$ref").Node != nil {
-		c.only(n, "$ref")
-	}
-	return c.follow(n)
-}
-
-// follow follows a local reference. Members beside it are the caller's.
-func (c *compiler) follow(n node) node {
-	for range 16 {
-		ref := n.get("$ref")
-		if ref.Node == nil {
+	for range maxReferences {
+		if n.get("$ref").Node == nil {
 			return n
 		}
-		rest, ok := strings.CutPrefix(ref.text(), "#/")
-		if !ok {
-			c.fault(ref, "%q is not in this document: put a document in several files together with a bundler, such as `redocly bundle`", ref.text())
-			return node{nil, n.pointer, n.line}
+		c.only(n, "$ref")
+		if n = c.follow(n); n.Node == nil {
+			return n
 		}
-		target := c.root
-		for name := range strings.SplitSeq(rest, "/") {
-			if decoded, err := url.PathUnescape(name); err == nil {
-				name = decoded
-			}
-			target = target.member(strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~"))
-		}
-		if target.Node == nil {
-			c.fault(ref, "%s is not a value of this document", ref.text())
-			return node{nil, n.pointer, n.line}
-		}
-		n = target
 	}
-	c.fault(n, "the references lead in a circle")
-	return node{nil, n.pointer, n.line}
+	c.fault(n, circle)
+	return n.nothing()
+}
+
+const (
+	// maxReferences is the maximum number of references in a row with nothing beside them.
+	maxReferences = 16
+
+	circle = "the references lead in a circle"
+)
+
+// follow follows one local reference.
+func (c *compiler) follow(n node) node {
+	ref := n.get("$ref")
+	if !strings.HasPrefix(ref.text(), "#/") {
+		c.fault(ref, "%q is not in this document: put a document in several files together with a bundler, such as `redocly bundle`", ref.text())
+		return n.nothing()
+	}
+	target := c.lookup(ref.text())
+	if target.Node == nil {
+		c.fault(ref, "%s is not a value of this document", ref.text())
+		return n.nothing()
+	}
+	return target
+}
+
+// lookup returns the value at a reference such as #/components/schemas/Order.
+func (c *compiler) lookup(ref string) node {
+	n := c.root
+	rest, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		return n.nothing()
+	}
+	for name := range strings.SplitSeq(rest, "/") {
+		if decoded, err := url.PathUnescape(name); err == nil {
+			name = decoded
+		}
+		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+		if !n.isObject() {
+			n = n.member(name)
+			continue
+		}
+		positions := c.positions[n.Node] // large objects are looked up often
+		if positions == nil {
+			positions = make(map[string]int, len(n.Content)/2)
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				positions[n.Content[i].Value] = i + 1
+			}
+			c.positions[n.Node] = positions
+		}
+		i, ok := positions[name]
+		if !ok {
+			return n.nothing()
+		}
+		n = n.child(n.Content[i], name)
+	}
+	return n
 }
 
 // flag returns a truth value, by default false.
 func (c *compiler) flag(n node) bool {
-	if n.Node != nil && n.text() != "true" && n.text() != "false" {
+	if n.Node != nil && (n.Tag != "!!bool" || n.Value != "true" && n.Value != "false") {
 		c.fault(n, "must be true or false")
 	}
 	return n.text() == "true"
 }
 
-// node is a value of a document, and where it stands. If there is none, the Node is nil, and the line that of what it is missing in.
-type node struct {
-	*yaml.Node
-	pointer string
-	line    int
+// string returns a text, by default "".
+func (c *compiler) string(n node) string {
+	if n.Node != nil && (n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "") {
+		c.fault(n, "must be a text")
+	}
+	return n.text()
 }
 
-func at(value *yaml.Node, pointer string) node { return node{value, pointer, value.Line} }
+// list returns the elements of an array, by default none.
+func (c *compiler) list(n node) []node {
+	if n.Node != nil && n.Kind != yaml.SequenceNode {
+		c.fault(n, "must be a list")
+	}
+	return n.items()
+}
+
+// strings returns the texts of an array, by default none.
+func (c *compiler) strings(n node) (all []string) {
+	for _, item := range c.list(n) {
+		all = append(all, c.string(item))
+	}
+	return all
+}
+
+// members returns the members of an object, by default none.
+func (c *compiler) members(n node) []entry {
+	if n.Node != nil && n.Kind != yaml.MappingNode {
+		c.fault(n, "must be an object")
+	}
+	return n.entries()
+}
+
+// node is a value of a document, and where it stands. If there is none, the Node is nil.
+type node struct {
+	*yaml.Node
+	in   *yaml.Node // the value, or what it is missing in
+	path *path
+}
+
+// path is a JSON Pointer from its end.
+type path struct {
+	up   *path
+	name string
+}
+
+// at returns a value as the root of a document.
+func at(value *yaml.Node) node { return node{value, value, nil} }
+
+// child returns a value in n.
+func (n node) child(value *yaml.Node, name string) node {
+	return node{value, value, &path{n.path, name}}
+}
+
+// nothing returns the place of a value without it.
+func (n node) nothing() node { return node{nil, n.in, n.path} }
+
+// pointer returns the JSON Pointer (RFC 6901).
+func (n node) pointer() string {
+	var names []string
+	for p := n.path; p != nil; p = p.up {
+		names = append(names, "/"+escape(p.name))
+	}
+	slices.Reverse(names)
+	return strings.Join(names, "")
+}
+
+// line returns the line of the value, or of what it is missing in.
+func (n node) line() int { return max(n.in.Line, 1) }
 
 // isObject reports whether there is a value, and it is an object.
 func (n node) isObject() bool { return n.Node != nil && n.Kind == yaml.MappingNode }
@@ -344,7 +485,7 @@ func (n node) text() string {
 func (n node) items() (all []node) {
 	if n.Node != nil && n.Kind == yaml.SequenceNode {
 		for i, item := range n.Content {
-			all = append(all, at(item, fmt.Sprintf("%s/%d", n.pointer, i)))
+			all = append(all, n.child(item, strconv.Itoa(i)))
 		}
 	}
 	return all
@@ -372,9 +513,10 @@ type entry struct {
 // entries returns the members of an object in their order.
 func (n node) entries() (all []entry) {
 	if n.isObject() {
+		all = make([]entry, 0, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			name := n.Content[i].Value
-			all = append(all, entry{name, at(n.Content[i+1], n.pointer+"/"+escape(name))})
+			all = append(all, entry{name, n.child(n.Content[i+1], name)})
 		}
 	}
 	return all
@@ -382,23 +524,21 @@ func (n node) entries() (all []entry) {
 
 // get returns a member of an object.
 func (n node) get(name string) node {
-	pointer := n.pointer + "/" + escape(name)
 	if n.isObject() {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if n.Content[i].Value == name {
-				return at(n.Content[i+1], pointer)
+				return n.child(n.Content[i+1], name)
 			}
 		}
 	}
-	return node{nil, pointer, n.line}
+	return node{nil, n.in, &path{n.path, name}}
 }
 
 // member returns a member of an object, or an element of an array.
 func (n node) member(name string) node {
-	for i, item := range n.items() {
-		if name == fmt.Sprint(i) {
-			return item
-		}
+	items := n.items()
+	if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(items) && name == strconv.Itoa(i) {
+		return items[i]
 	}
 	return n.get(name)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -25,27 +27,48 @@ var (
 	responseHeaders = []string{"Etag", "Location", "Retry-After"}
 )
 
-// document compiles the whole document, or the operations that selected names.
+// document compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
 func (c *compiler) document(selected func(*operationNode) bool) (base string, operations []*upstream.Operation) {
 	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant)
 	version := c.root.get("openapi")
 	c.old = strings.HasPrefix(version.text(), "3.0.")
 	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {
-		c.fault(version, "the version must be 3.0 or 3.1")
+		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
 	}
 	base = c.base()
-	all := c.operations()
+	c.members(c.root.get("paths"))
+	if tenant := c.root.get(extTenant); tenant.Node != nil {
+		c.string(tenant)
+	}
+	all := slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
 	c.templates(all)
 	ids := map[string]bool{}
 	for _, n := range all {
-		if n.id == "" || !selected(n) {
-			continue
-		}
 		if ids[n.id] {
 			c.fault(n.get("operationId"), "%s is the name of two operations", n.id)
 		}
 		ids[n.id] = true
-		operations = append(operations, c.operation(base, n))
+		c.operation(base, n)
+		operations = append(operations, n.op)
+	}
+	c.settle()
+	for _, n := range all {
+		for i := range n.op.Responses {
+			c.finish(n.op.Responses[i].Body)
+		}
+	}
+	for _, s := range c.choices {
+		if c.about[s].finished {
+			c.decide(s)
+		}
+	}
+	for _, n := range all {
+		c.afterwards(n)
+	}
+	for _, n := range all {
+		if answer := n.get(extAnswer); answer.Node != nil {
+			c.answer(n.op, answer)
+		}
 	}
 	if len(operations) == 0 && len(c.faults) == 0 {
 		c.fault(c.root.get("paths"), "no operation is served")
@@ -56,6 +79,7 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 // base returns the path of the first server.
 func (c *compiler) base() string {
 	servers := c.root.get("servers")
+	c.list(servers)
 	url := servers.member("0").get("url")
 	path := url.text()
 	if _, rest, ok := strings.Cut(path, "://"); ok {
@@ -82,28 +106,36 @@ func literalSegment(s string) bool {
 	return s != "" && s != "." && s != ".." && strings.Trim(s, allowed) == ""
 }
 
-// operationNode is an operation of a document, before it is compiled.
+// operationNode is an operation of a document.
 type operationNode struct {
 	node
 	id, method, path string
 	item             node // of the path
+	op               *upstream.Operation
+	responses        map[int]node // by status
 }
 
 // operations returns all operations of the document.
 func (c *compiler) operations() (all []*operationNode) {
+	methods := []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 	for _, path := range c.root.get("paths").entries() {
 		if strings.HasPrefix(path.name, "x-") {
 			continue
 		}
-		item := c.resolve(path.value)
-		c.only(item, "get", "put", "post", "delete", "options", "head", "patch", "trace", "parameters", "servers")
+		item := path.value
+		if item.get("$ref").Node != nil {
+			if item = c.resolve(item); item.Node == nil {
+				continue
+			}
+		}
+		c.only(item, append(methods, "parameters", "servers")...)
 		for _, e := range item.entries() {
-			if !slices.Contains([]string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}, e.name) {
+			if !slices.Contains(methods, e.name) {
 				continue
 			}
 			n := &operationNode{node: e.value, method: strings.ToUpper(e.name), path: path.name, item: item}
 			if n.id = e.value.get("operationId").text(); n.id == "" {
-				n.id = e.name + strings.NewReplacer("{", "", "}", "").Replace(strings.ReplaceAll(path.name, "/", "_"))
+				n.id = e.name + strings.NewReplacer("{", "", "}", "", "/", "_").Replace(path.name)
 			}
 			all = append(all, n)
 		}
@@ -111,41 +143,48 @@ func (c *compiler) operations() (all []*operationNode) {
 	return all
 }
 
-// tags returns the operation's tags.
-func (n *operationNode) tags() []string { return n.get("tags").texts() }
+// branch is a segment of the paths: what follows, by literal, or {} for a parameter.
+type branch struct {
+	next    map[string]*branch
+	literal string // a path that continues with a literal
+	path    string // that ends here
+}
 
 // templates checks the templates of all paths for what makes matching them ambiguous.
 func (c *compiler) templates(all []*operationNode) {
-	literal, parameter := map[string]string{}, map[string]string{} // by what is before the segment: a path
-	same := map[string]string{}
-	for _, n := range all {
-		prefix := ""
-		for segment := range strings.SplitSeq(n.path, "/") {
-			if strings.HasPrefix(segment, "{") {
-				parameter[prefix] = n.path
-				segment = "{}"
-			} else {
-				literal[prefix] = n.path
-			}
-			prefix += "/" + segment
+	tree := &branch{next: map[string]*branch{}}
+	generic := func(segment string) string {
+		if strings.HasPrefix(segment, "{") {
+			return "{}"
 		}
-		if other, ok := same[prefix]; ok && other != n.path {
-			c.fault(n.item, "%s and %s are the same path", other, n.path)
-		}
-		same[prefix] = n.path
+		return segment
 	}
 	for _, n := range all {
-		prefix, ambiguous := "", 0
+		at := tree
 		for segment := range strings.SplitSeq(n.path, "/") {
-			if literal[prefix] != "" && parameter[prefix] != "" {
-				if ambiguous++; strings.HasPrefix(segment, "{") {
-					c.warn(n.item, "the literal path wins where both match: %s", literal[prefix])
+			if segment = generic(segment); segment != "{}" {
+				at.literal = n.path
+			}
+			if at.next[segment] == nil {
+				at.next[segment] = &branch{next: map[string]*branch{}}
+			}
+			at = at.next[segment]
+		}
+		if at.path != "" && at.path != n.path {
+			c.fault(n.item, "%s and %s are the same path", at.path, n.path)
+		}
+		at.path = n.path
+	}
+	for _, n := range all {
+		at, ambiguous := tree, 0
+		for segment := range strings.SplitSeq(n.path, "/") {
+			segment = generic(segment)
+			if at.literal != "" && at.next["{}"] != nil {
+				if ambiguous++; segment == "{}" {
+					c.warn(n.item, "the literal path wins where both match: %s", at.literal)
 				}
 			}
-			if strings.HasPrefix(segment, "{") {
-				segment = "{}"
-			}
-			prefix += "/" + segment
+			at = at.next[segment]
 		}
 		if ambiguous > maxAmbiguous {
 			c.fault(n.item, "at more than %d segments, a literal and a parameter are possible", maxAmbiguous)
@@ -153,28 +192,35 @@ func (c *compiler) templates(all []*operationNode) {
 	}
 }
 
-// operation compiles one operation.
-func (c *compiler) operation(base string, n *operationNode) *upstream.Operation {
+// operation compiles one operation. What is said of its schemas is checked afterwards.
+func (c *compiler) operation(base string, n *operationNode) {
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
 		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic)), Read: true}
+	n.op = op
+	c.string(n.get("operationId"))
+	c.strings(n.get("tags"))
 	op.Resource, _, _ = strings.Cut(strings.TrimPrefix(n.path, "/"), "/")
 	if c.o.Name != "" {
 		op.Resource = c.o.Name + "/" + op.Resource
 	}
+	for _, servers := range []node{n.get("servers"), n.item.get("servers")} {
+		if servers.Node != nil {
+			c.warn(servers, "is ignored: the path of the document's first server holds for all operations")
+		}
+	}
 	if n.method != http.MethodGet {
 		c.fault(n.node, "%s cannot be served: only GET, which HEAD is answered as", n.method)
-		return op
+		return
 	}
 	if body := n.get("requestBody"); body.Node != nil {
 		c.fault(body, "GET has no body")
 	}
 	c.tenant = c.root.get(extTenant).text()
 	if tenant := n.get(extTenant); tenant.Node != nil {
-		c.tenant = tenant.text()
+		c.tenant = c.string(tenant)
 	}
-	answer := n.get(extAnswer)
-	op.ByGateway = answer.Node != nil
+	op.ByGateway = n.get(extAnswer).Node != nil
 	switch {
 	case op.ByGateway:
 	case c.tenant == "":
@@ -188,16 +234,6 @@ func (c *compiler) operation(base string, n *operationNode) *upstream.Operation 
 	c.parameters(op, n)
 	c.responses(op, n)
 	c.deprecation(op, n)
-	c.settle()
-	best := map[*upstream.Schema]int{}
-	for i := range op.Responses {
-		c.nesting(op.Responses[i].Body, 1, best)
-	}
-	c.afterwards(op, n)
-	if op.ByGateway {
-		c.answer(op, answer)
-	}
-	return op
 }
 
 // path checks the template of a path.
@@ -210,10 +246,17 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 		name, isParameter := strings.CutPrefix(segment, "{")
 		switch {
 		case isParameter && strings.HasSuffix(name, "}") && len(name) > 1 && !strings.ContainsAny(name[:len(name)-1], "{}"):
-			op.PathParams = append(op.PathParams, upstream.Param{Name: name[:len(name)-1]})
+			name = name[:len(name)-1]
+			if slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == name }) {
+				c.fault(n.item, "the path has the parameter {%s} twice", name)
+			}
+			op.PathParams = append(op.PathParams, upstream.Param{Name: name})
 		case !literalSegment(segment):
 			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@")
 		}
+	}
+	if strings.HasPrefix(n.path, "/{") {
+		c.fault(n.item, "the first segment of a path names the resource, and cannot be a parameter")
 	}
 	if len(op.PathParams) > upstream.MaxPathParams {
 		c.fault(n.item, "at most %d parameters of a path", upstream.MaxPathParams)
@@ -224,16 +267,16 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 // parameters compiles the parameters of an operation and of its path.
 func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	seen := map[string]bool{}
-	own := n.get("parameters").items()
+	own := c.list(n.get("parameters"))
 	count := len(own)
-	for i, reference := range slices.Concat(own, n.item.get("parameters").items()) {
+	for i, reference := range slices.Concat(own, c.list(n.item.get("parameters"))) {
 		p := c.resolve(reference)
 		if p.Node == nil {
 			continue
 		}
 		name, in := p.get("name").text(), p.get("in").text()
 		if key := in + " " + name; seen[key] {
-			if i < count {
+			if i < count || own == nil {
 				c.fault(reference, "the parameter %s stands here twice", name)
 			}
 			continue // that of the operation replaces that of the path
@@ -253,6 +296,9 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 	c.only(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
 	required := c.flag(p.get("required"))
+	if clamp := p.get(extClamp); clamp.Node != nil && in != "query" {
+		c.fault(clamp, "is for parameters of the query")
+	}
 	if name == "" {
 		c.fault(p, "a parameter needs a name")
 		return
@@ -275,12 +321,12 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 			c.fault(p, "the path has no parameter {%s}", name)
 			return
 		}
-		if own := c.value(p, name, true); own != nil && !own.Array {
-			op.PathParams[i] = *own
-		} else {
+		own := c.value(p, name, true)
+		if own == nil || own.Array {
 			c.fault(p, "a parameter of a path must be a string, an integer, a number or a boolean")
-			op.PathParams[i].Schema = upstream.AnyJSON()
+			own = &upstream.Param{Name: name, Schema: upstream.AnyJSON()}
 		}
+		op.PathParams[i] = *own
 		return
 	case "query":
 	default:
@@ -295,9 +341,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 		c.warn(p, "the parameter %s is treated as unknown: only strings, integers, numbers, booleans and arrays of them in form style are checked", name)
 	default:
 		for _, p := range op.Params {
-			if own.Number = max(own.Number, p.Number); p.Name == name {
-				return
-			}
+			own.Number = max(own.Number, p.Number)
 		}
 		if !own.Array && own.Schema.Types&(upstream.TypeInteger|upstream.TypeNumber|upstream.TypeString|upstream.TypeBoolean) == upstream.TypeInteger &&
 			own.Number < upstream.MaxNumbers {
@@ -317,6 +361,9 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 		return nil
 	}
 	s := c.schema(n)
+	if c.about[s] == nil || c.about[s].active {
+		return nil
+	}
 	param := &upstream.Param{Name: name, Required: required, MaxBytes: upstream.MaxText}
 	if s.Choice == nil && s.Types&^upstream.TypeNull == upstream.TypeArray && s.Items != nil {
 		explode := p.get("explode")
@@ -327,46 +374,51 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 			if s.Rules.MaxItems >= 0 {
 				param.MaxItems = min(s.Rules.MaxItems, upstream.MaxParamItems)
 			}
+			if s.Rules.Unique {
+				c.fault(n, "uniqueItems cannot be enforced in a query")
+			}
 		}
 		s = s.Items
 	}
 	const scalars = upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean
-	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || s.FreeJSON() {
+	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.about[s] == nil || c.about[s].active {
 		return nil
 	}
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
 		param.MaxBytes = min(s.Rules.MaxLength, upstream.MaxText)
 	}
-	if c.flag(p.get(extClamp)) {
+	if clamp := p.get(extClamp); c.flag(clamp) {
 		param.Clamp = true
-		if s.Types&scalars != upstream.TypeInteger || s.Rules == nil || param.Array {
-			c.fault(p.get(extClamp), "needs an integer with minimum and maximum")
+		if s.Types&scalars != upstream.TypeInteger || s.Rules == nil || param.Array || s.Rules.MinOpen || s.Rules.MaxOpen {
+			c.fault(clamp, "needs an integer with minimum and maximum")
 			return param
 		}
-		param.Min, param.Max = c.integer(n, s.Rules.Min), c.integer(n, s.Rules.Max)
+		var err1, err2 error
+		param.Min, err1 = strconv.Atoi(s.Rules.Min)
+		if param.Max, err2 = strconv.Atoi(s.Rules.Max); err1 != nil || err2 != nil {
+			c.fault(clamp, "needs minimum and maximum, which are integers")
+			return param
+		}
 	}
 	c.defaults(param, n)
 	return param
 }
 
-func (c *compiler) integer(n node, text string) int {
-	number, err := strconv.Atoi(text)
-	if err != nil {
-		c.fault(n, "needs minimum and maximum, which are integers")
-	}
-	return number
-}
-
 // defaults compiles the default of a parameter, which must be valid.
 func (c *compiler) defaults(p *upstream.Param, n node) {
 	value := n.get("default")
-	if value.Node == nil {
-		value = c.follow(n).get("default")
+	for i := 0; value.Node == nil && n.get("$ref").Node != nil && i < maxReferences; i++ {
+		n = c.follow(n)
+		value = n.get("default")
 	}
 	switch {
-	case value.Node == nil:
+	case value.Node == nil || value.Tag == "!!null":
 	case p.Array:
-		p.Default = value.texts()
+		if p.Default = c.strings(value); len(p.Default) < p.MinItems || len(p.Default) > p.MaxItems {
+			c.fault(value, "the default has another number of items than the schema allows")
+		}
+	case value.Kind != yaml.ScalarNode:
+		c.fault(value, "the default must be a text, a number, true or false")
 	case value.text() != "":
 		p.Default = []string{value.text()}
 	}
@@ -406,20 +458,23 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 		c.fault(d, "since is missing")
 		return
 	}
-	op.Deprecated = upstream.DeprecationHeaders(times[0], times[1], d.get("link").text())
+	link := c.string(d.get("link"))
+	if uri := (upstream.Schema{Types: upstream.TypeString, Format: upstream.FormatURI}); link != "" && uri.Accepts(link) != "" {
+		c.fault(d.get("link"), "must be the URL of a page")
+	}
+	op.Deprecated = upstream.DeprecationHeaders(times[0], times[1], link)
 }
 
 // responses compiles the documented responses.
 func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
-	var unchecked []string
-	for _, media := range n.get(extUnchecked).items() {
-		unchecked = append(unchecked, media.text())
-	}
-	if u := n.get(extUnchecked); u.Node != nil && len(unchecked) == 0 {
-		c.fault(u, "must be a list of media types")
+	list := n.get(extUnchecked)
+	unchecked := c.strings(list)
+	if list.Node != nil && len(unchecked) == 0 {
+		c.fault(list, "must be a list of media types, such as [application/pdf]")
 	}
 	success, all := false, n.get("responses")
-	for _, e := range all.entries() {
+	n.responses = map[int]node{}
+	for _, e := range c.members(all) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
 		case strings.HasPrefix(e.name, "x-"):
@@ -438,10 +493,18 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		case status < 400 || status >= 500 || status == http.StatusUnauthorized || status == http.StatusProxyAuthRequired:
 			continue // another response leaves instead, whatever the data service sends
 		}
-		op.Responses = append(op.Responses, c.response(op, c.resolve(e.value), status, unchecked))
+		if value := c.resolve(e.value); value.Node != nil {
+			n.responses[status] = value
+			op.Responses = append(op.Responses, c.response(value, status, unchecked))
+		}
 	}
 	if !success {
 		c.fault(n.node, "a successful response is missing")
+	}
+	for i, media := range unchecked {
+		if !slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return slices.Contains(r.Unchecked, media) }) {
+			c.fault(list.items()[i], "no response has the media type %s", media)
+		}
 	}
 	// Exact codes come before ranges.
 	slices.SortStableFunc(op.Responses, func(a, b upstream.DocumentedResponse) int {
@@ -451,10 +514,10 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 
 func b2i(b bool) int { return map[bool]int{true: 1}[b] }
 
-func (c *compiler) response(op *upstream.Operation, n node, status int, unchecked []string) upstream.DocumentedResponse {
+func (c *compiler) response(n node, status int, unchecked []string) upstream.DocumentedResponse {
 	c.only(n, "content", "headers", "links", extRecords, extPage)
 	r := upstream.DocumentedResponse{Status: status}
-	for _, e := range n.get("headers").entries() {
+	for _, e := range c.members(n.get("headers")) {
 		switch name := http.CanonicalHeaderKey(e.name); {
 		case name == "Etag":
 			r.ETag = true
@@ -465,8 +528,7 @@ func (c *compiler) response(op *upstream.Operation, n node, status int, unchecke
 			c.warn(e.value, "the header %s does not leave: possible are %s", e.name, strings.Join(responseHeaders, ", "))
 		}
 	}
-	var schema node
-	for _, e := range n.get("content").entries() {
+	for _, e := range c.members(n.get("content")) {
 		media, _, err := mime.ParseMediaType(e.name)
 		switch {
 		case err != nil:
@@ -483,97 +545,82 @@ func (c *compiler) response(op *upstream.Operation, n node, status int, unchecke
 			c.warn(e.value, "is taken for the first JSON of this response")
 		default:
 			c.only(e.value, "schema", "encoding")
-			schema = e.value.get("schema")
-			r.Body, r.PlusJSON = c.used(schema), media != "application/json"
+			r.Body, r.PlusJSON = c.schema(e.value.get("schema")), media != "application/json"
 		}
-	}
-	if status >= 200 && status < 300 && !op.ByGateway {
-		c.records(op, &r, n, schema)
-	} else if records := n.get(extRecords); records.Node != nil {
-		c.fault(records, "is for the successful responses of data services")
 	}
 	return r
 }
 
-// afterwards checks what can be said only when the schemas of an operation are complete.
-func (c *compiler) afterwards(op *upstream.Operation, n *operationNode) {
-	for _, check := range c.checks {
-		check()
-	}
-	c.checks = nil
-	if op.Tenant == "" || op.Tenant == upstream.TenantByService || op.Tenant == upstream.TenantNone {
-		return
-	}
+// afterwards checks what can be said only when all schemas are complete.
+func (c *compiler) afterwards(n *operationNode) {
+	op := n.op
+	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		if r.Status/100 != 2 && r.Status != 2 || r.Body == nil || r.Records != nil {
-			continue
+		response := n.responses[r.Status]
+		success := r.Status/100 == 2 || r.Status == 2
+		c.nesting(r.Body, 1)
+		for _, extension := range []node{response.get(extRecords), response.get(extPage)} {
+			switch {
+			case extension.Node == nil:
+			case !success || op.ByGateway:
+				c.fault(extension, "is for the successful responses of data services")
+			case r.Body == nil:
+				c.fault(extension, "the response has no body that is checked")
+			}
 		}
-		if r.Unchecked != nil {
+		if success && r.Body != nil && !op.ByGateway {
+			c.records(op, r, response.get(extRecords))
+			r.Body = c.pages(op, r.Body, response.get(extPage))
+		}
+		if byRecord && r.Unchecked != nil {
 			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
 		}
-		if !owned(r.Body, map[*upstream.Schema]bool{}) {
+		if byRecord && success && r.Body != nil && r.Records == nil && op.Tenant != "" && !r.Body.FreeJSON() && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
 			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
 		}
 	}
 }
 
 // owned reports whether an object below a schema has a tenant.
-func owned(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
-	if s == nil || seen[s] {
+func (c *compiler) owned(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
+	if s == nil || seen[s] || !c.spend(1) {
 		return false
 	}
 	seen[s] = true
-	if s.Tenant != "" || owned(s.Items, seen) || owned(s.Additional, seen) {
+	if s.Tenant != "" || c.owned(s.Items, seen) || c.owned(s.Additional, seen) {
 		return true
 	}
 	for i := range s.Properties {
-		if !s.Properties[i].Internal && owned(s.Properties[i].Schema, seen) {
+		if !s.Properties[i].Internal && c.owned(s.Properties[i].Schema, seen) {
 			return true
 		}
 	}
-	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return owned(a, seen) })
+	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.owned(a, seen) })
 }
 
 // records compiles where the records of a response are, and how they are compared with what was asked for.
-func (c *compiler) records(op *upstream.Operation, r *upstream.DocumentedResponse, n, schema node) {
-	records, pages := n.get(extRecords), n.get(extPage)
-	if r.Body == nil || records.Node == nil && pages.Node == nil {
-		if records.Node != nil || pages.Node != nil {
-			c.fault(n, "the response has no body that is checked")
-		}
+func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedResponse, n node) {
+	if n.Node == nil {
 		return
 	}
-	if pages.Node != nil {
-		r.Body = c.pages(op, r.Body, pages)
+	c.only(n, "in", "order", "at_most", "is")
+	r := &upstream.Records{In: c.string(n.get("in")), Most: c.o.MaxItems, Order: c.strings(n.get("order"))}
+	result.Records = r
+	if at := n.get("at_most"); at.Node != nil {
+		r.AtMost = c.numbered(op, at)
 	}
-	if records.Node == nil {
-		return
-	}
-	c.only(records, "in", "order", "at_most", "is")
-	r.Records = &upstream.Records{In: records.get("in").text(), Most: c.o.MaxItems}
-	if at := records.get("at_most"); at.Node != nil {
-		r.Records.AtMost = c.numbered(op, at)
-	}
-	r.Records.Order = records.get("order").texts()
-	for i, e := range records.get("is").entries() {
-		if r.Records.Is, r.Records.IsFrom = e.name, e.value.text(); i > 0 {
+	for i, e := range c.members(n.get("is")) {
+		if r.Is, r.IsFrom = e.name, e.value.text(); i > 0 {
 			c.fault(e.value, "only one member can be compared")
 		}
-		if !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == r.Records.IsFrom }) {
+		if !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == r.IsFrom }) {
 			c.fault(e.value, "is not a parameter of the path")
 		}
 	}
-	result := r.Records
-	body := r.Body
-	c.checks = append(c.checks, func() { c.checkRecords(op, body, result, records) })
-}
-
-// checkRecords checks where the records are.
-func (c *compiler) checkRecords(op *upstream.Operation, body *upstream.Schema, r *upstream.Records, n node) {
-	list := body
+	list := result.Body
 	if r.In != "" {
-		p := body.Property(r.In)
+		p := list.Property(r.In)
 		if p == nil || p.Internal {
 			c.fault(n, "the schema of the response has no member %q", r.In)
 			return
@@ -621,15 +668,13 @@ func (c *compiler) numbered(op *upstream.Operation, n node) int {
 
 // pages returns the schema of a response with the comparisons of x-gatehouse-page: it is of this operation alone.
 func (c *compiler) pages(op *upstream.Operation, body *upstream.Schema, pages node) *upstream.Schema {
+	if pages.Node == nil {
+		return body
+	}
 	own := *body
-	c.about[&own] = &about{node: pages, typed: true, shaped: true}
-	c.checks = append(c.checks, func() {
-		about := *c.about[body]
-		own, *c.about[&own] = *body, about
-		for _, page := range pages.items() {
-			c.page(op, &own, page)
-		}
-	})
+	for _, page := range c.list(pages) {
+		c.page(op, &own, page)
+	}
 	return &own
 }
 
@@ -662,8 +707,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 			return
 		}
 		own := *p.Schema
-		c.about[&own], p.Schema = c.about[p.Schema], &own
-		s = &own
+		s, p.Schema = &own, &own
 	}
 }
 
@@ -680,6 +724,9 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 		c.fault(n, "needs a response with status 200 and a JSON body")
 	case n.isObject():
 		op.Answer = c.constant(n)
+		if len(c.faults) > 0 {
+			return // the schema may be incomplete
+		}
 		if err := upstream.CheckAnswer(op); err != nil {
 			c.fault(n, "does not match the schema: %v", err)
 		}
@@ -687,9 +734,10 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 		c.fault(n, "must be identity or an object")
 	case op.Public:
 		c.fault(n, "an operation that is public has no identity")
-	case len(body.Properties) != 1 || slices.ContainsFunc(body.Properties[0].Schema.Properties, func(p upstream.Property) bool {
-		return !slices.Contains([]string{"id", "name", "slug"}, p.Name)
-	}):
+	case len(body.Properties) != 1 || len(body.Properties[0].Schema.Properties) == 0 ||
+		slices.ContainsFunc(body.Properties[0].Schema.Properties, func(p upstream.Property) bool {
+			return !slices.Contains([]string{"id", "name", "slug"}, p.Name) || p.Schema.Types&upstream.TypeString == 0
+		}):
 		c.fault(n, "the response must have one object, with the members id, name and slug")
 	}
 }

@@ -12,10 +12,11 @@ import (
 const maxActions = 1000
 
 // applyOverlay changes a document as an OpenAPI Overlay 1.0 says. Both are what parse returned. It registers in origin the file of every
-// name and value that comes from the overlay. After an error, which is a *[FaultError] with the overlay's lines, the document is of no use.
-func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []error {
+// name and value that comes from the overlay. After a fault, which has the
+// overlay's line, the document is of no use.
+func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
 	o := overlay{search: search{root: root, left: maxWork}, file: file, origin: origin}
-	return o.apply(at(document, ""))
+	return o.apply(at(document))
 }
 
 type overlay struct {
@@ -24,11 +25,11 @@ type overlay struct {
 	file   string
 	origin map[*yaml.Node]string
 	size   extent // of the document, at most
-	faults []error
+	faults []*FaultError
 	done   bool // too many faults, or a limit reached
 }
 
-func (o *overlay) apply(top node) []error {
+func (o *overlay) apply(top node) []*FaultError {
 	o.size = measure(o.root)
 	o.members(top, "overlay", "info", "extends", "actions")
 	info := top.get("info")
@@ -56,7 +57,7 @@ func (o *overlay) apply(top node) []error {
 
 func (o *overlay) fault(n node, message string, args ...any) {
 	if o.done = o.done || len(o.faults) == maxFaults; !o.done {
-		o.faults = append(o.faults, &FaultError{o.file, n.line, n.pointer, fmt.Sprintf(message, args...)})
+		o.faults = append(o.faults, &FaultError{o.file, n.line(), n.pointer(), fmt.Sprintf(message, args...)})
 	}
 }
 

@@ -30,19 +30,19 @@ paths:
 )
 
 // overlaid applies an overlay to a document.
-func overlaid(t *testing.T, document, text string) (*yaml.Node, map[*yaml.Node]string, []error) {
+func overlaid(t *testing.T, document, text string) (*yaml.Node, map[*yaml.Node]string, []*FaultError) {
 	t.Helper()
 	return overlaidWithin(t, document, text, maxWork)
 }
 
-func overlaidWithin(t *testing.T, document, text string, work int) (*yaml.Node, map[*yaml.Node]string, []error) {
+func overlaidWithin(t *testing.T, document, text string, work int) (*yaml.Node, map[*yaml.Node]string, []*FaultError) {
 	t.Helper()
 	root, errs := parse("api.yaml", []byte(document))
 	require.Empty(t, errs)
 	changes, errs := parse("o.yaml", []byte(text))
 	require.Empty(t, errs)
 	o := overlay{search: search{root: root, left: work}, file: "o.yaml", origin: make(map[*yaml.Node]string)}
-	errs = o.apply(at(changes, ""))
+	errs = o.apply(at(changes))
 	return root, o.origin, errs
 }
 
@@ -107,13 +107,13 @@ func TestWhatAnOverlayAddsHasItsFileAndLine(t *testing.T) {
 	root, origin, errs := overlaid(t, "a: {x: 1}\nb: {x: 1}\nc: {x: {y: 1}}", head+"- target: $[*]\n  update:\n    z: {y: 3}\n- target: $['a', 'b']\n  update:\n    x:\n      2\n- {target: $.b.z, remove: true}")
 	require.Empty(t, errs)
 	require.Equal(t, "{a:{x:2 z:{y:3}} b:{x:2} c:{x:{y:1} z:{y:3}}}", values(root))
-	a, c := at(root, "").get("a"), at(root, "").get("c")
+	a, c := at(root).get("a"), at(root).get("c")
 	for name, n := range map[string]*yaml.Node{"a member": a.get("z").Node, "what is in it": a.get("z").get("y").Node, "its name": a.Content[2]} {
 		require.Equal(t, "o.yaml", origin[n], name)
 		require.Equal(t, 6, n.Line, name)
 	}
 	require.Equal(t, "o.yaml", origin[a.get("x").Node])
-	require.Equal(t, 10, a.get("x").line)
+	require.Equal(t, 10, a.get("x").line())
 	for name, n := range map[string]*yaml.Node{"the object": a.Node, "the old name": a.Content[0], "an old value": c.get("x").get("y").Node} {
 		require.Empty(t, origin[n], name)
 	}
@@ -136,7 +136,7 @@ func pointers(root *yaml.Node, text string) (all []string, err error) {
 	var visit func(node)
 	visit = func(n node) {
 		if selected[n.Node] {
-			all = append(all, n.pointer)
+			all = append(all, n.pointer())
 		}
 		for _, item := range n.items() {
 			visit(item)
@@ -145,7 +145,7 @@ func pointers(root *yaml.Node, text string) (all []string, err error) {
 			visit(e.value)
 		}
 	}
-	visit(at(root, ""))
+	visit(at(root))
 	return all, err
 }
 

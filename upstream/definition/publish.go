@@ -27,7 +27,7 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		root: at(root, ""), common: at(common.Content[0], ""), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
+		root: at(root), common: at(common.Content[0]), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
 		names: map[string]string{}, texts: map[string]string{},
 	}
 	for _, kind := range componentKinds() {
@@ -103,7 +103,7 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 	components := object("securitySchemes", p.our(p.common.get("components").get("securitySchemes")))
 	for _, kind := range componentKinds() {
 		all := object()
-		for _, e := range slices.Concat(p.root.get("components").get(kind).entries(), at(p.own[kind], "").entries()) {
+		for _, e := range slices.Concat(p.root.get("components").get(kind).entries(), at(p.own[kind]).entries()) {
 			if value := member(p.own[kind], e.name); value != nil {
 				put(all, e.name, value)
 			}

@@ -119,7 +119,7 @@ func (p *publisher) resolve(n node) node {
 		}
 		n = p.target(ref.text())
 	}
-	p.fail(fmt.Errorf("the references at %s lead in a circle", n.pointer))
+	p.fail(fmt.Errorf("the references at %s lead in a circle", n.pointer()))
 	return node{}
 }
 
@@ -171,7 +171,7 @@ func object(pairs ...any) *yaml.Node {
 	return out
 }
 
-func member(object *yaml.Node, name string) *yaml.Node { return at(object, "").get(name).Node }
+func member(object *yaml.Node, name string) *yaml.Node { return at(object).get(name).Node }
 
 // put sets a member of an object.
 func put(object *yaml.Node, name string, value *yaml.Node) {

@@ -105,7 +105,7 @@ func either(own, ours *yaml.Node) *yaml.Node {
 		if example := member(media, "example"); example != nil {
 			put(examples, []string{"documented", "gateway"}[i], object("value", example))
 		}
-		for _, e := range at(media, "").get("examples").entries() {
+		for _, e := range at(media).get("examples").entries() {
 			put(examples, e.name, e.value.Node)
 		}
 	}
@@ -243,7 +243,7 @@ func addTypes(out *yaml.Node, n node) {
 		}
 		put(out, "type", list)
 	}
-	if enum := member(out, "enum"); enum != nil && slices.Contains(types, "null") && !slices.Contains(at(enum, "").texts(), "null") {
+	if enum := member(out, "enum"); enum != nil && slices.Contains(types, "null") && !slices.Contains(at(enum).texts(), "null") {
 		enum.Content = append(enum.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"})
 	}
 }

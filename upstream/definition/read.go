@@ -25,8 +25,8 @@ const (
 )
 
 // parse reads a document with one value, in YAML or JSON, and returns the value. All scalars have the tag !!str, !!int, !!float, !!bool or
-// !!null, and names have !!str, also where they look like numbers (200). Errors are *[FaultError].
-func parse(file string, text []byte) (*yaml.Node, []error) {
+// !!null, and names have !!str, also where they look like numbers (200).
+func parse(file string, text []byte) (*yaml.Node, []*FaultError) {
 	r := reader{file: file}
 	if root := r.read(bytes.TrimPrefix(text, []byte("\ufeff"))); root != nil {
 		r.value(root, nil)
@@ -40,7 +40,7 @@ func parse(file string, text []byte) (*yaml.Node, []error) {
 type reader struct {
 	file   string
 	nodes  int
-	faults []error
+	faults []*FaultError
 }
 
 // full reports whether reading ends because of too many faults or values.

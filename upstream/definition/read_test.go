@@ -29,11 +29,9 @@ func outline(n *yaml.Node) string {
 	}
 }
 
-func faults(t *testing.T, errs []error) (all []string) {
+func faults(t *testing.T, errs []*FaultError) (all []string) {
 	t.Helper()
-	for _, err := range errs {
-		var fault *FaultError
-		require.ErrorAs(t, err, &fault)
+	for _, fault := range errs {
 		require.Positive(t, fault.Line)
 		all = append(all, fault.Error())
 	}

@@ -24,7 +24,7 @@ var schemaKeywords = []string{
 	extTenant, extVisible, extInternal,
 }
 
-// Keywords that say nothing about a value.
+// Keywords that say nothing about a value, or only about the member that has it.
 //
 //nolint:gochecknoglobals // a constant
 var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal}
@@ -35,6 +35,19 @@ const (
 
 	// maxPattern is the maximum length of a regular expression, and maxProgram that of what it is compiled to.
 	maxPattern, maxProgram = 1000, 2000
+
+	// maxPrograms is the maximum length of what all patterns of a document are compiled to.
+	maxPrograms = 500_000
+
+	// maxEnum is the maximum number of values of an enum, because each is compared.
+	maxEnum = 10_000
+
+	// maxChain is the maximum number of schemas that refer to each other in a row, and maxNested that of choices that are alternatives
+	// of each other.
+	maxChain, maxNested = 5000, 8
+
+	// maxPostponed is how often merging may wait for another merge before it counts as a circle.
+	maxPostponed = 32
 
 	// maxTried is the maximum number of alternatives that are tried along a nesting of choices.
 	maxTried = 64
@@ -55,14 +68,18 @@ var formats = map[string]upstream.Format{
 
 // about is what the compiler knows of a schema beside what requests need.
 type about struct {
-	node     node
-	active   bool            // it is being compiled
-	typed    bool            // a keyword says what it may be
-	shaped   bool            // it says which members an object has
-	null     bool            // a choice is nullable
-	required map[string]node // names that are not declared yet
-	closed   bool            // additionalProperties is false
-	used     bool
+	node      node
+	tenant    string          // of the operations for which it is compiled
+	active    bool            // it has no content yet
+	postponed int             // how many merges it waits for
+	typed     bool            // a keyword says what it may be
+	shaped    bool            // it says which members an object has
+	null      bool            // a choice is nullable
+	required  map[string]node // names
+	closed    bool            // additionalProperties is false
+	writeOnly bool
+	finished  bool
+	level     int // of a choice with known types: of choices that are alternatives of each other
 
 	// Of a choice: the references to its alternatives, its discriminator, and how many alternatives are tried at most.
 	names         []string
@@ -70,52 +87,74 @@ type about struct {
 	tried         int
 }
 
-// schema compiles a schema, once for each tenant. What it refers to may still be compiled when it returns.
-func (c *compiler) schema(n node) *upstream.Schema {
-	ref := n.get("$ref")
-	if ref.Node == nil {
-		return c.target(n)
-	}
-	target := c.follow(n)
-	if target.Node == nil {
-		return upstream.AnyJSON()
-	}
-	s := c.target(target)
-	beside := slices.DeleteFunc(n.entries(), func(e entry) bool {
-		return e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name)
-	})
-	if len(beside) == 0 {
-		return s
-	}
-	if c.old {
-		for _, e := range beside {
-			c.warn(e.value, "is ignored, because OpenAPI 3.0 ignores members beside $ref")
-		}
-		return s
-	}
-	return c.merge(n, s, c.keywords(n))
+// describe registers what is known of a new schema.
+func (c *compiler) describe(s *upstream.Schema, info about) *about {
+	info.tenant = c.tenant
+	c.about[s] = &info
+	return &info
 }
 
-// target compiles a schema that is not a reference.
-func (c *compiler) target(n node) *upstream.Schema {
+// clone returns a copy of a schema, which can be changed.
+func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
+	own, info := *s, *c.about[s]
+	info.finished = false
+	c.about[&own] = &info
+	return &own
+}
+
+// schema compiles a schema, once for each tenant. What it refers to may still be compiled when it returns.
+func (c *compiler) schema(n node) *upstream.Schema {
+	if !n.isObject() {
+		c.fault(n, "a schema must be an object")
+		return upstream.AnyJSON()
+	}
+	var target node
+	for i := 0; n.get("$ref").Node != nil; i++ { // references with nothing beside them
+		if target = c.follow(n); target.Node == nil || i == maxReferences {
+			if target.Node != nil {
+				c.fault(n, circle)
+			}
+			return upstream.AnyJSON()
+		}
+		if !c.beside(n) {
+			n, target = target, node{}
+			continue
+		}
+		break
+	}
 	key := schemaKey{n.Node, c.tenant}
 	if s := c.schemas[key]; s != nil {
 		return s
 	}
+	if c.depth == maxChain {
+		c.fault(n, "more than %d schemas refer to each other in a row", maxChain)
+		return upstream.AnyJSON()
+	}
+	if !c.spend(20 + len(n.Content)) {
+		return upstream.AnyJSON()
+	}
+	c.depth++
+	defer func() { c.depth-- }()
 	s := new(upstream.Schema)
-	info := &about{node: n, active: true}
-	c.schemas[key], c.about[s] = s, info
+	info := c.describe(s, about{node: n, active: true})
+	c.schemas[key] = s
 	compiled := c.keywords(n)
+	if target.Node != nil {
+		compiled = c.merge(n, c.schema(target), compiled)
+	}
 	from := c.about[compiled]
 	switch {
 	case compiled == s:
 		c.fault(n, "the schemas that must hold lead in a circle")
-	case from != nil && from.active: // it has no content yet
-		compiled = c.newChoice(n, compiled)
-		from = c.about[compiled]
-	}
-	if *s = *compiled; from != nil {
-		*info = *from
+		s.Types = allTypes
+	case from == nil: // any JSON
+		*s, *info = *compiled, about{node: n, tenant: c.tenant, typed: true, shaped: true}
+	default:
+		if from.active { // it has no content yet
+			compiled = c.newChoice(n, compiled)
+			from = c.about[compiled]
+		}
+		*s, *info = *compiled, *from
 	}
 	if s.Choice != nil {
 		c.choices = append(c.choices, s)
@@ -124,40 +163,108 @@ func (c *compiler) target(n node) *upstream.Schema {
 	return s
 }
 
-// used returns a schema that describes values, and not only a part of another one.
-func (c *compiler) used(n node) *upstream.Schema {
-	if n.Node == nil {
-		c.fault(n, "a schema is missing")
-		return upstream.AnyJSON()
+// beside reports whether something beside a reference must hold, too.
+func (c *compiler) beside(n node) bool {
+	found := false
+	for _, e := range n.entries() {
+		switch {
+		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
+		case !c.old:
+			found = true
+		case strings.HasPrefix(e.name, extPrefix):
+			c.fault(e.value, "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf")
+		default:
+			c.warn(e.value, "is ignored, because OpenAPI 3.0 ignores members beside $ref")
+		}
 	}
-	s := c.schema(n)
-	info := c.about[s]
-	if info == nil || info.used {
-		return s
-	}
-	info.used = true
-	c.later = append(c.later, func() { c.complete(s, info) })
-	return s
+	return found
 }
 
-// complete checks what can be said of a schema only when it is complete.
+// settle merges what had to wait for other schemas, and finds the types of choices.
+func (c *compiler) settle() {
+	for i := 0; i < len(c.postponed); i++ {
+		c.postponed[i]()
+	}
+	for _, s := range c.choices {
+		c.unwrap(s, 0)
+	}
+	c.choices = slices.DeleteFunc(c.choices, func(s *upstream.Schema) bool { return s.Choice == nil })
+	for _, s := range c.choices {
+		c.choiceTypes(s)
+	}
+}
+
+// unwrap replaces a choice with its only alternative.
+func (c *compiler) unwrap(s *upstream.Schema, depth int) {
+	if s.Choice == nil || len(s.Choice.Alternatives) != 1 {
+		return
+	}
+	only := s.Choice.Alternatives[0]
+	if depth > maxReferences || only == s {
+		c.fault(c.about[s].node, "the schemas that must hold lead in a circle")
+		s.Choice = nil
+		return
+	}
+	c.unwrap(only, depth+1)
+	info := *c.about[s]
+	if *s = *only; c.about[only] != nil {
+		*c.about[s] = *c.about[only]
+	}
+	own := c.about[s]
+	if own.node, own.tenant, own.null = info.node, info.tenant, own.null || info.null; info.null && s.Choice == nil {
+		s.Types |= upstream.TypeNull
+	}
+}
+
+// finish checks what can be said of a schema, and of what is in it, only when all are complete.
+func (c *compiler) finish(s *upstream.Schema) {
+	if s == nil || c.about[s] == nil || c.about[s].finished || !c.spend(2+len(s.Properties)) {
+		return
+	}
+	info := c.about[s]
+	info.finished = true
+	s.Properties = slices.Clone(s.Properties)
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		switch about := c.about[p.Schema]; {
+		case about == nil:
+		case about.writeOnly:
+			p.Internal, p.Schema = true, upstream.AnyJSON()
+		case p.Internal: // its absence decides what becomes of the record
+			p.Schema = c.clone(p.Schema)
+			p.Schema.Types |= upstream.TypeNull
+		}
+	}
+	arrange(s, info)
+	c.complete(s, info)
+	for i := range s.Properties {
+		c.finish(s.Properties[i].Schema)
+	}
+	c.finish(s.Items)
+	c.finish(s.Additional)
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			c.finish(alternative)
+		}
+	}
+}
+
+// complete checks one schema.
 func (c *compiler) complete(s *upstream.Schema, info *about) {
+	if s.Choice != nil {
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(info.required)) {
-		c.fault(info.required[name], "%s is not declared", name)
+		if s.Property(name) == nil {
+			c.fault(info.required[name], "%s is not declared", name)
+		}
 	}
 	switch {
 	case s.FreeJSON():
-	case s.Choice != nil:
-		for _, alternative := range s.Choice.Alternatives {
-			if a := c.about[alternative]; a != nil && !a.used {
-				a.used = true
-				c.later = append(c.later, func() { c.complete(alternative, a) })
-			}
-		}
 	case !info.typed:
 		c.fault(info.node, "the type is missing")
-	case s.Types == 0:
-		c.fault(info.node, "no value can be valid: the schemas that must hold contradict each other")
+	case s.Types == 0 || s.Rules != nil && contradict(s.Rules):
+		c.fault(info.node, "no value can be valid: what must hold contradicts itself")
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
@@ -167,12 +274,21 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 		c.rules(s).MaxItems = c.o.MaxItems
 		c.warn(info.node, "has at most %d items, because it does not say how many", c.o.MaxItems)
 	}
+	if s.Additional != nil && s.Additional.FreeJSON() && info.tenant != upstream.TenantByService && info.tenant != upstream.TenantNone {
+		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
+	}
 	c.owner(s, info)
+}
+
+// contradict reports whether no value can keep rules.
+func contradict(r *upstream.Rules) bool {
+	return r.MaxLength >= 0 && r.MinLength > r.MaxLength || r.MaxItems >= 0 && r.MinItems > r.MaxItems ||
+		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || r.Min != "" && r.Max != "" && upstream.CompareNumbers(r.Min, r.Max) > 0
 }
 
 // owner finds the properties that name the business.
 func (c *compiler) owner(s *upstream.Schema, info *about) {
-	tenant := c.tenant
+	tenant := info.tenant
 	if tenant == upstream.TenantByService || tenant == upstream.TenantNone {
 		tenant = ""
 	}
@@ -189,16 +305,16 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 		if p == nil {
 			continue
 		}
-		if p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
+		if c.about[p.Schema] == nil || p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
 			c.fault(info.node, "the tenant %s must be a string or an integer", name)
+			continue
 		}
-		either := *p.Schema
-		either.Types |= upstream.TypeString | upstream.TypeInteger
-		p.Schema = &either
+		p.Schema = c.clone(p.Schema)
+		p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
 	}
 	if s.Visible != "" {
-		if p := s.Property(s.Visible); p == nil || p.Schema.Types&upstream.TypeString == 0 {
-			c.fault(info.node, "%s: %s must be a declared member and a string", extVisible, s.Visible)
+		if p := s.Property(s.Visible); p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
+			c.fault(info.node, "%s: %s must be a declared member, required and a string", extVisible, s.Visible)
 		}
 	}
 }
@@ -218,18 +334,25 @@ func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 func (c *compiler) keywords(n node) *upstream.Schema {
 	c.only(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
-	info := &about{node: n}
-	c.about[s] = info
+	info := c.describe(s, about{node: n, writeOnly: c.flag(n.get("writeOnly"))})
+	if internal := n.get(extInternal); internal.Node != nil && !c.places[n.Node] {
+		c.fault(internal, "is for the place of the member, and not for all references to a schema")
+	}
+	c.flag(n.get("readOnly"))
 	c.types(n, s, info)
-	c.strings(n, s)
+	c.text(n, s)
 	c.numbers(n, s)
 	if items := n.get("items"); items.Node != nil {
-		s.Items = c.used(items)
+		s.Items = c.schema(items)
 	}
 	c.object(n, s, info)
 	c.bounds(n, s)
 	whole := s
-	for _, part := range n.get("allOf").items() {
+	all := n.get("allOf")
+	if all.Node != nil && len(c.list(all)) == 0 {
+		c.fault(all, "must have at least one schema")
+	}
+	for _, part := range all.items() {
 		whole = c.merge(part, whole, c.schema(part))
 	}
 	for _, name := range []string{"oneOf", "anyOf"} {
@@ -240,83 +363,118 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	if n.get("discriminator").Node != nil && n.get("oneOf").Node == nil && n.get("anyOf").Node == nil {
 		c.warn(n.get("discriminator"), "does nothing without oneOf or anyOf: what only one kind has is removed")
 	}
-	switch nullable := c.flag(n.get("nullable")); {
-	case nullable && whole == s:
+	switch nullable, known := c.flag(n.get("nullable")), c.about[whole]; {
+	case !nullable || known == nil:
+	case whole == s:
 		s.Types |= upstream.TypeNull
-	case nullable:
+	case known.active || whole.Choice != nil:
 		whole = c.newChoice(n, whole)
 		c.about[whole].null = true
+	default:
+		whole = c.clone(whole)
+		whole.Types |= upstream.TypeNull
 	}
 	return whole
 }
 
 // types compiles type, enum and const.
 func (c *compiler) types(n node, s *upstream.Schema, info *about) {
-	names := n.get("type").items()
-	if t := n.get("type"); t.text() != "" {
+	t := n.get("type")
+	names := t.items()
+	if t.Node != nil && t.Kind == yaml.ScalarNode {
 		names = []node{t}
+	} else if t.Node != nil && len(names) == 0 {
+		c.fault(t, "must be a type or a list of types")
 	}
-	var types upstream.Types
-	for _, name := range names {
-		if typeNames[name.text()] == 0 {
+	for i, name := range names {
+		types, ok := typeNames[name.text()]
+		if !ok {
 			c.fault(name, "%q is not a type: possible are string, integer, number, boolean, object, array and null", name.text())
+			types = upstream.TypeString
 		}
-		types |= typeNames[name.text()]
+		if i == 0 {
+			s.Types, info.typed = 0, true
+		}
+		s.Types |= types
 	}
-	values := n.get("enum").items()
-	if constant := n.get("const"); constant.Node != nil {
-		values = append(values, constant)
-	}
-	var of upstream.Types
-	for _, value := range values {
-		switch {
-		case value.Kind != yaml.ScalarNode:
-			c.fault(value, "only strings, numbers, true, false and null can be compared")
-		case value.Tag == "!!null":
-			of |= upstream.TypeNull
+	for _, name := range []string{"enum", "const"} {
+		value := n.get(name)
+		if value.Node == nil {
 			continue
-		case value.Tag == "!!str" || value.Tag == "!!timestamp":
-			of |= upstream.TypeString
-			c.rules(s).Enum = append(s.Rules.Enum, `"`+value.Value)
-		case value.Tag == "!!bool":
-			of |= upstream.TypeBoolean
-			c.rules(s).Enum = append(s.Rules.Enum, strings.ToLower(value.Value))
-		default:
-			of |= upstream.TypeNumber | upstream.TypeInteger
-			c.rules(s).Enum = append(s.Rules.Enum, c.number(value))
 		}
+		values := []node{value}
+		if name == "enum" {
+			if values = c.list(value); len(values) == 0 || len(values) > maxEnum {
+				c.fault(value, "must have 1 to %d values", maxEnum)
+				continue
+			}
+		}
+		c.values(n, s, info, values)
 	}
 	switch {
-	case len(names) > 0:
-		s.Types, info.typed = types, true
-	case len(values) > 0:
-		s.Types, info.typed = of, true
+	case info.typed:
 	case n.get("properties").Node != nil || n.get("additionalProperties").Node != nil:
 		s.Types, info.typed = upstream.TypeObject, true
 	case n.get("items").Node != nil:
 		s.Types, info.typed = upstream.TypeArray, true
 	}
-	if len(values) > 0 && of&upstream.TypeNull == 0 && s.Types&upstream.TypeNull != 0 {
-		c.warn(n, "null is accepted, because the type has it, though it is not one of the possible values")
-	}
 }
 
-// strings compiles what is about strings, and the formats of numbers.
-func (c *compiler) strings(n node, s *upstream.Schema) {
-	if format := n.get("format"); format.Node != nil {
-		f, known := formats[format.text()]
+// values compiles the possible values of enum or const.
+func (c *compiler) values(n node, s *upstream.Schema, info *about, values []node) {
+	r := upstream.NewRules()
+	r.Enum = []string{}
+	var types upstream.Types
+	for _, value := range values {
+		of, text := upstream.TypeNull, ""
 		switch {
-		case known && s.Types&upstream.TypeString != 0:
-			s.Format = f
-		case format.text() == "int32" && s.Types&(upstream.TypeInteger|upstream.TypeNumber) != 0:
-			r := c.rules(s)
-			r.Min, r.Max = "-2147483648", "2147483647"
-		case slices.Contains([]string{"int64", "float", "double"}, format.text()) && s.Types&(upstream.TypeInteger|upstream.TypeNumber) != 0:
+		case value.Kind != yaml.ScalarNode:
+			c.fault(value, "only strings, numbers, true, false and null can be compared")
+			continue
+		case value.Tag == "!!null":
+		case value.Tag == "!!str":
+			of, text = upstream.TypeString, `"`+value.Value
+		case value.Tag == "!!bool":
+			of, text = upstream.TypeBoolean, strings.ToLower(value.Value)
 		default:
-			c.warn(format, "the format %s is not known for this type, and is not checked", format.text())
+			of, text = upstream.TypeNumber|upstream.TypeInteger, c.number(value)
+		}
+		if types |= of; s.Types&of == 0 {
+			c.fault(value, "is not of the type that the schema has: if it must be a text, put it in quotes")
+		}
+		if text != "" {
+			r.Enum = append(r.Enum, text)
 		}
 	}
-	s.Known = n.get("x-extensible-enum").texts()
+	if !info.typed {
+		s.Types, info.typed = types, true
+	}
+	switch {
+	case types == upstream.TypeNull:
+		s.Types = upstream.TypeNull
+	case types&upstream.TypeNull == 0 && s.Types&upstream.TypeNull != 0:
+		c.warn(n, "null is accepted, because the type has it, though it is not one of the possible values")
+	}
+	s.Rules = mergeRules(s.Rules, r)
+}
+
+// text compiles what is about strings, and the formats of numbers.
+func (c *compiler) text(n node, s *upstream.Schema) {
+	if format := n.get("format"); format.Node != nil {
+		name := c.string(format)
+		f, known := formats[name]
+		switch numeric := s.Types&(upstream.TypeInteger|upstream.TypeNumber) != 0; {
+		case known && s.Types&upstream.TypeString != 0:
+			s.Format = f
+		case name == "int32" && numeric:
+			r := c.rules(s)
+			r.Min, r.Max = "-2147483648", "2147483647"
+		case slices.Contains([]string{"int64", "float", "double"}, name) && numeric:
+		default:
+			c.warn(format, "the format %s is not known for this type, and is not checked", name)
+		}
+	}
+	s.Known = c.strings(n.get("x-extensible-enum"))
 	if pattern := n.get("pattern"); pattern.Node != nil {
 		if compiled := c.pattern(pattern); compiled != nil {
 			c.rules(s).Patterns = []*regexp.Regexp{compiled}
@@ -326,34 +484,47 @@ func (c *compiler) strings(n node, s *upstream.Schema) {
 
 // pattern compiles a regular expression, whose size is bounded because it is run on what data services send.
 func (c *compiler) pattern(n node) *regexp.Regexp {
-	if len(n.text()) > maxPattern {
+	text := c.string(n)
+	if c.patterns[text] != nil {
+		return c.patterns[text]
+	}
+	switch {
+	case len(text) > maxPattern:
 		c.fault(n, "the pattern is longer than %d bytes", maxPattern)
 		return nil
+	case c.programs > maxPrograms:
+		c.fault(n, "the patterns of this document are too expensive together")
+		return nil
 	}
-	parsed, err := syntax.Parse(n.text(), syntax.Perl)
+	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		c.fault(n, "the pattern is not one of RE2: %v", err)
 		return nil
 	}
-	if program, err := syntax.Compile(parsed.Simplify()); err != nil || len(program.Inst) > maxProgram {
+	program, err := syntax.Compile(parsed.Simplify())
+	if err == nil {
+		c.programs += len(program.Inst)
+	}
+	if err != nil || len(program.Inst) > maxProgram {
 		c.fault(n, "the pattern is too expensive: repetitions such as {1000} count")
 		return nil
 	}
-	compiled, err := regexp.Compile(n.text())
+	compiled, err := regexp.Compile(text)
 	if err != nil {
 		c.fault(n, "the pattern is not one of RE2: %v", err)
 		return nil
 	}
+	c.patterns[text] = compiled
 	return compiled
 }
 
 // number returns a number as JSON.
 func (c *compiler) number(n node) string {
-	if text := n.text(); !upstream.IsNumber(text) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || !upstream.IsNumber(n.Value) {
 		c.fault(n, "must be a number as in JSON")
 		return "0"
 	}
-	return n.text()
+	return n.Value
 }
 
 // numbers compiles the bounds of numbers.
@@ -419,7 +590,7 @@ func (c *compiler) bounds(n node, s *upstream.Schema) {
 			continue
 		}
 		number, err := strconv.Atoi(value.text())
-		if err != nil || number < 0 {
+		if err != nil || number < 0 || value.Tag != "!!int" || !upstream.IsNumber(value.Value) {
 			c.fault(value, "must be a whole number that is not negative")
 			continue
 		}
@@ -432,98 +603,59 @@ func (c *compiler) bounds(n node, s *upstream.Schema) {
 
 // object compiles what is about objects.
 func (c *compiler) object(n node, s *upstream.Schema, info *about) {
-	additional := n.get("additionalProperties")
-	info.shaped = additional.Node != nil || len(n.get("properties").entries()) > 0
+	additional, properties := n.get("additionalProperties"), n.get("properties")
+	info.shaped = additional.Node != nil || len(properties.entries()) > 0
 	switch {
 	case additional.Node == nil:
-	case additional.text() == "false":
-		info.closed = true
-	case additional.text() == "true" || additional.isObject() && len(additional.Content) == 0:
-		s.Additional = upstream.AnyJSON()
-		c.loose(additional)
-	default:
-		s.Additional = c.used(additional)
-	}
-	if properties := n.get("properties"); properties.Node != nil && !properties.isObject() {
-		c.fault(properties, "must be an object")
-	}
-	for _, e := range n.get("properties").entries() {
-		s.Properties = append(s.Properties, c.property(e))
-	}
-	for _, required := range n.get("required").items() {
-		if info.required == nil {
-			info.required = map[string]node{}
+	case additional.Kind == yaml.ScalarNode:
+		if info.closed = !c.flag(additional); !info.closed {
+			s.Additional = upstream.AnyJSON()
 		}
-		info.required[required.text()] = required
+	case additional.isObject() && !slices.ContainsFunc(additional.entries(), func(e entry) bool { return !isRemark(e.name) }):
+		s.Additional = upstream.AnyJSON()
+	default:
+		s.Additional = c.schema(additional)
 	}
-	if r := n.get("required"); r.Node != nil && r.Kind != yaml.SequenceNode {
-		c.fault(r, "must be a list of names")
+	for _, e := range c.members(properties) {
+		c.places[e.value.Node] = true
+		p := upstream.Property{Name: e.name, Internal: c.flag(e.value.get(extInternal))}
+		if c.flag(e.value.get("writeOnly")) {
+			p.Internal, p.Schema = true, upstream.AnyJSON()
+		} else {
+			p.Schema = c.schema(e.value)
+		}
+		s.Properties = append(s.Properties, p)
+	}
+	info.required = map[string]node{}
+	for _, required := range c.list(n.get("required")) {
+		info.required[c.string(required)] = required
 	}
 	arrange(s, info)
 	if tenant := n.get(extTenant); tenant.Node != nil {
-		s.Tenant, s.TenantIsField = tenant.text(), true
-		if s.Tenant == "" {
-			c.fault(tenant, "must be the name of a member")
-		}
+		s.Tenant, s.TenantIsField = c.string(tenant), true
 	}
-	for i, e := range n.get(extVisible).entries() {
-		if s.Visible, s.Shown = e.name, e.value.texts(); i > 0 || len(s.Shown) == 0 {
-			c.fault(e.value, "must be one member with a list of values, such as {status: [published]}")
-		}
+	visible := n.get(extVisible)
+	for _, e := range visible.entries() {
+		s.Visible, s.Shown = e.name, c.strings(e.value)
 	}
-	if v := n.get(extVisible); v.Node != nil && s.Visible == "" {
-		c.fault(v, "must be one member with a list of values, such as {status: [published]}")
+	if visible.Node != nil && (len(s.Shown) == 0 || len(visible.Content) != 2) {
+		c.fault(visible, "must be one member with a list of values, such as {status: [published]}")
 	}
-}
-
-// property compiles a member of an object. Flags count beside a reference and behind it.
-func (c *compiler) property(e entry) upstream.Property {
-	p := upstream.Property{Name: e.name}
-	target := c.follow(e.value)
-	internal := e.value.get(extInternal)
-	if internal.Node == nil && target.get(extInternal).Node != nil && target.Node != e.value.Node {
-		c.fault(target.get(extInternal), "is for the place of the member, and not for all references to a schema")
-	}
-	p.Internal = c.flag(internal)
-	if c.flag(e.value.get("writeOnly")) || c.flag(target.get("writeOnly")) {
-		p.Internal, p.Schema = true, upstream.AnyJSON()
-		return p
-	}
-	p.Schema = c.used(e.value)
-	if p.Internal { // its absence decides what becomes of the record
-		own := *p.Schema
-		c.about[&own], p.Schema = c.about[p.Schema], &own
-		own.Types |= upstream.TypeNull
-	}
-	return p
 }
 
 // arrange applies the names that are required, and puts internal members last.
 func arrange(s *upstream.Schema, info *about) {
-	slices.SortStableFunc(s.Properties, func(a, b upstream.Property) int {
-		return cmp.Compare(map[bool]int{true: 1}[a.Internal], map[bool]int{true: 1}[b.Internal])
-	})
+	slices.SortStableFunc(s.Properties, func(a, b upstream.Property) int { return cmp.Compare(b2i(a.Internal), b2i(b.Internal)) })
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		if _, ok := info.required[p.Name]; ok {
-			p.Required = !p.Internal // the absence of an internal member decides what becomes of the record
-			info.required = maps.Clone(info.required)
-			delete(info.required, p.Name)
-		}
+		_, required := info.required[p.Name]
+		p.Required = required && !p.Internal // the absence of an internal member decides what becomes of the record
 	}
-}
-
-// loose says that undocumented values leave.
-func (c *compiler) loose(n node) {
-	if c.tenant == upstream.TenantByService || c.tenant == upstream.TenantNone {
-		return
-	}
-	c.warn(n, "any JSON leaves here, and is not checked for its tenant")
 }
 
 // choice compiles oneOf or anyOf of n.
 func (c *compiler) choice(n, list node) *upstream.Schema {
-	alternatives := list.items()
+	alternatives := c.list(list)
 	if len(alternatives) == 0 || len(alternatives) > upstream.MaxAlternatives {
 		c.fault(list, "must have 1 to %d alternatives", upstream.MaxAlternatives)
 		return upstream.AnyJSON()
@@ -539,73 +671,112 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 
 func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream.Schema {
 	s := &upstream.Schema{Types: allTypes, Choice: &upstream.Choice{Alternatives: alternatives}}
-	c.about[s] = &about{node: n, typed: true, shaped: true}
+	c.describe(s, about{node: n, typed: true, shaped: true})
 	c.choices = append(c.choices, s)
 	return s
 }
 
-// says reports whether a schema says anything. What may be active is taken to.
+// says reports whether a schema says anything. What has no content yet is taken to.
 func (c *compiler) says(s *upstream.Schema) bool {
 	info := c.about[s]
-	return info != nil && (info.active || info.typed || info.shaped || len(info.required) > 0 || s.Rules != nil || s.Format != 0 || s.Items != nil ||
-		s.Tenant != "" || s.Visible != "")
+	return info != nil && (info.active || info.typed || info.shaped || info.writeOnly || len(info.required) > 0 || s.Rules != nil ||
+		s.Format != 0 || s.Items != nil || s.Tenant != "" || s.Visible != "")
 }
 
-// merge returns a schema for values for which both schemas hold.
+// merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result will have it later.
 func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
-	key := [2]*upstream.Schema{a, b}
 	switch {
 	case a == b || !c.says(b):
 		return a
 	case !c.says(a):
 		return b
-	case c.about[a].active || c.about[b].active:
+	}
+	key := [2]*upstream.Schema{a, b}
+	if m := c.merged[key]; m != nil {
+		return m
+	}
+	of, and := c.about[a], c.about[b]
+	if !of.active && !and.active {
+		return c.both(n, a, b)
+	}
+	m := new(upstream.Schema)
+	info := c.describe(m, about{node: n, active: true, postponed: 1 + max(of.postponed, and.postponed)})
+	c.merged[key] = m
+	if info.postponed > maxPostponed {
 		c.fault(n, "the schemas that must hold lead in a circle")
+		*m, *info = upstream.Schema{Types: allTypes}, about{node: n, typed: true, shaped: true}
+		return m
+	}
+	c.postponed = append(c.postponed, func() {
+		tenant := c.tenant
+		c.tenant = info.tenant
+		if of.active || and.active { // they wait for each other
+			c.fault(n, "the schemas that must hold lead in a circle")
+			m.Types = allTypes
+		} else {
+			whole := c.both(n, a, b)
+			if *m, *info = *whole, *c.about[whole]; m.Choice != nil {
+				c.choices = append(c.choices, m)
+			}
+		}
+		c.tenant, info.active = tenant, false
+	})
+	return m
+}
+
+// both merges two schemas with content.
+func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
+	key := [2]*upstream.Schema{a, b}
+	if !c.spend(10 + len(a.Properties) + len(b.Properties)) {
 		return a
-	case c.merged[key] != nil:
-		return c.merged[key]
-	case a.Choice != nil || b.Choice != nil:
-		c.merged[key] = c.distribute(n, a, b)
-		return c.merged[key]
 	}
-	m := &upstream.Schema{Types: a.Types & b.Types, Format: cmp.Or(a.Format, b.Format)}
-	info := &about{
-		node: n, typed: c.about[a].typed || c.about[b].typed, shaped: c.about[a].shaped || c.about[b].shaped,
-		closed: c.about[a].closed || c.about[b].closed, required: maps.Clone(c.about[a].required),
+	if a.Choice != nil || b.Choice != nil {
+		return c.distribute(n, a, b)
 	}
-	if info.required == nil {
-		info.required = map[string]node{}
+	of, and := c.about[a], c.about[b]
+	m := &upstream.Schema{Types: a.Types & b.Types, Format: cmp.Or(a.Format, b.Format), Rules: mergeRules(a.Rules, b.Rules)}
+	info := c.describe(m, about{
+		node: n, typed: of.typed || and.typed, shaped: of.shaped || and.shaped, closed: of.closed || and.closed,
+		writeOnly: of.writeOnly || and.writeOnly, required: map[string]node{},
+	})
+	maps.Copy(info.required, of.required)
+	maps.Copy(info.required, and.required)
+	if c.merged[key] == nil {
+		c.merged[key] = m
 	}
-	maps.Copy(info.required, c.about[b].required)
-	c.merged[key], c.about[m] = m, info
 	if a.Format != 0 && b.Format != 0 && a.Format != b.Format {
 		c.fault(n, "two formats cannot hold at once")
 	}
-	m.Rules = mergeRules(a.Rules, b.Rules)
-	if m.Items = a.Items; b.Items != nil {
-		m.Items = b.Items
-		if a.Items != nil {
-			m.Items = c.merge(n, a.Items, b.Items)
+	either := func(a, b *upstream.Schema) *upstream.Schema {
+		if a != nil && b != nil {
+			return c.merge(n, a, b)
 		}
+		return cmp.Or(a, b)
 	}
-	if m.Additional = a.Additional; b.Additional != nil {
-		m.Additional = b.Additional
-		if a.Additional != nil {
-			m.Additional = c.merge(n, a.Additional, b.Additional)
-		}
-	}
-	if info.closed {
+	m.Items = either(a.Items, b.Items)
+	if m.Additional = either(a.Additional, b.Additional); info.closed {
 		m.Additional = nil
 	}
+	m.Known = slices.Concat(a.Known, b.Known)
 	m.Properties = slices.Clone(a.Properties)
+	positions := make(map[string]int, len(m.Properties))
+	for i := range m.Properties {
+		p := &m.Properties[i]
+		if positions[p.Name] = i; b.Additional != nil && b.Property(p.Name) == nil { // it is one of the other's further members
+			p.Schema = c.merge(n, p.Schema, b.Additional)
+		}
+	}
 	for _, p := range b.Properties {
-		own := m.Property(p.Name)
-		if own == nil {
+		i, ok := positions[p.Name]
+		if !ok {
+			if a.Additional != nil {
+				p.Schema = c.merge(n, p.Schema, a.Additional)
+			}
 			m.Properties = append(m.Properties, p)
 			continue
 		}
-		own.Schema = c.merge(n, own.Schema, p.Schema)
-		own.Required, own.Internal = own.Required || p.Required, own.Internal || p.Internal
+		own := &m.Properties[i]
+		own.Schema, own.Internal = c.merge(n, own.Schema, p.Schema), own.Internal || p.Internal
 	}
 	arrange(m, info)
 	m.Tenant, m.TenantIsField = cmp.Or(a.Tenant, b.Tenant), a.TenantIsField || b.TenantIsField
@@ -621,10 +792,13 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 
 // distribute merges schemas of which at least one is a choice.
 func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
+	s := c.newChoice(n)
+	if key := [2]*upstream.Schema{a, b}; c.merged[key] == nil {
+		c.merged[key] = s
+	}
 	if a.Choice == nil {
 		a, b = b, a
 	}
-	s := c.newChoice(n)
 	from := c.about[a]
 	c.about[s].discriminator, c.about[s].names, c.about[s].null = from.discriminator, from.names, from.null && c.about[b].null
 	others := []*upstream.Schema{b}
@@ -664,56 +838,42 @@ func mergeRules(a, b *upstream.Rules) *upstream.Rules {
 	m.MinLength, m.MinItems, m.MinMembers = max(a.MinLength, b.MinLength), max(a.MinItems, b.MinItems), max(a.MinMembers, b.MinMembers)
 	m.MaxLength, m.MaxItems, m.MaxMembers = least(a.MaxLength, b.MaxLength), least(a.MaxItems, b.MaxItems), least(a.MaxMembers, b.MaxMembers)
 	m.Patterns, m.Unique = slices.Concat(a.Patterns, b.Patterns), a.Unique || b.Unique
-	tighten(&m, b.Min, b.Max, false)
-	tighten(&m, b.Min, b.Max, true && (b.MinOpen || b.MaxOpen))
+	tighten(&m, b.Min, "", b.MinOpen)
+	tighten(&m, "", b.Max, b.MaxOpen)
 	if m.Enum == nil {
 		m.Enum = b.Enum
 	} else if b.Enum != nil {
-		m.Enum = slices.DeleteFunc(slices.Clone(m.Enum), func(e string) bool { return !slices.Contains(b.Enum, e) })
+		both := make(map[string]bool, len(b.Enum))
+		for _, value := range b.Enum {
+			both[value] = true
+		}
+		m.Enum = slices.DeleteFunc(slices.Clone(m.Enum), func(value string) bool { return !both[value] })
 	}
 	return &m
 }
 
-// settle completes the schemas of an operation, once what they refer to is compiled.
-func (c *compiler) settle() {
-	for _, s := range c.choices {
-		c.choiceTypes(s, map[*upstream.Schema]bool{})
-	}
-	for len(c.later) > 0 {
-		complete := c.later[0]
-		c.later = c.later[1:]
-		complete()
-	}
-	for _, s := range c.choices {
-		c.decide(s)
-	}
-	c.choices = nil
-}
-
 // choiceTypes sets the types of a choice to those of its alternatives.
-func (c *compiler) choiceTypes(s *upstream.Schema, visiting map[*upstream.Schema]bool) upstream.Types {
-	if s.Choice == nil {
-		return s.Types
+func (c *compiler) choiceTypes(s *upstream.Schema) {
+	info := c.about[s]
+	if s.Choice == nil || info == nil || info.level > 0 {
+		return
 	}
-	if visiting[s] {
-		c.fault(c.about[s].node, "the schemas lead in a circle")
-		s.Choice = nil
-		return s.Types
-	}
-	visiting[s] = true
-	defer delete(visiting, s)
+	info.level = maxNested + 1 // while it is not known
 	var types upstream.Types
+	level := 0
 	for _, alternative := range s.Choice.Alternatives {
-		types |= c.choiceTypes(alternative, visiting)
+		if c.choiceTypes(alternative); alternative.Choice != nil {
+			level = max(level, c.about[alternative].level)
+		}
+		types |= alternative.Types
 	}
-	if s.Choice == nil {
-		return s.Types
+	if level >= maxNested {
+		c.fault(info.node, "more than %d choices are alternatives of each other, or lead in a circle", maxNested)
 	}
-	if c.about[s].null {
+	if info.level = 1 + level; info.null {
 		types |= upstream.TypeNull
 	}
 	s.Types = types
-	return types
 }
 
 // decide finds out what decides between the alternatives of a choice.
@@ -738,13 +898,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 			overlap = max(overlap, n)
 		}
 	}
-	owned := 0
-	for _, o := range objects {
-		if o.Tenant != "" {
-			owned++
-		}
-	}
-	if owned > 0 && owned < len(objects) {
+	if owned := c.declaring(objects); owned > 0 && owned < len(objects) {
 		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
 	}
 	if d := info.discriminator; d.Node != nil {
@@ -758,11 +912,25 @@ func (c *compiler) decide(s *upstream.Schema) {
 	info.tried = overlap
 }
 
+// declaring returns how many objects declare their tenant; of a choice, all of its alternatives.
+func (c *compiler) declaring(objects []*upstream.Schema) (n int) {
+	for _, o := range objects {
+		if o.Choice != nil && c.about[o].level <= maxNested {
+			inner := slices.DeleteFunc(slices.Clone(o.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&upstream.TypeObject == 0 })
+			n += b2i(c.declaring(inner) == len(inner))
+		} else {
+			n += b2i(o.Tenant != "")
+		}
+	}
+	return n
+}
+
 // byDiscriminator compiles a discriminator.
 func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 	c.only(d, "propertyName", "mapping")
 	info := c.about[s]
-	s.Choice.By, s.Choice.Values = d.get("propertyName").text(), map[string]*upstream.Schema{}
+	s.Choice.By, s.Choice.Values = c.string(d.get("propertyName")), map[string]*upstream.Schema{}
+	mapping := c.members(d.get("mapping"))
 	for i, alternative := range s.Choice.Alternatives {
 		if alternative.Types&upstream.TypeObject == 0 {
 			continue
@@ -773,7 +941,7 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 		}
 		name := info.names[min(i, len(info.names)-1)]
 		mapped := false
-		for _, e := range d.get("mapping").entries() {
+		for _, e := range mapping {
 			if to := e.value.text(); to == name || name == "#/components/schemas/"+to {
 				s.Choice.Values[e.name], mapped = alternative, true
 			}
@@ -785,7 +953,7 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 			s.Choice.Values[short] = alternative
 		}
 	}
-	for _, e := range d.get("mapping").entries() {
+	for _, e := range mapping {
 		if s.Choice.Values[e.name] == nil {
 			c.fault(e.value, "is not one of the alternatives")
 		}
@@ -810,25 +978,25 @@ func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 }
 
 // nesting reports a fault if too many alternatives are tried along a nesting of choices below a schema, before which tried are.
-func (c *compiler) nesting(s *upstream.Schema, tried int, best map[*upstream.Schema]int) {
-	if s == nil || c.about[s] == nil || tried <= best[s] {
+func (c *compiler) nesting(s *upstream.Schema, tried int) {
+	if s == nil || c.about[s] == nil || tried <= c.tried[s] || !c.spend(1) {
 		return
 	}
-	best[s] = tried
+	c.tried[s] = tried
 	if n := c.about[s].tried; n > 1 {
 		if tried *= n; tried > maxTried {
 			c.fault(c.about[s].node, "more than %d alternatives would be tried along this nesting of choices: add a discriminator, or constants that are required", maxTried)
 			return
 		}
 	}
-	c.nesting(s.Items, tried, best)
-	c.nesting(s.Additional, tried, best)
+	c.nesting(s.Items, tried)
+	c.nesting(s.Additional, tried)
 	for i := range s.Properties {
-		c.nesting(s.Properties[i].Schema, tried, best)
+		c.nesting(s.Properties[i].Schema, tried)
 	}
 	if s.Choice != nil {
 		for _, alternative := range s.Choice.Alternatives {
-			c.nesting(alternative, tried, best)
+			c.nesting(alternative, tried)
 		}
 	}
 }
