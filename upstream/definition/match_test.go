@@ -1,0 +1,69 @@
+package definition_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// routed returns an API with 300 operations, most of them with parameters in their paths.
+func routed(t testing.TB) *upstream.API {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("openapi: 3.1.0\ninfo: {title: x, version: '1'}\nservers: [{url: /v1}]\nx-gatehouse-tenant: request\npaths:\n")
+	for i := range 100 {
+		for _, path := range []string{"", "/{id}", "/{id}/items/{item}"} {
+			_, _ = fmt.Fprintf(&text, "  /resource%d%s:\n    get:\n      parameters: [", i, path)
+			for _, name := range []string{"id", "item"} {
+				if strings.Contains(path, "{"+name+"}") {
+					_, _ = fmt.Fprintf(&text, "{name: %s, in: path, required: true, schema: {type: string}}, ", name)
+				}
+			}
+			text.WriteString("]\n      responses: {'204': {description: x}}\n")
+		}
+	}
+	d, err := definition.Load(definition.File{Name: "routed.yaml", Text: []byte(text.String())}, definition.Options{})
+	require.NoError(t, err)
+	require.Len(t, d.API.Operations(), 300)
+	return d.API
+}
+
+func TestPathsWithParametersAreMatchedWithoutAllocation(t *testing.T) {
+	api := routed(t)
+	for target, want := range map[string]string{
+		"/v1/resource7":               "/v1/resource7",
+		"/v1/resource7/a-1?x=1":       "/v1/resource7/{id}",
+		"/v1/resource99/a/items/b.c~": "/v1/resource99/{id}/items/{item}",
+		"/v1/resource7/a/items":       "",
+		"/v1/resource7/a/items/b/":    "",
+		"/v1/resource7/a%41":          "",
+		"/v1/resource7/..":            "",
+		"/v1/resource7//items/b":      "",
+		"/v1/resource100/a":           "",
+	} {
+		m, ok := api.Match(target)
+		require.Equal(t, want != "", ok, target)
+		if ok {
+			require.Equal(t, want, m.Path.Operation(http.MethodHead).Path)
+		}
+		require.Zero(t, testing.AllocsPerRun(100, func() { api.Match(target) }), target)
+	}
+}
+
+func BenchmarkMatch300Operations(b *testing.B) {
+	api := routed(b)
+	for _, target := range []string{"/v1/resource7", "/v1/resource99/0190f3a2-7c4b-7d11-9e55-000000000001/items/17", "/v1/nothing/at/all"} {
+		b.Run(target, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				api.Match(target)
+			}
+		})
+	}
+}
