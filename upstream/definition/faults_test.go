@@ -61,7 +61,8 @@ func faultsOf(t *testing.T, err error) []*definition.FaultError {
 	return failed.Faults
 }
 
-func asJSON(t *testing.T, text string) string {
+// asJSON returns a text in JSON, in one line.
+func asJSON(t testing.TB, text string) string {
 	t.Helper()
 	var tree any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &tree))

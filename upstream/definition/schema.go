@@ -727,7 +727,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 // both merges two schemas with content.
 func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	key := [2]*upstream.Schema{a, b}
-	if !c.spend(10 + len(a.Properties) + len(b.Properties)) {
+	if !c.spend(50 + len(a.Properties) + len(b.Properties)) {
 		return a
 	}
 	if a.Choice != nil || b.Choice != nil {

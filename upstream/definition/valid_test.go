@@ -23,9 +23,7 @@ func answer(t testing.TB, d *definition.Definition, target string, status int, b
 	require.NoError(t, err)
 	res, err := op.CheckHeader(status, http.Header{"Content-Type": {"application/json"}}, false)
 	require.NoError(t, err)
-	var out bytes.Buffer
-	_, err = new(upstream.Contract).Check(&out, op, res, q, "b", []byte(body))
-	return out.String(), err
+	return checked(op, res, q, body)
 }
 
 // What loads means the same as in OpenAPI: these values pass, as they are or as the text after =>, and the others are rejected.
@@ -203,4 +201,10 @@ func numbered(format string, n int) (all []string) {
 		all = append(all, fmt.Sprintf(format, i))
 	}
 	return all
+}
+
+func checked(op *upstream.Operation, res *upstream.DocumentedResponse, q upstream.Query, body string) (string, error) {
+	var out bytes.Buffer
+	_, err := new(upstream.Contract).Check(&out, op, res, q, "b", []byte(body))
+	return out.String(), err
 }
