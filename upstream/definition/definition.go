@@ -183,7 +183,8 @@ const (
 	// maxListed is the maximum number of faults, and of warnings, that are listed.
 	maxListed = 1000
 
-	// maxSteps bounds the work and memory of a compilation: about 20 steps for each schema, and 1 for each member that is merged.
+	// maxSteps bounds the work and memory of a compilation: 20 steps for each schema, 50 for two that are
+	// merged, and 1 for each of their members.
 	maxSteps = 4_000_000
 )
 

@@ -61,7 +61,8 @@ func faultsOf(t *testing.T, err error) []*definition.FaultError {
 	return failed.Faults
 }
 
-func asJSON(t *testing.T, text string) string {
+// asJSON returns a text in JSON, in one line.
+func asJSON(t testing.TB, text string) string {
 	t.Helper()
 	var tree any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &tree))
@@ -155,7 +156,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"oneOf that is an object":                 field("{oneOf: {}}", "/oneOf", "must be a list"),
 		"oneOf without alternatives":              field("{oneOf: []}", "/oneOf", "must have 1 to 8 alternatives"),
 		"nine alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 8)+"{type: string}]}", "/oneOf", "must have 1 to 8 alternatives"),
-		"choices that hold at once":               field("{oneOf: [{type: string}, {type: integer}, {type: boolean}], anyOf: [{type: string}, {type: integer}, {type: boolean}]}", "/anyOf", "more than 8 alternatives together"),
+		"choices that hold at once":               field("{oneOf: [{type: string, minLength: 1}, {type: string, minLength: 2}, {type: string, minLength: 3}], anyOf: [{type: string, maxLength: 7}, {type: string, maxLength: 8}, {type: string, maxLength: 9}]}", "/anyOf", "more than 8 alternatives together"),
 		"too many attempts":                       field(tries(8, tries(8, tries(2, "{type: string}"))), "/oneOf/0/items/oneOf/0/items", "more than 64 alternatives would be tried"),
 		"a discriminator without a name":          field("{oneOf: [{properties: {a: {type: string}}}, {properties: {b: {type: string}}}], discriminator: {}}", "/discriminator", "every alternative must"),
 		"a discriminator that is not required":    field("{oneOf: ["+theSchema+", "+theSchema+"], discriminator: {propertyName: y}}", "/discriminator", `must have the member "y", which is required`),

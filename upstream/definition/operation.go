@@ -223,6 +223,7 @@ func (c *compiler) operation(base string, n *operationNode) {
 	op.ByGateway = n.get(extAnswer).Node != nil
 	switch {
 	case op.ByGateway:
+		c.tenant = upstream.TenantNone // there is no record
 	case c.tenant == "":
 		c.fault(n.node, "an operation without a tenant cannot be protected: %s is missing, here or for the document", extTenant)
 	case op.Public && c.tenant != upstream.TenantNone:

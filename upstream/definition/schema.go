@@ -727,7 +727,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 // both merges two schemas with content.
 func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	key := [2]*upstream.Schema{a, b}
-	if !c.spend(10 + len(a.Properties) + len(b.Properties)) {
+	if !c.spend(50 + len(a.Properties) + len(b.Properties)) {
 		return a
 	}
 	if a.Choice != nil || b.Choice != nil {
@@ -796,21 +796,33 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	if key := [2]*upstream.Schema{a, b}; c.merged[key] == nil {
 		c.merged[key] = s
 	}
-	if a.Choice == nil {
-		a, b = b, a
-	}
-	from := c.about[a]
-	c.about[s].discriminator, c.about[s].names, c.about[s].null = from.discriminator, from.names, from.null && c.about[b].null
-	others := []*upstream.Schema{b}
-	if b.Choice != nil {
-		others = b.Choice.Alternatives
-		if from.discriminator.Node != nil || c.about[b].discriminator.Node != nil {
-			c.fault(n, "two choices that must hold at once cannot have a discriminator")
+	of := func(s *upstream.Schema) ([]*upstream.Schema, *about, bool) {
+		info := c.about[s]
+		if s.Choice == nil {
+			return []*upstream.Schema{s}, info, s.Types&upstream.TypeNull != 0
 		}
+		return s.Choice.Alternatives, info, info.null
 	}
-	for _, alternative := range a.Choice.Alternatives {
-		for _, other := range others {
-			s.Choice.Alternatives = append(s.Choice.Alternatives, c.merge(n, alternative, other))
+	first, ofA, nullA := of(a)
+	second, ofB, nullB := of(b)
+	info := c.about[s]
+	info.null = nullA && nullB
+	if a.Choice != nil && b.Choice != nil && (ofA.discriminator.Node != nil || ofB.discriminator.Node != nil) {
+		c.fault(n, "two choices that must hold at once cannot have a discriminator")
+	} else if info.discriminator = ofA.discriminator; info.discriminator.Node == nil {
+		info.discriminator = ofB.discriminator
+	}
+	names := slices.Concat(ofA.names, ofB.names) // those of one, if there is a discriminator
+	for i, x := range first {
+		for j, y := range second {
+			m := c.merge(n, x, y)
+			if last := i == len(first)-1 && j == len(second)-1; m.Types == 0 && !c.about[m].active && !(last && s.Choice.Alternatives == nil) {
+				continue // it is never valid
+			}
+			s.Choice.Alternatives = append(s.Choice.Alternatives, m)
+			if len(names) > 0 {
+				info.names = append(info.names, names[min(max(i, j), len(names)-1)])
+			}
 		}
 	}
 	if len(s.Choice.Alternatives) > upstream.MaxAlternatives {
@@ -939,7 +951,10 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 		if alternative.Choice == nil && (p == nil || !p.Required || p.Schema.Types&upstream.TypeString == 0) {
 			c.fault(d, "every alternative must have the member %q, which is required and a string", s.Choice.By)
 		}
-		name := info.names[min(i, len(info.names)-1)]
+		name := ""
+		if i < len(info.names) {
+			name = info.names[i]
+		}
 		mapped := false
 		for _, e := range mapping {
 			if to := e.value.text(); to == name || name == "#/components/schemas/"+to {

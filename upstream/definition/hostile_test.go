@@ -1,0 +1,310 @@
+package definition_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// schemas returns a definition with these components, in which x is one.
+func schemas(x string, components ...string) string {
+	return strings.NewReplacer("x: {type: string}", "x: "+x, "schemas:\n", "schemas:\n    "+strings.Join(components, "\n    ")+"\n").Replace(orders)
+}
+
+func ref(name string) string { return `{$ref: "#/components/schemas/` + name + `"}` }
+
+// chain returns n components, each with the name of the next one in it.
+func chain(n int, format string) (all []string) {
+	for i := range n {
+		next := ref(fmt.Sprint("S", i+1))
+		all = append(all, fmt.Sprintf("S%d: ", i)+strings.ReplaceAll(format, "NEXT", next))
+	}
+	return append(all, fmt.Sprintf("S%d: {type: string}", n))
+}
+
+// Whatever a document says, loading ends in bounded time and memory, with an answer: the test's timeout is what fails otherwise.
+func TestHostileDefinitionsEndInAFault(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "order.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("type: string\n"), 0o600))
+	x := func(schema string, components ...string) string { return schemas(schema, components...) }
+	for name, test := range map[string]struct{ text, message string }{
+		"10 MB":                                    {orders + "# " + strings.Repeat("a", 10_000_000), "at most 4194304 are possible"},
+		"a reference to itself":                    {x(ref("A"), "A: "+ref("A")), "circle"},
+		"a circle of references":                   {x(ref("A"), "A: "+ref("B"), "B: "+ref("C"), "C: "+ref("A")), "circle"},
+		"allOf of itself":                          {x(ref("A"), "A: {allOf: ["+ref("A")+"]}"), "circle"},
+		"allOf of itself and more":                 {x(ref("A"), "A: {allOf: ["+ref("A")+", {properties: {a: {type: string}}}]}"), "circle"},
+		"allOf in a circle":                        {x(ref("A"), "A: {allOf: ["+ref("B")+", {required: [a]}]}", "B: {allOf: ["+ref("C")+", {required: [b]}]}", "C: {allOf: ["+ref("A")+", {required: [c]}]}"), "circle"},
+		"allOf in a circle through a choice":       {x(ref("A"), "A: {type: object, oneOf: ["+ref("B")+", {properties: {a: {type: string}}}]}", "B: {allOf: ["+ref("A")+", {required: [b]}]}"), "circle"},
+		"choices in a circle":                      {x(ref("A"), "A: {oneOf: ["+ref("B")+", {type: string}]}", "B: {anyOf: ["+ref("A")+", {type: integer}]}"), "circle"},
+		"choices in a circle, and something more":  {x("{allOf: ["+ref("A")+", {minLength: 3}]}", "A: {oneOf: ["+ref("B")+", {type: string}]}", "B: {anyOf: ["+ref("A")+", {type: string}]}"), "circle"},
+		"a circle beside references":               {x(ref("A"), `A: {$ref: "#/components/schemas/B", minLength: 1}`, `B: {$ref: "#/components/schemas/A", maxLength: 1}`), "circle"},
+		"nullable of itself":                       {x(ref("A"), "A: {nullable: true, allOf: ["+ref("A")+"]}"), "circle"},
+		"a parameter of itself":                    {strings.Replace(orders, theParameter, `{$ref: "#/paths/~1orders~1{id}/get/parameters/1"}`, 1), "circle"},
+		"a response of itself":                     {strings.Replace(orders, theResponse, `$ref: "#/paths/~1orders~1{id}/get/responses/200"`, 1), "circle"},
+		"a path of itself":                         {strings.Replace(orders, "components:", "  /a: {$ref: \"#/paths/~1a\"}\ncomponents:", 1), "circle"},
+		"a long chain":                             {x(ref("S0"), chain(20_000, "{type: array, maxItems: 1, items: NEXT}")...), "refer to each other in a row"},
+		"a long chain of allOf":                    {x(ref("S0"), chain(20_000, "{allOf: [NEXT]}")...), "in a row"},
+		"a long chain of references":               {x(ref("S0"), chain(20_000, "NEXT")...), "circle"},
+		"a long chain beside references":           {x(ref("S0"), chain(20_000, "{minLength: 1, allOf: [NEXT]}")...), "in a row"},
+		"choices of choices":                       {x(ref("S0"), chain(4_000, "{oneOf: [NEXT, {type: integer}]}")...), "choices are alternatives of each other"},
+		"choices that double":                      {x(ref("S0"), chain(4_000, "{oneOf: [NEXT, {anyOf: [NEXT]}]}")...), "choices are alternatives of each other"},
+		"choices that are tried below each other":  {x(ref("S0"), chain(2_000, "{oneOf: [{properties: {a: NEXT}}, {properties: {a: NEXT, b: NEXT}}]}")...), "more than 64 alternatives would be tried"},
+		"a tree that is tried":                     {x(ref("A"), "A: {oneOf: [{properties: {a: "+ref("A")+"}}, {properties: {b: "+ref("A")+"}}]}"), "more than 64 alternatives would be tried"},
+		"allOf of two rings of different lengths":  {x("{allOf: ["+ref("A0")+", "+ref("B0")+"]}", rings(1021, 1019)...), "too large"},
+		"members that are merged again and again":  {x(ref("S0"), append(chain(3_000, "{allOf: [NEXT, {required: [a1]}, "+ref("Wide")+"]}"), "Wide: {properties: {"+strings.Join(numbered("a%d: {type: string}", 3_000), ", ")+"}}")...), "too large"},
+		"a tenant for each operation":              {strings.Replace(x(ref("Wide"), "Wide: {properties: {"+strings.Join(numbered("a%d: {properties: {business_id: {type: string}}}", 3_000), ", ")+"}}"), "components:", strings.Join(numbered("  /o%d: {get: {x-gatehouse-tenant: t%[1]d, responses: {\"200\": {"+theResponse+"}}}}\n", 2_000), "")+"components:", 1), "too large"},
+		"many patterns":                            {x("{properties: {" + strings.Join(numbered("a%d: {type: string, pattern: '(a{900})(b|%[1]d)'}", 5_000), ", ") + "}}"), "too expensive together"},
+		"many patterns that are refused":           {x("{properties: {" + strings.Join(numbered("a%d: {type: string, pattern: '(a{900})(b{900})(c{900})(d{900})%[1]d'}", 5_000), ", ") + "}}"), "too expensive"},
+		"a large enum":                             {x("{type: string, enum: [" + strings.Join(numbered("a%d", 100_000), ", ") + "]}"), "must have 1 to 10000 values"},
+		"faults everywhere":                        {x("{properties: {" + strings.Join(numbered("a%d: {typo: 1}", 60_000), ", ") + "}}"), "cannot be enforced"},
+		"a reference to a file that is there":      {x(`{$ref: "` + file + `"}`), "is not in this document"},
+		"a reference to a file by its URL":         {x(`{$ref: "file://` + file + `#/type"}`), "is not in this document"},
+		"references that climb":                    {x(`{$ref: "#/../components/schemas/Order"}`), "is not a value of this document"},
+		"an escape that is none":                   {x(`{$ref: "#/components/%zz/~2"}`), "is not a value of this document"},
+		"a path of many ambiguous segments":        {strings.Replace(orders, "components:", ambiguous(9)+"components:", 1), "at more than 8 segments"},
+		"a path of many parameters":                {strings.Replace(orders, "/orders/{id}:", "/orders/{id}"+strings.Join(numbered("/{p%d}", 9), "")+":", 1), "at most 8 parameters of a path"},
+		"the same faults in very many operations":  {strings.Replace(orders, "components:", strings.Join(numbered(`  /o%d: {get: {responses: {"200": {`+strings.Replace(theResponse, "Order", "Bad", 1)+`}}}}`+"\n", 5_000), "")+"components:", 1), "is not a value"},
+		"very many operations of one large schema": {strings.Replace(x(ref("S0"), chain(3_000, "{properties: {business_id: {type: string}, n: NEXT}}")...), "components:", strings.Join(numbered(`  /o%d: {get: {responses: {"200": {content: {application/json: {schema: {properties: {x: `+ref("S0")+`, typo: {typo: 1}}}}}}}}}`+"\n", 5_000), "")+"components:", 1), "typo cannot be enforced"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := load(test.text, definition.Options{})
+			all := faultsOf(t, err)
+			require.LessOrEqual(t, len(all), 1000)
+			require.True(t, contains(all, test.message), "%.2000s", all[0].Error())
+			for _, fault := range all {
+				require.Positive(t, fault.Line)
+			}
+		})
+	}
+}
+
+func contains(all []*definition.FaultError, message string) bool {
+	for _, fault := range all {
+		if strings.Contains(fault.Message, message) {
+			return true
+		}
+	}
+	return false
+}
+
+// rings returns two rings of schemas, of which each member refers to the next.
+func rings(lengths ...int) (all []string) {
+	for ring, n := range lengths {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%c%d: {properties: {next: %s, v%d: {type: string}}}", 'A'+ring, i, ref(fmt.Sprintf("%c%d", 'A'+ring, (i+1)%n)), i))
+		}
+	}
+	return all
+}
+
+// ambiguous returns paths in which a literal and a parameter are possible at n segments.
+func ambiguous(n int) string {
+	var text strings.Builder
+	for i := range n {
+		for _, last := range []string{"{p}", "b"} {
+			declared := ""
+			if last == "{p}" {
+				declared = "parameters: [{name: p, in: path, schema: {type: string}}], "
+			}
+			fmt.Fprintf(&text, "  /a%s/%s: {get: {%sx-gatehouse-tenant: none, responses: {\"204\": {}}}}\n", strings.Repeat("/b", i), last, declared)
+		}
+	}
+	return text.String()
+}
+
+// What is large without being hostile loads, and what grows in a schema does not grow in the answer.
+func TestLargeDefinitionsLoad(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"an exponential allOf": schemas(ref("S0"), chain(60, "{allOf: [NEXT, NEXT]}")...),
+		"an exponential allOf of members": schemas(ref("S0"), append(chain(60, "{allOf: ["+ref("P")+", {properties: {a: NEXT}}, {properties: {a: NEXT}}]}"),
+			"P: {properties: {b: {type: string}}}")...),
+		"a chain of allOf":           schemas(ref("S0"), chain(1_000, "{allOf: [NEXT, {maxLength: 9}]}")...),
+		"many properties":            schemas("{properties: {" + strings.Join(numbered("a%d: {type: string}", 50_000), ", ") + "}}"),
+		"an enum of 10,000 values":   schemas("{type: string, enum: [" + strings.Join(numbered("a%d", 10_000), ", ") + "]}"),
+		"the same pattern, often":    schemas("{properties: {" + strings.Join(numbered("a%d: {type: string, pattern: '^[a-z]{1,300}$'}", 10_000), ", ") + "}}"),
+		"a ring":                     schemas(ref("A0"), rings(2_000)...),
+		"two rings of equal lengths": schemas("{allOf: ["+ref("A0")+", "+ref("B0")+"]}", rings(200, 200)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(text, definition.Options{})
+			require.NoError(t, err)
+			require.Len(t, d.API.Operations(), 1)
+		})
+	}
+}
+
+// An answer is read in time that is bounded by its size, however deep and ambiguous the schema is.
+func TestHostileAnswersEndInAnError(t *testing.T) {
+	t.Parallel()
+	deep := func(n int, before, inner, after string) string {
+		return strings.Repeat(before, n) + inner + strings.Repeat(after, n)
+	}
+	tree := schemas(ref("T"), "T: {properties: {a: "+ref("T")+", k: {type: array, maxItems: 9, items: "+ref("T")+"}}}")
+	kinds := schemas(ref("N"), "N: {oneOf: ["+ref("L")+", "+ref("R")+"], discriminator: {propertyName: k}}",
+		"L: {properties: {n: "+ref("N")+", k: {type: string}}, required: [k]}", "R: {properties: {n: "+ref("N")+", k: {type: string}}, required: [k]}")
+	inner := "{type: array, items: {oneOf: [" + strings.Join(numbered("{properties: {c%d: {type: integer}}, required: [c%[1]d]}", 8), ", ") + "]}}"
+	tried := schemas("{oneOf: [" + strings.Join(numbered("{properties: {a: "+inner+", b%d: {type: integer}}, required: [b%[1]d]}", 8), ", ") + "]}")
+	for name, test := range map[string]struct {
+		text, good, bad, message string
+	}{
+		"64 levels":                {tree, deep(62, `{"a":`, "{}", "}"), deep(63, `{"a":`, "{}", "}"), "at most 64 deep"},
+		"64 levels of kinds":       {kinds, deep(62, `{"n":`, `{"k":"L"}`, `,"k":"R"}`), deep(64, `{"n":`, `{"k":"L"}`, `,"k":"R"}`), "at most 64 deep"},
+		"64 levels of the unknown": {tree, `{"z":` + deep(62, "[", "", "]") + "}", `{"z":` + deep(64, "[", "", "]") + "}", "at most 64 deep"},
+		"all alternatives fail":    {tried, `{"a":[{"c7":1}],"b7":1}`, `{"a":[` + strings.Repeat(`{"d":"`+strings.Repeat("x", 200)+`"},`, 990) + `{"d":1}],"b":1}`, "fewer nested choices"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(test.text, definition.Options{})
+			require.NoError(t, err)
+			_, err = answer(t, d, "/orders/1", 200, `{"business_id":"b","x":`+test.good+"}")
+			require.NoError(t, err)
+			_, err = answer(t, d, "/orders/1", 200, `{"business_id":"b","x":`+test.bad+"}")
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
+			require.ErrorContains(t, err, test.message)
+		})
+	}
+}
+
+// Paths that overlap as much as a definition may are found, and nothing else is.
+func TestOverlappingPathsAreFound(t *testing.T) {
+	t.Parallel()
+	d, err := load(strings.Replace(orders, "components:", ambiguous(8)+strings.Join(numbered("  /x/%d/{id}: {get: {parameters: [{name: id, in: path, schema: {type: string}}], x-gatehouse-tenant: none, responses: {\"204\": {}}}}\n", 1000), "")+"components:", 1), definition.Options{})
+	require.NoError(t, err)
+	for _, op := range d.API.Operations() {
+		m, ok := d.API.Match(op.Sample())
+		require.True(t, ok)
+		require.Same(t, op, m.Path.Operation(http.MethodGet), op.Sample())
+	}
+	for _, target := range []string{"/a" + strings.Repeat("/b", 8) + "/c", "/a" + strings.Repeat("/c", 8), "/x/1000/1", "/x/1", "/a"} {
+		_, ok := d.API.Match(target)
+		require.False(t, ok, target)
+	}
+}
+
+// large returns a definition of about 900 kB with 200 operations and 40,000 names and values.
+func large() string {
+	var text strings.Builder
+	text.WriteString("openapi: 3.1.0\ninfo: {title: Large, version: v1}\nx-gatehouse-tenant: business_id\npaths:\n")
+	description := strings.Repeat("What this is about, in the words of the platform. ", 3)
+	for i := range 200 {
+		fmt.Fprintf(&text, `  /resource%d/{id}:
+    get:
+      operationId: get%d
+      description: %s
+      parameters:
+      - {name: id, in: path, required: true, schema: {type: string, format: uuid}}
+      - {name: status, in: query, schema: {type: string, enum: [open, shut]}}
+      - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
+      responses:
+        "200": {content: {application/json: {schema: {$ref: "#/components/schemas/Resource%d"}}}}
+        "404": {content: {application/json: {schema: {$ref: "#/components/schemas/Error"}}}}
+`, i, i, description, i)
+	}
+	text.WriteString("components:\n  schemas:\n    Error: {properties: {code: {type: string}, message: {type: string}}, required: [code]}\n")
+	for i := range 200 {
+		fmt.Fprintf(&text, "    Resource%d:\n      type: object\n      required: [business_id, f0]\n      properties:\n        business_id: {type: string}\n", i)
+		for j := range 12 {
+			fmt.Fprintf(&text, "        f%d:\n          type: [string, 'null']\n          description: %s\n          maxLength: %d\n", j, description, 10+j)
+		}
+		for j := range 3 {
+			fmt.Fprintf(&text, "        r%d: {type: array, maxItems: 100, items: {$ref: \"#/components/schemas/Resource%d\"}}\n", j, (i*7+j*31)%200)
+			fmt.Fprintf(&text, "        o%d: {description: '%s', allOf: [{$ref: \"#/components/schemas/Error\"}, {properties: {n%d: {type: integer, minimum: 0}, t%d: {type: string, pattern: '^[a-z]+$'}}}]}\n", j, description, j, j)
+		}
+	}
+	return text.String()
+}
+
+func TestDefinitionOfManyOperationsLoads(t *testing.T) {
+	t.Parallel()
+	text := large()
+	require.InDelta(t, 900_000, len(text), 100_000)
+	d, err := load(text, definition.Options{})
+	require.NoError(t, err)
+	require.Len(t, d.API.Operations(), 200)
+
+	// One fault in what all refer to: none is left.
+	_, err = load(strings.Replace(text, "required: [code]", "required: [cod]", 1), definition.Options{})
+	var failed *definition.LoadError
+	require.ErrorAs(t, err, &failed)
+	require.Len(t, failed.Faults, 1)
+	require.Empty(t, failed.Except)
+}
+
+func BenchmarkLoadOfManyOperations(b *testing.B) {
+	text := large()
+	b.ReportAllocs()
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if _, err := load(text, definition.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzLoad: a definition loads, and can be published and called, or each fault has its place.
+func FuzzLoad(f *testing.F) {
+	f.Add(orders, "")
+	f.Add(asJSON(f, orders), "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: $..x, update: {a: 1}}\n")
+	f.Add(strings.Replace(orders, "3.1.0", "3.0.0", 1), "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: '$.paths.*.get', update: {x-gatehouse-tenant: request}}\n")
+	f.Add(schemas("{oneOf: ["+ref("A")+", "+ref("B")+"], discriminator: {propertyName: k, mapping: {a: A}}, nullable: true}",
+		"A: {properties: {k: {const: a}, n: {allOf: ["+ref("A")+", {required: [k]}]}}, required: [k]}", "B: {properties: {k: {type: string, enum: [b]}}, required: [k]}"), "")
+	f.Add(strings.Replace(orders, theResponse, orderList+"x-gatehouse-records: {in: orders, at_most: page}, x-gatehouse-page: [{request: page, response: /page}]}", 1), "")
+	f.Add(strings.Replace(orders, theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, link: 'https://a.example'}\n      x-gatehouse-answer: {x: a}", 1), "")
+	f.Add(strings.Replace(orders, "components:\n", recent, 1), "")
+	f.Fuzz(func(t *testing.T, text, overlay string) {
+		if len(text)+len(overlay) > 64<<10 {
+			return // larger ones have tests of their own
+		}
+		o := definition.Options{}
+		if overlay != "" {
+			o.Overlays = []definition.File{{Name: "overlay.yaml", Text: []byte(overlay)}}
+		}
+		d, err := load(text, o)
+		if err != nil {
+			var failed *definition.LoadError
+			require.True(t, errors.As(err, &failed), "%T", err)
+			require.NotEmpty(t, failed.Faults)
+			for _, fault := range append(failed.Faults, failed.Warnings...) {
+				require.Contains(t, []string{"api.yaml", "overlay.yaml"}, fault.File)
+				require.Positive(t, fault.Line, fault)
+				require.True(t, fault.Pointer == "" || fault.Pointer[0] == '/', fault)
+				require.NotEmpty(t, fault.Message)
+			}
+			if len(failed.Except) > 0 {
+				o.Except = failed.Except
+				_, err = load(text, o)
+				require.NoError(t, err, "%q", failed.Except)
+			}
+			return
+		}
+		published, err := d.Published()
+		require.NoError(t, err)
+		require.NotContains(t, string(published), "x-gatehouse-")
+		for _, op := range d.API.Operations() {
+			m, ok := d.API.Match(op.Sample())
+			require.True(t, ok, op.Sample())
+			require.Same(t, op, m.Path.Operation(op.Method), op.Sample())
+			q, err := op.CleanQuery(m)
+			for i := range op.Responses {
+				if err == nil && op.Responses[i].Body != nil && !op.ByGateway {
+					for _, body := range []string{"{}", "[]", `{"business_id":"b","x":{"k":"a"},"orders":[{"business_id":"b"}]}`} {
+						_, _ = checked(op, &op.Responses[i], q, body)
+					}
+				}
+			}
+		}
+	})
+}

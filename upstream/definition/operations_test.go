@@ -1,0 +1,343 @@
+package definition_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// loaded loads a changed definition, which must have no faults.
+func loaded(t testing.TB, o definition.Options, changes ...string) *definition.Definition {
+	t.Helper()
+	text := orders
+	for i := 0; i < len(changes); i += 2 {
+		require.Contains(t, text, changes[i])
+		text = strings.Replace(text, changes[i], changes[i+1], 1)
+	}
+	d, err := load(text, o)
+	require.NoError(t, err)
+	_, err = d.Published()
+	require.NoError(t, err)
+	return d
+}
+
+func warnings(d *definition.Definition) string {
+	var all []string
+	for _, w := range d.Warnings {
+		all = append(all, w.Error())
+	}
+	return strings.Join(all, "\n")
+}
+
+// The forwarded query is canonical and has only what the definition says; the rest is refused or named.
+func TestParametersOfAQuery(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		parameter string
+		good      map[string]string // queries as sent and as forwarded
+		bad       map[string]string // the reason
+	}{
+		"a text":             {"{name: q, in: query, schema: {type: string, minLength: 2, maxLength: 3}}", map[string]string{"": "", "q=": "", "q=ab": "q=ab", "q=%C3%A4+": "q=%C3%A4%20", "q=a%26b": "q=a%26b"}, map[string]string{"q=a": "too short", "q=abcd": "too long", "q=ab&q=ab": "only once", "q=%zz": "invalid percent-encoding", "q=%ff%ff": "valid UTF-8", "q=a%00": "control characters"}},
+		"a required text":    {"{name: q, in: query, required: true, schema: {type: string}}", map[string]string{"q=": "q=", "q=a": "q=a"}, map[string]string{"": "is required", "p=a": "is required"}},
+		"an integer":         {"{name: q, in: query, schema: {type: integer, minimum: 1, maximum: 5}}", map[string]string{"": "", "q=3": "q=3"}, map[string]string{"q=0": "too small", "q=6": "too large", "q=1.0": "whole number", "q=": "whole number", "q=1e0": "whole number"}},
+		"a number":           {"{name: q, in: query, schema: {type: number, maximum: 0.5}}", map[string]string{"q=0.50": "q=0.50", "q=-1e3": "q=-1e3"}, map[string]string{"q=0.51": "too large", "q=.5": "a number", "q=NaN": "a number"}},
+		"a truth value":      {"{name: q, in: query, schema: {type: boolean}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=1": "true or false", "q=": "true or false"}},
+		"true alone":         {"{name: q, in: query, schema: {type: boolean, enum: [true]}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=false": "not one of the possible values"}},
+		"possible values":    {"{name: q, in: query, schema: {type: string, enum: [b, a]}}", map[string]string{"q=a": "q=a", "q=b": "q=b"}, map[string]string{"q=c": "not one of the possible values"}},
+		"a pattern":          {"{name: q, in: query, schema: {type: string, pattern: '^[a-z]+$'}}", map[string]string{"q=a": "q=a"}, map[string]string{"q=A": "required form"}},
+		"a format":           {"{name: q, in: query, schema: {type: string, format: date}}", map[string]string{"q=2026-02-01": "q=2026-02-01"}, map[string]string{"q=2026-02-30": "a date"}},
+		"a default":          {"{name: q, in: query, schema: {type: string, default: 'a b'}}", map[string]string{"": "q=a%20b", "q=": "q=a%20b", "q=c": "q=c"}, nil},
+		"a default of null":  {"{name: q, in: query, schema: {type: [string, 'null'], default: null}}", map[string]string{"": "", "q=null": "q=null"}, nil},
+		"a shared default":   {"{name: q, in: query, schema: {$ref: '#/components/schemas/Count'}}", map[string]string{"": "q=7", "q=3": "q=3"}, map[string]string{"q=10": "too large"}},
+		"clamped":            {"{name: q, in: query, x-gatehouse-clamp: true, schema: {type: integer, minimum: 1, maximum: 5, default: 2}}", map[string]string{"": "q=2", "q=0": "q=1", "q=99999999999999999999": "q=5", "q=003": "q=3"}, map[string]string{"q=a": "whole number"}},
+		"an array":           {"{name: q, in: query, schema: {type: array, maxItems: 2, items: {type: integer}}}", map[string]string{"q=1&q=2": "q=1&q=2", "q=1": "q=1", "": ""}, map[string]string{"q=1&q=2&q=3": "at most 2 values", "q=1,2": "whole number"}},
+		"an array's name":    {"{name: 'q[]', in: query, schema: {type: array, minItems: 2, items: {type: string}}}", map[string]string{"q[]=a&q%5B%5D=b": "q%5B%5D=a&q%5B%5D=b"}, map[string]string{"q[]=a": "at least 2 values"}},
+		"a list":             {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string, enum: [a, b]}}}", map[string]string{"q=a,b": "q=a,b", "q=a%2Cb": "", "q=": ""}, map[string]string{"q=a&q=b": "only once", "q=c": "not one of the possible values"}},
+		"an array's default": {"{name: q, in: query, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a&q=b", "q=c": "q=c"}, nil},
+		"a list's default":   {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a,b"}, nil},
+		"an object":          {"{name: q, in: query, style: deepObject, schema: {properties: {a: {type: string}}}}", map[string]string{"q=1": "", "q[a]=1": ""}, nil},
+		"a choice":           {"{name: q, in: query, schema: {oneOf: [{type: string}, {type: integer}]}}", map[string]string{"q=1": ""}, nil},
+		"JSON":               {"{name: q, in: query, content: {application/json: {schema: {type: string}}}}", map[string]string{"q=1": ""}, nil},
+		"nullable allOf":     {"{name: q, in: query, schema: {nullable: true, allOf: [{$ref: '#/components/schemas/Count'}]}}", map[string]string{"q=3": "q=3"}, map[string]string{"q=10": "too large"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := loaded(t, definition.Options{}, theParameter, test.parameter, "schemas:\n", "schemas:\n    Count: {type: integer, maximum: 9, default: 7}\n")
+			for sent, want := range test.good {
+				m, ok := d.API.Match("/orders/1?" + sent)
+				require.True(t, ok)
+				q, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
+				if want == "" && strings.Contains(sent, "%2C") { // not a separator
+					require.Error(t, err)
+					continue
+				}
+				require.NoError(t, err, sent)
+				require.Equal(t, want, q.Raw, sent)
+				again, _ := d.API.Match("/orders/1?" + q.Raw)
+				twice, err := m.Path.Operation(http.MethodGet).CleanQuery(again)
+				require.NoError(t, err)
+				require.Equal(t, q.Raw, twice.Raw, "what is canonical stays")
+			}
+			for sent, want := range test.bad {
+				m, ok := d.API.Match("/orders/1?" + sent)
+				require.True(t, ok)
+				_, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
+				var perr *upstream.ParameterError
+				require.ErrorAs(t, err, &perr, sent)
+				require.Contains(t, perr.Reason, want, sent)
+			}
+		})
+	}
+}
+
+func TestUnknownParametersAreNamed(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{}, theParameter, "{name: filter, in: query, style: deepObject, schema: {properties: {a: {type: string}}}}")
+	require.Contains(t, warnings(d), "api.yaml:10: "+operationAt+"/parameters/1: the parameter filter is treated as unknown")
+	m, _ := d.API.Match("/orders/1?page=1&filter=x&%0d%0a=1&filter=y&a%2Eb=1&c%zz=1")
+	q, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
+	require.NoError(t, err)
+	require.Equal(t, "page, filter, a.b", q.Ignored)
+	require.Empty(t, q.Raw)
+}
+
+func TestParametersOfAPath(t *testing.T) {
+	t.Parallel()
+	declared := "{name: id, in: path, required: true, schema: {type: string}}"
+	for name, test := range map[string]struct {
+		schema           string
+		good, bad, never []string // what matches and is valid, what matches only, what does not match
+	}{
+		"a text":     {"{type: string}", []string{"a", "A-._~9", strings.Repeat("a", 128)}, nil, []string{"", ".", "..", "a%20b", "%61", "a/b", "a;b", "a+b", strings.Repeat("a", 129)}},
+		"a pattern":  {"{type: string, pattern: '^[a-z]{2}$'}", []string{"ab"}, []string{"a", "AB", "abc"}, nil},
+		"an integer": {"{type: integer, minimum: 1, maximum: 5}", []string{"1", "5"}, []string{"0", "6", "a", "1.0", "1e0"}, nil},
+		"a uuid":     {"{type: string, format: uuid}", []string{"0190f3a2-7c4b-7d11-9e55-000000000001"}, []string{"0190f3a2"}, nil},
+		"values":     {"{type: string, enum: [all, mine]}", []string{"all", "mine"}, []string{"theirs"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := loaded(t, definition.Options{}, declared, strings.Replace(declared, "{type: string}", test.schema, 1))
+			for _, value := range append(test.good, test.bad...) {
+				m, ok := d.API.Match("/orders/" + value)
+				require.True(t, ok, value)
+				q, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
+				if len(test.bad) > 0 && strings.Contains(" "+strings.Join(test.bad, " ")+" ", " "+value+" ") {
+					require.Error(t, err, value)
+					continue
+				}
+				require.NoError(t, err, value)
+				require.Equal(t, "/orders/"+value, q.Path)
+			}
+			for _, value := range test.never {
+				_, ok := d.API.Match("/orders/" + value)
+				require.False(t, ok, value)
+			}
+		})
+	}
+}
+
+const recent = `  /orders/recent:
+    get: {operationId: recent, x-gatehouse-tenant: none, responses: {"204": {}}}
+  /orders/{id}/1:
+    get: {operationId: first, x-gatehouse-tenant: none, parameters: [{name: id, in: path, schema: {type: string}}], responses: {"204": {}}}
+  /orders/recent/{no}:
+    get: {operationId: numbered, x-gatehouse-tenant: none, parameters: [{name: no, in: path, schema: {type: integer}}], responses: {"204": {}}}
+components:
+`
+
+func TestLiteralPathWinsOverAParameter(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{Name: "shop"}, "components:\n", recent, "paths:", "servers: [{url: https://a.example/api/v1/}]\npaths:")
+	require.Contains(t, warnings(d), "the literal path wins where both match: /orders/recent")
+	for target, id := range map[string]string{"recent": "recent", "recents": "getOrder", "x/1": "first", "recent/1": "numbered", "recent/2": "numbered"} {
+		m, ok := d.API.Match("/api/v1/orders/" + target)
+		require.True(t, ok, target)
+		require.Equal(t, id, m.Path.Operation(http.MethodGet).ID, target)
+	}
+	_, ok := d.API.Match("/api/v1/orders/x/2")
+	require.False(t, ok)
+	for _, op := range d.API.Operations() {
+		require.Equal(t, "shop/orders", op.Resource)
+		m, ok := d.API.Match(op.Sample())
+		require.True(t, ok)
+		require.Same(t, op, m.Path.Operation(http.MethodGet), op.Sample())
+	}
+}
+
+const orderList = `{content: {application/json: {schema: {properties: {orders: {type: array, items: {$ref: "#/components/schemas/Order"}}, page: {type: integer}}, required: [orders]}}}, `
+
+func TestRecordsAreWhereTheDefinitionSays(t *testing.T) {
+	t.Parallel()
+	const order = `    Order:
+      properties:
+        business_id: {type: string}
+        id: {type: integer}
+        at: {type: string, format: utc-date-time, nullable: true}
+        s: {type: string, x-gatehouse-internal: true}`
+	for name, test := range map[string]struct {
+		response, more, target string
+		good, bad              []string
+	}{
+		"sorted": {orderList + "x-gatehouse-records: {in: orders, order: [at]}}", "", "/orders/1", []string{
+			`{"orders":[{"business_id":"b","at":"2026-01-01T00:00:00Z"},{"business_id":"b"},{"business_id":"b","at":"2026-02-01T00:00:00Z"}]}=>{"orders":[{"business_id":"b","at":"2026-02-01T00:00:00Z"},{"business_id":"b","at":"2026-01-01T00:00:00Z"},{"business_id":"b"}]}`,
+			`{"orders":[]}`,
+		}, []string{"{}", `{"orders":null}`, `{"orders":{}}`, `{"orders":[1]}`, `{"orders":[{"business_id":"c"}]}`, `{"orders":[{}]}`}},
+		"as many as were asked for":   {orderList + "x-gatehouse-records: {in: orders, at_most: page}}", "", "/orders/1?page=2", []string{`{"orders":[{"business_id":"b"},{"business_id":"b"}]}`}, []string{`{"orders":[{"business_id":"b"},{"business_id":"b"},{"business_id":"b"}]}`}},
+		"the page that was asked for": {orderList + "x-gatehouse-page: [{request: page, response: /page}]}", "", "/orders/1?page=3", []string{`{"orders":[],"page":3}`, `{"orders":[]}`, `{"orders":[],"page":3.0}=>`}, []string{`{"orders":[],"page":2}`, `{"orders":[],"page":"3"}`}},
+		"those that may be seen": {orderList + "x-gatehouse-records: {in: orders, at_most: page}}", "\n      x-gatehouse-visible: {s: [open]}", "/orders/1?page=1", []string{
+			`{"orders":[{"business_id":"c","s":"open"},{"s":"shut","business_id":"b","id":"x"},{"business_id":"b","s":"open","id":1},{"business_id":"b","s":"open","id":2}]}=>{"orders":[{"business_id":"b","id":1}]}`,
+		}, []string{`{"orders":[{"business_id":"b"}]}`, `{"orders":[{"business_id":"b","s":"open","id":"x"}]}`}},
+		"the one that was asked for": {`{x-gatehouse-records: {is: {id: id}}, ` + theResponse + "}", "", "/orders/7", []string{`{"business_id":"b","id":7}`}, []string{`{"business_id":"b","id":8}`, `{"business_id":"b"}`, `{"business_id":"b","id":null}`}},
+		"the whole response":         {`{x-gatehouse-records: {}, content: {application/json: {schema: {type: array, maxItems: 2, items: {$ref: "#/components/schemas/Order"}}}}}`, "", "/orders/1", []string{`[{"business_id":"b"}]`, "[]"}, []string{`[{"business_id":"c"}]`, "{}", "null", `[{"business_id":"b"},{"business_id":"b"},{"business_id":"b"}]`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := strings.Index(orders, "    Order:\n")
+			d := loaded(t, definition.Options{}, orders[start:], order+test.more+"\n", theResponse, test.response)
+			for _, value := range test.good {
+				in, out, changed := strings.Cut(value, "=>")
+				got, err := answer(t, d, test.target, 200, in)
+				if changed && out == "" { // an integer has no fraction
+					require.Error(t, err)
+					continue
+				}
+				require.NoError(t, err, in)
+				if !changed {
+					out = in
+				}
+				require.Equal(t, out, got)
+			}
+			for _, value := range test.bad {
+				_, err := answer(t, d, test.target, 200, value)
+				require.ErrorIs(t, err, upstream.ErrContractViolation, value)
+			}
+		})
+	}
+}
+
+func TestResponsesAreThoseOfTheDocument(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{},
+		"x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request",
+		theOperation, theOperation+"\n      x-gatehouse-unchecked: [application/pdf]",
+		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}}}
+        "201": {content: {application/json: {schema: {type: integer}}}, headers: {location: {}}}
+        "202": {content: {application/vnd.orders+json: {schema: {type: string}}}}
+        "204": {}
+        "2XX": {content: {application/json: {schema: {type: boolean}}}}
+        "302": {}
+        "401": {content: {text/html: {}}}
+        "404": {content: {application/json: {schema: {properties: {code: {type: string}}}}}}
+        default: {content: {application/problem+json: {schema: {properties: {title: {type: string}}}}}}
+        "503": {}`)
+	op := d.API.Operations()[0]
+	require.Contains(t, warnings(d), "the header X-Other does not leave")
+	for _, test := range []struct {
+		status      int
+		contentType string
+		body, want  string
+	}{
+		{200, "application/json", `["a"]`, `["a"]`},
+		{201, "application/json; charset=UTF-8", "1", "1"},
+		{202, "application/problem+json", `"a"`, `"a"`},
+		{206, "application/json", "true", "true"},
+		{404, "application/json", `{"code":"a","secret":"b"}`, `{"code":"a"}`},
+		{409, "application/problem+json", `{"title":"a","secret":"b"}`, `{"title":"a"}`},
+	} {
+		res, err := op.CheckHeader(test.status, http.Header{"Content-Type": {test.contentType}}, false)
+		require.NoError(t, err, test.status)
+		require.NotNil(t, res.Body, test.status)
+		got, err := answer(t, d, "/orders/1", test.status, test.body)
+		if test.contentType != "application/json" && test.status != 201 {
+			continue // answer sends application/json
+		}
+		require.NoError(t, err, test.status)
+		require.Equal(t, test.want, got)
+	}
+	for status, contentType := range map[int]string{200: "text/html", 201: "application/vnd.orders+json", 302: "", 401: "text/html", 407: "", 500: "", 301: ""} {
+		_, err := op.CheckHeader(status, http.Header{"Content-Type": {contentType}}, false)
+		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
+	}
+	res, err := op.CheckHeader(204, http.Header{}, false)
+	require.NoError(t, err)
+	require.Nil(t, res.Body)
+	res, err = op.CheckHeader(200, http.Header{"Content-Type": {"application/pdf"}}, false)
+	require.NoError(t, err)
+	require.Nil(t, res.Body, "it leaves as it came")
+	require.True(t, res.ETag)
+	res, err = op.CheckHeader(201, http.Header{"Content-Type": {"application/json"}}, false)
+	require.NoError(t, err)
+	require.True(t, res.Location)
+	require.False(t, res.ETag)
+}
+
+// What is not checked, or says of nobody whose it is, needs a word of the definition.
+func TestWhatIsNotCheckedNeedsAnotherTenant(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"{application/pdf: {}}", "{application/pdf: {}, application/json: {schema: " + theSchema + "}}"} {
+		text := strings.NewReplacer(theOperation, theOperation+"\n      x-gatehouse-unchecked: [application/pdf]", theResponse, "content: "+content).Replace(orders)
+		_, err := load(text, definition.Options{})
+		all := faultsOf(t, err)
+		require.Len(t, all, 1, err)
+		require.Equal(t, operationAt+"/x-gatehouse-unchecked", all[0].Pointer)
+		require.Contains(t, all[0].Message, "needs x-gatehouse-tenant: request, or none")
+		_, err = load(strings.Replace(text, "tenant: business_id", "tenant: request", 1), definition.Options{})
+		require.NoError(t, err)
+	}
+}
+
+func TestGatewayAnswersWhatTheDefinitionSays(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{}, theOperation, theOperation+"\n      x-gatehouse-answer: {y: b, z: 1, x: a}")
+	require.Equal(t, `{"x":"a","y":"b"}`, string(d.API.Operations()[0].Answer), "what the schema does not have does not leave")
+
+	const me = `"404": {}
+        "200": {content: {application/json: {schema: {properties: {me: {properties: {id: {type: string}, slug: {type: string}}}}}}}}`
+	d = loaded(t, definition.Options{}, theOperation, theOperation+"\n      x-gatehouse-answer: identity", "\"200\":\n          "+theResponse, me)
+	require.JSONEq(t, `{"me":{"id":"b","slug":"s"}}`, string(d.API.Operations()[0].Identity(map[string]string{"id": "b", "slug": "s", "name": "n"})))
+}
+
+func TestOverlaySaysWhatTheDocumentLacks(t *testing.T) {
+	t.Parallel()
+	text := strings.NewReplacer("x-gatehouse-tenant: business_id\n", "", theRecord, "company: {type: integer}\n        extra: {type: string, multipleOf: 3}").Replace(orders)
+	_, err := load(text, definition.Options{})
+	require.Error(t, err)
+	overlay := definition.File{Name: "overlay.yaml", Text: []byte(`overlay: 1.0.0
+info: {title: T, version: v1}
+actions:
+- {target: $, update: {x-gatehouse-tenant: company}}
+- {target: $.components.schemas..multipleOf, remove: true}
+- {target: "$.components.schemas[*].properties", update: {z: {type: boolean}}}
+`)}
+	d, err := load(asJSON(t, text), definition.Options{Overlays: []definition.File{overlay}})
+	require.NoError(t, err)
+	got, err := answer(t, d, "/orders/1", 200, `{"z":true,"company":"b"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"company":"b","z":true}`, got)
+	_, err = answer(t, d, "/orders/1", 200, `{"z":true,"company":1}`)
+	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+}
+
+// What is said under 3.0 of a reference is ignored, as OpenAPI says, and what is ignored is listed.
+func TestWhatIsLeftOutIsListed(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{MaxItems: 5}, "3.1.0", "3.0.0", theParameter, "{name: X-Trace, in: header, schema: {type: string}}",
+		"x: {type: string}", `x: {$ref: "#/components/schemas/Order/properties/y", maxLength: 3}`, "y: {type: string}", "y: {type: array, items: {type: string, format: phone}}",
+		theOperation, "servers: []")
+	for _, want := range []string{
+		"api.yaml:7: " + operationAt + "/servers: is ignored",
+		"api.yaml:10: " + operationAt + "/parameters/1: the header X-Trace is not forwarded",
+		"api.yaml:19: " + recordAt + "/properties/x/maxLength: is ignored, because OpenAPI 3.0",
+		"api.yaml:20: " + recordAt + "/properties/y: has at most 5 items",
+		"api.yaml:20: " + recordAt + "/properties/y/items/format: the format phone is not known",
+	} {
+		require.Contains(t, warnings(d), want)
+	}
+	require.Len(t, d.Warnings, 5, warnings(d))
+	require.Equal(t, "get_orders_id", d.API.Operations()[0].ID)
+}
