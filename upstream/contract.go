@@ -538,7 +538,9 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			if k.isScalar(p.Schema, first, v) {
 				continue
 			}
-			k.note(p.Schema, p.Name, "")
+			if !p.Internal || first != 'n' {
+				k.note(p.Schema, p.Name, "")
+			}
 		} else if placed, mark, err = k.nested(s, i, base, depth, placed, mark); err != nil {
 			return 0, 0, err
 		}

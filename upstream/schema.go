@@ -87,7 +87,7 @@ type Property struct {
 	Name     string
 	Schema   *Schema
 	Required bool
-	Internal bool // it does not leave
+	Internal bool // it does not leave, and may be null: its absence decides what becomes of the record
 
 	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
 	Number int

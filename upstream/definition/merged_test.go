@@ -55,3 +55,39 @@ paths:
 		require.Equal(t, want == "", err != nil)
 	}
 }
+
+func TestInternalMemberMayLeadBackToItsObject(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: x, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+paths:
+  /nodes:
+    get:
+      responses:
+        "200": {description: x, content: {application/json: {schema: {$ref: "#/components/schemas/Node"}}}}
+components:
+  schemas:
+    Node:
+      type: object
+      properties:
+        id: {type: string}
+        next: {$ref: "#/components/schemas/Node", x-gatehouse-internal: true}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	op := d.API.Operations()[0]
+	for body, valid := range map[string]bool{
+		`{"id":"1","next":{"id":"2","next":null}}`: true,
+		`{"id":"1","next":null}`:                   true,
+		`{"id":"1","next":"2"}`:                    false,
+	} {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], upstream.Query{}, "a", []byte(body))
+		require.Equal(t, valid, err == nil, body)
+		if valid {
+			require.Equal(t, `{"id":"1"}`, out.String())
+		}
+	}
+}

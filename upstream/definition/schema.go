@@ -226,13 +226,8 @@ func (c *compiler) finish(s *upstream.Schema) {
 	s.Properties = slices.Clone(s.Properties)
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		switch about := c.about[p.Schema]; {
-		case about == nil:
-		case about.writeOnly:
+		if about := c.about[p.Schema]; about != nil && about.writeOnly {
 			p.Internal, p.Schema = true, upstream.AnyJSON()
-		case p.Internal: // its absence decides what becomes of the record
-			p.Schema = c.clone(p.Schema)
-			p.Schema.Types |= upstream.TypeNull
 		}
 	}
 	arrange(s, info)
