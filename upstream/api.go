@@ -75,7 +75,7 @@ type Records struct {
 	In     string   // the property of the body; empty: the body itself
 	Order  []string // the properties by which a list is sorted, newest first; the first that is not null is used
 	AtMost int      // 1 more than the index of the number of the query that bounds the list. Default: 0, Most
-	Most   int      // the maximum number of records without AtMost
+	Most   int      // the maximum number of records, whatever was asked for
 	Is     string   // the property of a record that must be what the parameter IsFrom of the path asked for; empty: none
 	IsFrom string
 }
@@ -175,7 +175,7 @@ func (r *DocumentedResponse) IsList() bool { return r.list }
 // most returns the maximum number of records in a list.
 func (r *DocumentedResponse) most(q Query) int {
 	if r.Records.AtMost > 0 {
-		return q.Numbers[r.Records.AtMost-1]
+		return min(q.Numbers[r.Records.AtMost-1], r.Records.Most)
 	}
 	return r.Records.Most
 }

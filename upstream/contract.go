@@ -363,9 +363,13 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		r.end = len(k.out)
 		k.records = append(k.records, r)
 	}
+	n := k.at
 	k.at = -1
 	if k.broken {
 		return span{}, k.notJSON()
+	}
+	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) {
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
 	}
 	if !k.ordered {
 		k.report.Reordered = true
@@ -382,6 +386,15 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	return span{begin, len(k.out), true}, nil
+}
+
+// distinctRecords reports whether no record of the list equals another one.
+func (k *checker) distinctRecords() bool {
+	seen := map[string]bool{}
+	for _, r := range k.records {
+		seen[canonical(k.out[r.start:r.end])] = true
+	}
+	return len(k.records) <= maxUnique && len(seen) == len(k.records)
 }
 
 // sort sorts the records of a list. They are in region, which begins at offset first of the result.

@@ -140,7 +140,10 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	c.schemas[key] = s
 	compiled := c.keywords(n)
 	if target.Node != nil {
-		compiled = c.merge(n, c.schema(target), compiled)
+		if compiled = c.merge(n, c.schema(target), compiled); c.flag(n.get("nullable")) { // it adds null to what is referred to, too
+			compiled = c.newChoice(n, compiled)
+			c.about[compiled].null = true
+		}
 	}
 	from := c.about[compiled]
 	switch {
