@@ -73,7 +73,9 @@ func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 		if publish := others[e.name]; publish != nil {
 			publish(out, e)
 		} else if slices.Contains(strings.Fields(list), e.name) {
-			put(out, e.name, copyOf(e.value.Node))
+			if value := plain(e.value); value != nil {
+				put(out, e.name, value)
+			}
 		}
 	}
 	return out

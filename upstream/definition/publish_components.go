@@ -192,6 +192,16 @@ func remove(object *yaml.Node, names ...string) {
 	}
 }
 
+// plain copies a text, a number or a truth value, or a list of them. Where the document has something else in such a place, nobody knows
+// what is in it, and plain returns nil.
+func plain(n node) *yaml.Node {
+	isObject := func(n *yaml.Node) bool { return n.Kind != yaml.ScalarNode }
+	if n.isObject() || slices.ContainsFunc(n.Content, isObject) {
+		return nil
+	}
+	return copyOf(n.Node)
+}
+
 // copyOf copies a value without comments.
 func copyOf(n *yaml.Node) *yaml.Node {
 	if n == nil {
