@@ -1,7 +1,6 @@
 package definition_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -38,7 +37,7 @@ func TestHostileDefinitionsEndInAFault(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "order.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("type: string\n"), 0o600))
-	x := func(schema string, components ...string) string { return schemas(schema, components...) }
+	x := schemas
 	for name, test := range map[string]struct{ text, message string }{
 		"10 MB":                                    {orders + "# " + strings.Repeat("a", 10_000_000), "at most 4194304 are possible"},
 		"a reference to itself":                    {x(ref("A"), "A: "+ref("A")), "circle"},
@@ -258,6 +257,7 @@ func BenchmarkLoadOfManyOperations(b *testing.B) {
 
 // seeds are documents and overlays from which fuzzing begins.
 func seeds(t testing.TB) [][2]string {
+	t.Helper()
 	const overlay = "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: "
 	return [][2]string{
 		{orders, ""},
@@ -295,7 +295,7 @@ func FuzzLoadOfChangedDocuments(f *testing.F) {
 		texts = append(texts, seed[0])
 	}
 	f.Fuzz(func(t *testing.T, number uint64) {
-		random := rand.New(rand.NewPCG(number, 0)) //nolint:gosec // the same each time
+		random := rand.New(rand.NewPCG(number, 0))
 		values := func(text string) (root *yaml.Node, all []*yaml.Node) {
 			var document yaml.Node
 			require.NoError(t, yaml.Unmarshal([]byte(text), &document))
@@ -330,7 +330,7 @@ func requireLoaded(t *testing.T, text, overlay string) {
 	d, err := load(text, o)
 	if err != nil {
 		var failed *definition.LoadError
-		require.True(t, errors.As(err, &failed), "%T", err)
+		require.ErrorAs(t, err, &failed)
 		require.NotEmpty(t, failed.Faults)
 		for _, fault := range append(failed.Faults, failed.Warnings...) {
 			require.Contains(t, []string{"api.yaml", "overlay.yaml"}, fault.File)
