@@ -362,8 +362,10 @@ func (c *compiler) follow(n node) node {
 }
 
 // lookup returns the value at a reference such as #/components/schemas/Order.
-func (c *compiler) lookup(ref string) node {
-	n := c.root
+func (c *compiler) lookup(ref string) node { return find(c.root, ref, c.positions) }
+
+// find returns the value at a reference. It keeps the positions of members, because large objects are looked up often.
+func find(n node, ref string, positions map[*yaml.Node]map[string]int) node {
 	rest, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
 		return n.nothing()
@@ -377,15 +379,13 @@ func (c *compiler) lookup(ref string) node {
 			n = n.member(name)
 			continue
 		}
-		positions := c.positions[n.Node] // large objects are looked up often
-		if positions == nil {
-			positions = make(map[string]int, len(n.Content)/2)
+		if positions[n.Node] == nil {
+			positions[n.Node] = make(map[string]int, len(n.Content)/2)
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				positions[n.Content[i].Value] = i + 1
+				positions[n.Node][n.Content[i].Value] = i + 1
 			}
-			c.positions[n.Node] = positions
 		}
-		i, ok := positions[name]
+		i, ok := positions[n.Node][name]
 		if !ok {
 			return n.nothing()
 		}

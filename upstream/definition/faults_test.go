@@ -95,6 +95,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		return "{" + extension + ", content: {application/json: {schema: {properties: {n: {type: integer}, orders: {type: array, maxItems: 9, items: " +
 			theSchema + "}}}}}}"
 	}
+	_, allPaths, _ := strings.Cut(orders, "paths:\n")
 	for name, test := range map[string]change{
 		// Keywords.
 		"an unknown keyword":                      field("{type: string, maxLenght: 3}", "/maxLenght", "maxLenght cannot be enforced here: possible are $ref, type"),
@@ -228,7 +229,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a path with a parameter twice":           {"  /orders/{id}:", "  /orders/{id}/a/{id}:", 6, "/paths/~1orders~1{id}~1a~1{id}", "the parameter {id} twice"},
 		"the same template twice":                 {"components:", "  /orders/{no}:\n    get:\n      parameters: [{name: no, in: path, required: true, schema: {type: string}}]\n      responses: {\"204\": {}}\ncomponents:", 15, "/paths/~1orders~1{no}", "/orders/{id} and /orders/{no} are the same path"},
 		"an operation's name twice":               {"components:", "  /z:\n    get:\n      operationId: getOrder\n      responses: {\"204\": {}}\ncomponents:", 16, "/paths/~1z/get/operationId", "getOrder is the name of two operations"},
-		"paths that are a list":                   {orders[strings.Index(orders, "  /orders/{id}:"):], "  []\n", 5, "/paths", "must be an object"},
+		"paths that are a list":                   {allPaths, "  []\n", 5, "/paths", "must be an object"},
 		"a path that is elsewhere":                {"components:", "  /a: {$ref: \"a.yaml\"}\ncomponents:", 14, "/paths/~1a/$ref", "bundler"},
 		"no tenant":                               {"x-gatehouse-tenant: business_id", "tags: []", 7, operationAt, "x-gatehouse-tenant is missing"},
 		"a tenant that is an object":              operation("x-gatehouse-tenant: {}", "/x-gatehouse-tenant", "must be a text"),

@@ -1,8 +1,8 @@
 package definition_test
 
 import (
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -36,7 +37,7 @@ func TestHostileDefinitionsEndInAFault(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "order.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("type: string\n"), 0o600))
-	x := func(schema string, components ...string) string { return schemas(schema, components...) }
+	x := schemas
 	for name, test := range map[string]struct{ text, message string }{
 		"10 MB":                                    {orders + "# " + strings.Repeat("a", 10_000_000), "at most 4194304 are possible"},
 		"a reference to itself":                    {x(ref("A"), "A: "+ref("A")), "circle"},
@@ -254,57 +255,110 @@ func BenchmarkLoadOfManyOperations(b *testing.B) {
 	}
 }
 
+// seeds are documents and overlays from which fuzzing begins.
+func seeds(t testing.TB) [][2]string {
+	t.Helper()
+	const overlay = "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: "
+	return [][2]string{
+		{orders, ""},
+		{asJSON(t, orders), overlay + "$..x, update: {a: 1}}\n"},
+		{strings.Replace(orders, "3.1.0", "3.0.0", 1), overlay + "'$.paths.*.get', update: {x-gatehouse-tenant: request}}\n"},
+		{schemas("{oneOf: ["+ref("A")+", "+ref("B")+"], discriminator: {propertyName: k, mapping: {a: A}}, nullable: true}",
+			"A: {properties: {k: {const: a}, n: {allOf: ["+ref("A")+", {required: [k]}]}}, required: [k]}", "B: {properties: {k: {type: string, enum: [b]}}, required: [k]}"), ""},
+		{strings.Replace(orders, theResponse, orderList+"x-gatehouse-records: {in: orders, at_most: page}, x-gatehouse-page: [{request: page, response: /page}]}", 1), ""},
+		{strings.Replace(orders, theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, link: 'https://a.example'}\n      x-gatehouse-answer: {x: a}", 1), ""},
+		{strings.Replace(orders, "components:\n", recent, 1), ""},
+	}
+}
+
 // FuzzLoad: a definition loads, and can be published and called, or each fault has its place.
 func FuzzLoad(f *testing.F) {
-	f.Add(orders, "")
-	f.Add(asJSON(f, orders), "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: $..x, update: {a: 1}}\n")
-	f.Add(strings.Replace(orders, "3.1.0", "3.0.0", 1), "overlay: 1.0.0\ninfo: {title: T, version: v}\nactions:\n- {target: '$.paths.*.get', update: {x-gatehouse-tenant: request}}\n")
-	f.Add(schemas("{oneOf: ["+ref("A")+", "+ref("B")+"], discriminator: {propertyName: k, mapping: {a: A}}, nullable: true}",
-		"A: {properties: {k: {const: a}, n: {allOf: ["+ref("A")+", {required: [k]}]}}, required: [k]}", "B: {properties: {k: {type: string, enum: [b]}}, required: [k]}"), "")
-	f.Add(strings.Replace(orders, theResponse, orderList+"x-gatehouse-records: {in: orders, at_most: page}, x-gatehouse-page: [{request: page, response: /page}]}", 1), "")
-	f.Add(strings.Replace(orders, theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, link: 'https://a.example'}\n      x-gatehouse-answer: {x: a}", 1), "")
-	f.Add(strings.Replace(orders, "components:\n", recent, 1), "")
+	for _, seed := range seeds(f) {
+		f.Add(seed[0], seed[1])
+	}
 	f.Fuzz(func(t *testing.T, text, overlay string) {
-		if len(text)+len(overlay) > 64<<10 {
-			return // larger ones have tests of their own
+		if len(text)+len(overlay) <= 64<<10 { // larger ones have tests of their own
+			requireLoaded(t, text, overlay)
 		}
-		o := definition.Options{}
-		if overlay != "" {
-			o.Overlays = []definition.File{{Name: "overlay.yaml", Text: []byte(overlay)}}
-		}
-		d, err := load(text, o)
-		if err != nil {
-			var failed *definition.LoadError
-			require.True(t, errors.As(err, &failed), "%T", err)
-			require.NotEmpty(t, failed.Faults)
-			for _, fault := range append(failed.Faults, failed.Warnings...) {
-				require.Contains(t, []string{"api.yaml", "overlay.yaml"}, fault.File)
-				require.Positive(t, fault.Line, fault)
-				require.True(t, fault.Pointer == "" || fault.Pointer[0] == '/', fault)
-				require.NotEmpty(t, fault.Message)
-			}
-			if len(failed.Except) > 0 {
-				o.Except = failed.Except
-				_, err = load(text, o)
-				require.NoError(t, err, "%q", failed.Except)
-			}
-			return
-		}
-		published, err := d.Published()
-		require.NoError(t, err)
-		require.NotContains(t, string(published), "x-gatehouse-")
-		for _, op := range d.API.Operations() {
-			m, ok := d.API.Match(op.Sample())
-			require.True(t, ok, op.Sample())
-			require.Same(t, op, m.Path.Operation(op.Method), op.Sample())
-			q, err := op.CleanQuery(m)
-			for i := range op.Responses {
-				if err == nil && op.Responses[i].Body != nil && !op.ByGateway {
-					for _, body := range []string{"{}", "[]", `{"business_id":"b","x":{"k":"a"},"orders":[{"business_id":"b"}]}`} {
-						_, _ = checked(op, &op.Responses[i], q, body)
+	})
+}
+
+// FuzzLoadOfChangedDocuments puts values of some documents in the place of others.
+func FuzzLoadOfChangedDocuments(f *testing.F) {
+	for i := range uint64(500) {
+		f.Add(i)
+	}
+	legacy, err := os.ReadFile("testdata/publish/legacy.yaml")
+	require.NoError(f, err)
+	texts := []string{string(legacy)}
+	for _, seed := range seeds(f) {
+		texts = append(texts, seed[0])
+	}
+	f.Fuzz(func(t *testing.T, number uint64) {
+		random := rand.New(rand.NewPCG(number, 0))
+		values := func(text string) (root *yaml.Node, all []*yaml.Node) {
+			var document yaml.Node
+			require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+			for todo := document.Content; len(todo) > 0; todo = todo[1:] {
+				for i, n := range todo[0].Content {
+					todo = append(todo, n)
+					if todo[0].Kind != yaml.MappingNode || i%2 == 1 || random.IntN(10) == 0 {
+						all = append(all, n)
 					}
 				}
 			}
+			return document.Content[0], all
 		}
+		root, places := values(texts[random.IntN(len(texts))])
+		for range 1 + random.IntN(4) {
+			_, others := values(texts[random.IntN(len(texts))])
+			*places[random.IntN(len(places))] = *others[random.IntN(len(others))]
+		}
+		text, err := yaml.Marshal(root)
+		require.NoError(t, err)
+		requireLoaded(t, string(text), "")
 	})
+}
+
+// requireLoaded loads a definition, or checks what is said of why it does not load.
+func requireLoaded(t *testing.T, text, overlay string) {
+	t.Helper()
+	o := definition.Options{}
+	if overlay != "" {
+		o.Overlays = []definition.File{{Name: "overlay.yaml", Text: []byte(overlay)}}
+	}
+	d, err := load(text, o)
+	if err != nil {
+		var failed *definition.LoadError
+		require.ErrorAs(t, err, &failed)
+		require.NotEmpty(t, failed.Faults)
+		for _, fault := range append(failed.Faults, failed.Warnings...) {
+			require.Contains(t, []string{"api.yaml", "overlay.yaml"}, fault.File)
+			require.Positive(t, fault.Line, fault)
+			require.True(t, fault.Pointer == "" || fault.Pointer[0] == '/', fault)
+			require.NotEmpty(t, fault.Message)
+		}
+		if len(failed.Except) > 0 {
+			o.Except = failed.Except
+			_, err = load(text, o)
+			require.NoError(t, err, "%q", failed.Except)
+		}
+		return
+	}
+	published, err := d.Published()
+	require.NoError(t, err)
+	require.NotRegexp(t, `(?m)^[ -]*"?x-gatehouse-[a-z]+"?:`, string(published))
+	for _, op := range d.API.Operations() {
+		m, ok := d.API.Match(op.Sample())
+		require.True(t, ok, op.Sample())
+		require.Same(t, op, m.Path.Operation(op.Method), op.Sample())
+		q, err := op.CleanQuery(m)
+		for i := range op.Responses {
+			if err == nil && op.Responses[i].Body != nil && !op.ByGateway {
+				for _, body := range []string{"{}", "[]", `{"business_id":"b","x":{"k":"a"},"orders":[{"business_id":"b"}]}`} {
+					_, _ = checked(op, &op.Responses[i], q, body)
+				}
+			}
+		}
+	}
 }

@@ -28,7 +28,7 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 	}
 	p := &publisher{
 		root: at(root), common: at(common.Content[0]), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
-		names: map[string]string{}, texts: map[string]string{},
+		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{},
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
@@ -50,14 +50,15 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 
 type publisher struct {
 	root, common, rules node
-	base                string                // path
-	own, ours           map[string]*yaml.Node // components that are referred to, of the definition and of published.yaml, by kind
-	names               map[string]string     // of the definition's components, by kind and reference
-	texts               map[string]string     // of responses, by name
-	ids                 []string              // operation IDs that are in use
-	tenant              string                // the member that names the business, for the operation that is being published
-	writes              bool                  // an operation is not a GET
-	err                 error                 // the first one
+	positions           map[*yaml.Node]map[string]int // see find
+	base                string                        // path
+	own, ours           map[string]*yaml.Node         // components that are referred to, of the definition and of published.yaml, by kind
+	names               map[string]string             // of the definition's components, by kind and reference
+	texts               map[string]string             // of responses, by name
+	ids                 []string                      // operation IDs that are in use
+	tenant              string                        // the member that names the business, for the operation that is being published
+	writes              bool                          // an operation is not a GET
+	err                 error                         // the first one
 }
 
 // members says how members of an object are published.
@@ -73,7 +74,9 @@ func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 		if publish := others[e.name]; publish != nil {
 			publish(out, e)
 		} else if slices.Contains(strings.Fields(list), e.name) {
-			put(out, e.name, copyOf(e.value.Node))
+			if value := plain(e.value); value != nil {
+				put(out, e.name, value)
+			}
 		}
 	}
 	return out
@@ -82,7 +85,7 @@ func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 func componentKinds() []string { return []string{"parameters", "headers", "responses", "schemas"} }
 
 func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
-	_, p.base, _ = strings.Cut(strings.Replace(find(p.root, "#/servers/0/url").text(), "://", "", 1), "/")
+	_, p.base, _ = strings.Cut(strings.Replace(p.root.get("servers").member("0").get("url").text(), "://", "", 1), "/")
 	p.base = strings.TrimRight("/"+p.base, "/")
 	info := p.pick(p.root.get("info"), "title version summary description", members{"license": func(out *yaml.Node, e entry) {
 		put(out, e.name, p.pick(e.value, "name identifier url", nil))
@@ -275,7 +278,7 @@ func (p *publisher) responses(n node, name string, kinds []string) *yaml.Node {
 
 // response publishes a response. Ours may have the same status: then it is one or the other.
 func (p *publisher) response(operation, n, common node) *yaml.Node {
-	common = find(p.common, common.get("$ref").text())
+	common = find(p.common, common.get("$ref").text(), p.positions)
 	headers, content := object(), object()
 	add := func(all node, replace bool) {
 		for _, e := range all.entries() {

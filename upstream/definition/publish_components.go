@@ -2,7 +2,6 @@ package definition
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -103,7 +102,7 @@ func (p *publisher) fail(err error) {
 
 // target returns what a reference leads to.
 func (p *publisher) target(ref string) node {
-	target := find(p.root, ref)
+	target := find(p.root, ref, p.positions)
 	if target.Node == nil {
 		p.fail(fmt.Errorf("%s is not a value of the definition", ref))
 	}
@@ -121,25 +120,6 @@ func (p *publisher) resolve(n node) node {
 	}
 	p.fail(fmt.Errorf("the references at %s lead in a circle", n.pointer()))
 	return node{}
-}
-
-// find returns the value at a reference such as #/components/schemas/Order.
-func find(root node, ref string) node {
-	pointer, err := url.PathUnescape(ref)
-	pointer, ok := strings.CutPrefix(pointer, "#/")
-	if err != nil || !ok {
-		return node{}
-	}
-	for name := range strings.SplitSeq(pointer, "/") {
-		if items := root.items(); items != nil {
-			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(items) {
-				root = items[i]
-				continue
-			}
-		}
-		root = root.get(strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~"))
-	}
-	return root
 }
 
 // noun returns the ID of an operation without its verb: Contacts of listContacts.
@@ -190,6 +170,16 @@ func remove(object *yaml.Node, names ...string) {
 			object.Content = slices.Delete(object.Content, i, i+2)
 		}
 	}
+}
+
+// plain copies a text, a number or a truth value, or a list of them. Where the document has something else in such a place, nobody knows
+// what is in it, and plain returns nil.
+func plain(n node) *yaml.Node {
+	isObject := func(n *yaml.Node) bool { return n.Kind != yaml.ScalarNode }
+	if n.isObject() || slices.ContainsFunc(n.Content, isObject) {
+		return nil
+	}
+	return copyOf(n.Node)
 }
 
 // copyOf copies a value without comments.

@@ -173,17 +173,17 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	switch e.name {
 	case "title", "summary", "description", "deprecated", "readOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
 		"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties":
-		return copyOf(e.value.Node)
+		return plain(e.value)
 	case "minimum", "maximum":
 		if n.get("exclusiveM"+e.name[1:]).text() != "true" {
-			return copyOf(e.value.Node)
+			return plain(e.value)
 		}
 	case "exclusiveMinimum", "exclusiveMaximum": // in 3.0, a truth value about the bound beside it
 		switch bound := n.get("m" + e.name[len("exclusiveM"):]); {
 		case e.value.text() != "true" && e.value.text() != "false":
-			return copyOf(e.value.Node)
+			return plain(e.value)
 		case e.value.text() == "true" && bound.Node != nil:
-			return copyOf(bound.Node)
+			return plain(bound)
 		}
 	case "example", "default", "const":
 		return p.example(e.value, n)
@@ -281,7 +281,9 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	for _, part := range []node{p.resolve(n), n} {
 		for _, e := range part.entries() {
 			if slices.Contains(strings.Fields("title description deprecated minLength maxLength pattern"), e.name) {
-				put(out, e.name, copyOf(e.value.Node))
+				if value := plain(e.value); value != nil {
+					put(out, e.name, value)
+				}
 			}
 		}
 	}

@@ -157,6 +157,17 @@ func TestUncheckedMediaTypesAndOtherMethodsArePublished(t *testing.T) {
 	require.Contains(t, got, "GET, HEAD")
 }
 
+// Where a text or a number belongs, an object is not published: nobody has looked for what is internal in it.
+func TestObjectsInThePlaceOfTextsAreNotPublished(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"title: Small", "version: v1", "description: A report.", "type: string, format: date", "operationId: addNote"} {
+		name, _, _ := strings.Cut(place, ":")
+		got, err := publish(t, strings.Replace(small, place, name+": {secret: x}", 1), all)
+		require.NoError(t, err, place)
+		require.NotContains(t, got, "secret", place)
+	}
+}
+
 func TestReferencesToNothingAreReported(t *testing.T) {
 	t.Parallel()
 	for ref, want := range map[string]string{

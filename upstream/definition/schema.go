@@ -185,8 +185,10 @@ func (c *compiler) beside(n node) bool {
 
 // settle merges what had to wait for other schemas, and finds the types of choices.
 func (c *compiler) settle() {
-	for i := 0; i < len(c.postponed); i++ {
-		c.postponed[i]()
+	for len(c.postponed) > 0 {
+		next := c.postponed[0]
+		c.postponed = c.postponed[1:]
+		next()
 	}
 	for _, s := range c.choices {
 		c.unwrap(s, 0)
