@@ -163,7 +163,7 @@ func Load(document File, o Options) (*Definition, error) {
 	selected := c.selection()
 	named := len(c.faults) == 0
 	base, operations := c.document(selected)
-	if c.failed(); len(c.faults) == 0 { // sorted
+	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
 		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.root}, nil
 	}
 	failed := c.failed()
