@@ -780,9 +780,11 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	}
 	arrange(m, info)
 	m.Tenant, m.TenantIsField = cmp.Or(a.Tenant, b.Tenant), a.TenantIsField || b.TenantIsField
-	m.Visible, m.Shown = a.Visible, a.Shown
-	if b.Visible != "" {
-		m.Visible, m.Shown = b.Visible, b.Shown
+	switch m.Visible, m.Shown = cmp.Or(a.Visible, b.Visible), a.Shown; {
+	case a.Visible == "":
+		m.Shown = b.Shown
+	case b.Visible != "":
+		m.Shown = slices.DeleteFunc(slices.Clone(a.Shown), func(value string) bool { return !slices.Contains(b.Shown, value) })
 	}
 	if a.Tenant != "" && b.Tenant != "" && a.Tenant != b.Tenant || a.Visible != "" && b.Visible != "" && a.Visible != b.Visible {
 		c.fault(n, "two schemas that must hold name different members for %s or %s", extTenant, extVisible)

@@ -1,0 +1,79 @@
+package definition_test
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// Each of these was found by a generated definition: see generated_test.go.
+func TestAnswersAreCheckedByTheWholeDefinition(t *testing.T) {
+	t.Parallel()
+	const record = `{type: object, properties: {business_id: {type: string}, name: {type: string}}}`
+	for name, c := range map[string]struct{ schema, records, body, want string }{
+		"records in a map that two schemas describe": {
+			schema: `{type: object, properties: {own: ` + record + `}, allOf: [
+				{type: object, additionalProperties: ` + record + `},
+				{type: object, additionalProperties: {type: object, properties: {since: {type: string}}}}]}`,
+			body: `{"own":{"business_id":"biz"},"x":{"business_id":"FOREIGN","name":"x"}}`,
+		},
+		"a maximum beside an exclusive minimum that two schemas say": {
+			schema: `{type: object, properties: {own: ` + record + `, n: {allOf: [{type: number, minimum: -1}, {type: number, exclusiveMinimum: 0, maximum: 10}]}}}`,
+			body:   `{"own":{"business_id":"biz"},"n":10}`, want: `{"n":10,"own":{"business_id":"biz"}}`,
+		},
+		"different whole numbers of 18 digits": {
+			schema: `{type: object, properties: {own: ` + record + `, n: {type: array, uniqueItems: true, items: {type: integer}}}}`,
+			body:   `{"own":{"business_id":"biz"},"n":[900000000000000001,900000000000000002]}`,
+			want:   `{"n":[900000000000000001,900000000000000002],"own":{"business_id":"biz"}}`,
+		},
+		"the same number, written twice": {
+			schema: `{type: object, properties: {own: ` + record + `, n: {type: array, uniqueItems: true, items: {type: object, additionalProperties: true}}}}`,
+			body:   `{"own":{"business_id":"biz"},"n":[{"a\"":-1.50,"b":"\\"},{"b":"\\","a\"":-15e-1}]}`,
+		},
+		"more records than the list may have": {
+			schema: `{type: array, maxItems: 2, items: ` + record + `}`, records: `{at_most: per_page}`,
+			body: `[{"business_id":"biz"},{"business_id":"biz"},{"business_id":"biz"}]`,
+		},
+		"fewer records than the list must have": {
+			schema: `{type: array, minItems: 2, items: ` + record + `}`, records: `{at_most: per_page}`, body: `[{"business_id":"biz"}]`,
+		},
+		"the same record twice": {
+			schema: `{type: array, uniqueItems: true, items: ` + record + `}`, records: `{at_most: per_page}`, body: `[{"business_id":"biz"},{"business_id":"biz"}]`,
+		},
+		"what two schemas let be seen": {
+			schema: `{type: array, items: {allOf: [{$ref: "#/components/schemas/Seen"}, {type: object, properties: {}, x-gatehouse-visible: {status: [published, draft]}}]}}`,
+			body:   `[{"business_id":"biz","status":"published"},{"business_id":"biz","status":"draft"}]`, want: `[{"business_id":"biz","status":"published"}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {/x: {get: {
+				parameters: [{name: per_page, in: query, schema: {type: integer, default: 5}}],
+				responses: {"200": {description: "", content: {application/json: {schema: ` + c.schema + `}}` + map[bool]string{true: ", x-gatehouse-records: " + c.records}[c.records != ""] + `}}}}},
+				components: {schemas: {
+				Seen: {type: object, required: [status], properties: {business_id: {type: string}, status: {type: string}}, x-gatehouse-visible: {status: [published]}}}}}`
+			d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+			require.NoError(t, err)
+			m, ok := d.API.Match("/x")
+			require.True(t, ok)
+			op := m.Path.Operation(http.MethodGet)
+			q, err := op.CleanQuery(m)
+			require.NoError(t, err)
+			res, err := op.CheckHeader(http.StatusOK, http.Header{"Content-Type": {"application/json"}}, false)
+			require.NoError(t, err)
+			var out bytes.Buffer
+			_, err = new(upstream.Contract).Check(&out, op, res, q, "biz", []byte(c.body))
+			if c.want == "" {
+				require.Error(t, err, out.String())
+				return
+			}
+			require.NoError(t, err)
+			require.JSONEq(t, c.want, out.String())
+		})
+	}
+}
