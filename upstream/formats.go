@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"cmp"
+	"strconv"
 )
 
 // This file checks the formats of scalar values: of decoded JSON strings and of JSON numbers.
@@ -241,6 +242,21 @@ func (d *decimal) at(i int) byte {
 	default:
 		return '0'
 	}
+}
+
+// append appends the number in a form in which equal numbers are equal.
+func (d decimal) append(text []byte) []byte {
+	if d.sign < 0 {
+		text = append(text, '-')
+	}
+	digits := len(d.whole) + len(d.fraction)
+	for digits > 0 && d.at(digits-1) == '0' {
+		digits--
+	}
+	for i := range digits {
+		text = append(text, d.at(i))
+	}
+	return strconv.AppendInt(append(text, 'e'), int64(d.point), 10)
 }
 
 // parseNumber parses a JSON number. It does not allocate, however large the exponent.

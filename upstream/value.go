@@ -129,13 +129,34 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	return span{start, len(k.out), true}, k.checkSize()
 }
 
-// canonical returns a JSON value in a form in which equal values are equal (RFC 8785).
+// canonical returns a JSON value in a form in which equal values are equal. Unlike in RFC 8785, numbers are as exact as they were written.
 func canonical(value []byte) string {
 	v := jsontext.Value(bytes.Clone(value))
-	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
-		return string(value)
+	// It cannot fail, because the value has been validated.
+	_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+	text := make([]byte, 0, len(v))
+	for i := 0; i < len(v); {
+		end := i + 1
+		switch {
+		case v[i] == '"':
+			for ; v[end] != '"'; end++ {
+				if v[end] == '\\' {
+					end++
+				}
+			}
+			end++
+			text = append(text, v[i:end]...)
+		case v[i] == '-' || digit(v[i]):
+			for end < len(v) && !isDelimiter(v[end]) {
+				end++
+			}
+			text = parseNumber(v[i:end]).append(text)
+		default:
+			text = append(text, v[i])
+		}
+		i = end
 	}
-	return string(v)
+	return string(text)
 }
 
 // free reads an object or array of which nothing is known and writes it. depth is that of the surrounding object.
