@@ -66,7 +66,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	if app.credentials != nil {
 		state.Credentials = app.credentials.cache.Len()
 	}
-	writeJSON(w, state.httpStatus(), append(encode(state), '\n'), "")
+	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (a *Admin) serveExplain(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	out.Result = failed.attempt.Explain(r.Context(), cred, failed.at)
-	writeJSON(w, http.StatusOK, append(encode(out), '\n'), "")
+	writeJSON(w, http.StatusOK, append(encode(out), '\n'))
 	return nil
 }
 

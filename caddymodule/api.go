@@ -368,7 +368,7 @@ func (h *API) respond(w http.ResponseWriter, documented *upstream.DocumentedResp
 	}
 	switch {
 	case documented.Body != nil:
-		writeJSON(w, res.Status, body, etag)
+		writeBody(w, res.Status, documented.MediaType(res.Header.Get("Content-Type")), body, etag)
 	case documented.Unchecked != nil:
 		header["X-Content-Type-Options"] = []string{"nosniff"}
 		writeBody(w, res.Status, res.Header.Get("Content-Type"), res.Body, etag)
@@ -385,7 +385,7 @@ func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
 		c := req.credential
 		answer = req.resource.Identity(map[string]string{"id": c.BusinessID, "name": c.BusinessName, "slug": c.BusinessSlug})
 	}
-	writeJSON(w, http.StatusOK, answer, "")
+	writeJSON(w, http.StatusOK, answer)
 	return nil
 }
 

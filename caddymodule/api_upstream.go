@@ -22,7 +22,7 @@ func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*ups
 	start := time.Now()
 	call := upstream.NewCall(r, req.resource.Operation, query, req.business(), req.id)
 	setForwarded(call.Header, r, req.clientIP)
-	if call.Share = "-"; req.credential != nil {
+	if call.Share = req.clientIP.String(); req.credential != nil {
 		call.Share = req.credential.PublicKey
 	}
 	call.Deadline, call.MaxResponse = start.Add(time.Duration(h.Timeout)), h.MaxResponseSize

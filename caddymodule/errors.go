@@ -281,7 +281,7 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
-	writeJSON(w, p.Status, encode(p), "")
+	writeJSON(w, p.Status, encode(p))
 }
 
 // setHeaders sets the headers that are the same in every format.
@@ -303,12 +303,12 @@ func encode(v any) []byte {
 	return body
 }
 
-// writeJSON sends a complete response, with an entity tag unless it is empty.
-func writeJSON(w http.ResponseWriter, status int, body []byte, etag string) {
-	writeBody(w, status, "application/json", body, etag)
+// writeJSON sends a complete response.
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	writeBody(w, status, "application/json", body, "")
 }
 
-// writeBody sends a complete response, without a body if there is no content type.
+// writeBody sends a complete response, without a body if contentType is empty, and with an entity tag unless that is empty.
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte, etag string) {
 	h := w.Header()
 	// The values are not shared with other responses, because Caddy's header directive replaces text in place.
@@ -325,7 +325,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	}
 	h["Cache-Control"] = values[2:3:3]
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec,nolintlint // G705: JSON, or a media type that the definition names; fails only if the client has gone
+	_, _ = w.Write(body) //nolint:gosec,nolintlint // G705: JSON, or a media type that the definition names. Found only when all packages are analysed at once
 }
 
 // ceilSeconds rounds up to whole seconds, at least 1.

@@ -59,12 +59,12 @@ func readOnly(serve http.HandlerFunc) func(http.ResponseWriter, *http.Request, *
 }
 
 func serveHealth(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`), "")
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
 func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
 	state := h.app.readiness()
-	writeJSON(w, state.httpStatus(), encode(state), "")
+	writeJSON(w, state.httpStatus(), encode(state))
 }
 
 // UnmarshalCaddyfile parses the directive. Syntax:

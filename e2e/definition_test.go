@@ -137,6 +137,16 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 			}
 			require.Equal(t, c.body, a.Body)
 			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+			media := "application/json"
+			switch c.status {
+			case 409:
+				media = "application/problem+json"
+			case 200:
+				if c.body == "%PDF" {
+					media = "application/pdf"
+				}
+			}
+			require.Equal(t, media, a.Header.Get("Content-Type"))
 		})
 	}
 

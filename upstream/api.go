@@ -58,7 +58,7 @@ const (
 type DocumentedResponse struct {
 	Status    int      // 2 or 4: every status that begins with it and has no other response
 	Body      *Schema  // nil: it has no body, or only one of Unchecked
-	PlusJSON  bool     // the media type may be another one that ends in +json
+	Media     []string // the documented media types of Body: application/json, or others that end in +json
 	Unchecked []string // media types whose body leaves as it came
 	Records   *Records // nil: the definition does not say where the records are
 	Location  bool     // the header Location may leave

@@ -17,7 +17,7 @@ type Call struct {
 	// in the response to the caller and in the log. Each is 1 to 256 bytes of visible ASCII. Required.
 	BusinessID, RequestID string
 
-	// Share is who uses the gateway's share of exchanges in progress: one value for each key or business. Default: nobody, and
+	// Share is who uses the gateway's share of exchanges in progress: one value for each key, business or client IP. Default: nobody, and
 	// the exchange is not limited.
 	Share string
 

@@ -145,7 +145,7 @@ type checker struct {
 	records  []record
 	spans    []span // of the properties of the objects being read
 	scratch  []byte // records while they are sorted
-	extra    []byte // members that are no properties, of the objects being read
+	extra    []byte // members that are not properties, of the objects being read
 	unquoted []byte
 	escaped  []byte // scratch for validating strings with escapes
 }

@@ -15,8 +15,8 @@ import (
 // about the response; its Body is for Check, and if that is nil, the body leaves as it came if its media type is one of Unchecked, and
 // otherwise there must be none.
 //
-//   - A status that the definition has, with Content-Type application/json or +json (charset utf-8 or none) if it has a body: no error.
-//   - 304 without a body, if the request had If-None-Match.
+//   - A status that the definition has, with Content-Type application/json, or +json where documented (charset utf-8 or none), if it has a body: no error.
+//   - 304 without a body, if the request was conditional: it had If-None-Match, which is documented and was forwarded.
 //   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
 //   - 429 where it is documented, and another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path:
 //     *StatusError.
@@ -38,7 +38,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	switch {
 	case status == http.StatusUnauthorized:
 		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one")
-	case status == http.StatusNotModified && conditional:
+	case status == http.StatusNotModified && conditional && slices.Contains(op.Headers, "If-None-Match"):
 		return &DocumentedResponse{Status: status, ETag: true}, nil
 	case status == http.StatusTooManyRequests && res != nil:
 		return nil, &StatusError{status}
@@ -50,7 +50,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	}
 	values := h["Content-Type"]
 	switch {
-	case len(values) == 1 && res.Body != nil && isJSON(values[0], res.PlusJSON), res.Body == nil && res.Unchecked == nil:
+	case len(values) == 1 && res.Body != nil && isJSON(values[0], res.Media), res.Body == nil && res.Unchecked == nil:
 		return res, nil
 	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):
 		unchecked := *res
@@ -85,21 +85,32 @@ func (op *Operation) statuses() string {
 	return "status " + strings.Join(all, " or ")
 }
 
-// isJSON reports whether a Content-Type is JSON in UTF-8.
-func isJSON(contentType string, plus bool) bool {
+// isJSON reports whether a Content-Type is JSON in UTF-8: application/json, or another one that is documented.
+func isJSON(contentType string, documented []string) bool {
 	if contentType == "application/json" {
 		return true
 	}
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil || media != "application/json" && !(plus && strings.HasSuffix(media, "+json")) {
+	if err != nil || media != "application/json" && !slices.Contains(documented, media) {
 		return false
 	}
 	charset, ok := params["charset"]
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
+// MediaType returns the media type with which a checked body leaves: that of the data service if it is documented.
+func (r *DocumentedResponse) MediaType(contentType string) string {
+	if media := mediaType(contentType); slices.Contains(r.Media, media) {
+		return media
+	}
+	return r.Media[0]
+}
+
 // mediaType returns the media type of a Content-Type without its parameters.
 func mediaType(contentType string) string {
+	if contentType == "application/json" {
+		return contentType
+	}
 	media, _, _ := mime.ParseMediaType(contentType)
 	return media
 }

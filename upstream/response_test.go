@@ -43,6 +43,8 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 		assert.NotContains(t, err.Error(), "10.0.0.7")
 	}
+	_, err := res.CheckHeader(304, http.Header{}, true)
+	require.ErrorIs(t, err, upstream.ErrContractViolation, "the request had If-None-Match, but the service was not told")
 	require.EqualError(t, res.checkHeader(404, nil), "upstream response violates the contract: events: expected status 200, not 404")
 	require.ErrorContains(t, res.checkHeader(401, nil), "status 200, not 401: the data service rejects the gateway's assertion",
 		"the log must name what a 401 is about")

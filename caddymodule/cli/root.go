@@ -29,11 +29,10 @@ const programLong = `Gatehouse is an API gateway. It verifies signed requests, e
 across a fleet, checks responses against the API's contract, and connects AI
 assistants. It is configured by a Caddyfile and runs on the Caddy server.`
 
-//nolint:gochecknoglobals // a constant
-var rootExample = `  gatehouse check --config Caddyfile
+const rootExample = `  gatehouse check --config Caddyfile
   gatehouse run --config Caddyfile
   gatehouse keys issue --business-id 3b0f7a9e --business-name Fernhollow --business-slug fernhollow
-  gatehouse sign --send GET https://api.example.com` + definition.Public().Base() + `/me
+  gatehouse sign --send GET https://api.example.com%s/me
   gatehouse explain request.txt`
 
 const rootFooter = `{{if not .HasParent}}
@@ -61,7 +60,7 @@ func configureRoot(root *cobra.Command) {
 	}
 	remove(root, "completion") // Caddy's does not know the values of flags; cobra's does
 	root.InitDefaultCompletionCmd()
-	root.Example = rootExample
+	root.Example = fmt.Sprintf(rootExample, definition.Public().Base())
 	root.SetHelpTemplate(new(cobra.Command).HelpTemplate() + rootFooter)
 	root.DisableAutoGenTag = true // no date in manual pages
 	root.AddGroup(

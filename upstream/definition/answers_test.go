@@ -36,7 +36,7 @@ func TestAnswersAreCheckedByTheWholeDefinition(t *testing.T) {
 			body:   `{"own":{"business_id":"biz"},"n":[0.1,0.1000000000000000000001,1e400,2e400]}`,
 			want:   `{"own":{"business_id":"biz"},"n":[0.1,0.1000000000000000000001,1e400,2e400]}`,
 		},
-		"no and minus nothing": {
+		"zero and minus zero": {
 			schema: `{type: object, properties: {own: ` + record + `, n: {type: array, uniqueItems: true, items: {type: number}}}}`,
 			body:   `{"own":{"business_id":"biz"},"n":[0,-0]}`,
 		},

@@ -253,11 +253,11 @@ func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
 	}
 	walk(c.root.Node)
 	reaches := map[*yaml.Node]bool{}
-	for todo := slices.Collect(maps.Keys(c.faulty)); len(todo) > 0; {
-		n := todo[len(todo)-1]
-		for todo = todo[:len(todo)-1]; n != nil && !reaches[n]; n = parents[n] {
+	for open := slices.Collect(maps.Keys(c.faulty)); len(open) > 0; {
+		n := open[len(open)-1]
+		for open = open[:len(open)-1]; n != nil && !reaches[n]; n = parents[n] {
 			reaches[n] = true
-			todo = append(todo, references[n]...)
+			open = append(open, references[n]...)
 		}
 	}
 	for _, n := range c.operations() {
@@ -324,7 +324,7 @@ func (c *compiler) only(n node, names ...string) {
 	}
 }
 
-// resolve follows the local references of an object that is no schema, and has nothing beside them.
+// resolve follows the local references of an object that is not a schema, and has nothing beside them.
 func (c *compiler) resolve(n node) node {
 	for range maxReferences {
 		if n.get("$ref").Node == nil {

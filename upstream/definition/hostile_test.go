@@ -299,10 +299,10 @@ func FuzzLoadOfChangedDocuments(f *testing.F) {
 		values := func(text string) (root *yaml.Node, all []*yaml.Node) {
 			var document yaml.Node
 			require.NoError(t, yaml.Unmarshal([]byte(text), &document))
-			for todo := document.Content; len(todo) > 0; todo = todo[1:] {
-				for i, n := range todo[0].Content {
-					todo = append(todo, n)
-					if todo[0].Kind != yaml.MappingNode || i%2 == 1 || random.IntN(10) == 0 {
+			for queue := document.Content; len(queue) > 0; queue = queue[1:] {
+				for i, n := range queue[0].Content {
+					queue = append(queue, n)
+					if queue[0].Kind != yaml.MappingNode || i%2 == 1 || random.IntN(10) == 0 {
 						all = append(all, n)
 					}
 				}

@@ -12,7 +12,7 @@ import (
 
 func TestTenantHoldsInMembersThatTwoSchemasDeclare(t *testing.T) {
 	t.Parallel()
-	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`
+	d, err := load(`
 openapi: 3.1.0
 info: {title: x, version: "1"}
 servers: [{url: /v1}]
@@ -38,7 +38,7 @@ paths:
                       child: {type: object, properties: {y: {type: string}}}
                       list: {type: array, items: {type: object, properties: {z: {type: string}}}}
                       one: {type: [object, "null"], properties: {q: {type: string}}}
-`)}, definition.Options{})
+`, definition.Options{})
 	require.NoError(t, err)
 	op := d.API.Operations()[0]
 	for body, want := range map[string]string{
@@ -58,7 +58,7 @@ paths:
 
 func TestInternalMemberMayLeadBackToItsObject(t *testing.T) {
 	t.Parallel()
-	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`
+	d, err := load(`
 openapi: 3.1.0
 info: {title: x, version: "1"}
 servers: [{url: /v1}]
@@ -75,7 +75,7 @@ components:
       properties:
         id: {type: string}
         next: {$ref: "#/components/schemas/Node", x-gatehouse-internal: true}
-`)}, definition.Options{})
+`, definition.Options{})
 	require.NoError(t, err)
 	op := d.API.Operations()[0]
 	for body, valid := range map[string]bool{

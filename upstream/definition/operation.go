@@ -544,9 +544,10 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			}
 		case r.Body != nil:
 			c.warn(e.value, "is taken for the first JSON of this response")
+			r.Media = append(r.Media, media)
 		default:
 			c.only(e.value, "schema", "encoding")
-			r.Body, r.PlusJSON = c.schema(e.value.get("schema")), media != "application/json"
+			r.Body, r.Media = c.schema(e.value.get("schema")), []string{media}
 		}
 	}
 	return r

@@ -244,7 +244,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	}{
 		{200, "application/json", `["a"]`, `["a"]`},
 		{201, "application/json; charset=UTF-8", "1", "1"},
-		{202, "application/problem+json", `"a"`, `"a"`},
+		{202, "application/vnd.orders+json", `"a"`, `"a"`},
 		{206, "application/json", "true", "true"},
 		{404, "application/json", `{"code":"a","secret":"b"}`, `{"code":"a"}`},
 		{409, "application/problem+json", `{"title":"a","secret":"b"}`, `{"title":"a"}`},
@@ -259,7 +259,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 		require.NoError(t, err, test.status)
 		require.Equal(t, test.want, got)
 	}
-	for status, contentType := range map[int]string{200: "text/html", 201: "application/vnd.orders+json", 302: "", 401: "text/html", 407: "", 500: "", 301: ""} {
+	for status, contentType := range map[int]string{200: "text/html", 202: "application/problem+json", 201: "application/vnd.orders+json", 302: "", 401: "text/html", 407: "", 500: "", 301: ""} {
 		_, err := op.CheckHeader(status, http.Header{"Content-Type": {contentType}}, false)
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 	}

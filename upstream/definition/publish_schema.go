@@ -292,18 +292,18 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 
 // parts returns a schema and the schemas that hold with it, and the alternatives if choices is true.
 func (p *publisher) parts(schema node, choices bool) (all []node) {
-	for todo := []node{schema}; len(todo) > 0; todo = todo[1:] {
-		n := todo[0]
+	for queue := []node{schema}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
 		if !n.isObject() || slices.ContainsFunc(all, func(other node) bool { return other.Node == n.Node }) {
 			continue
 		}
 		all = append(all, n)
 		if ref := n.get("$ref"); ref.Node != nil {
-			todo = append(todo, p.target(ref.text()))
+			queue = append(queue, p.target(ref.text()))
 		}
-		todo = append(todo, n.get("allOf").items()...)
+		queue = append(queue, n.get("allOf").items()...)
 		if choices {
-			todo = append(append(todo, n.get("oneOf").items()...), n.get("anyOf").items()...)
+			queue = append(append(queue, n.get("oneOf").items()...), n.get("anyOf").items()...)
 		}
 	}
 	return all

@@ -82,7 +82,7 @@ func (d *decoded) Close() error {
 	if d.end != nil {
 		d.end()
 	}
-	return d.ReadCloser.Close() //nolint:wrapcheck // of the body
+	return d.ReadCloser.Close() //nolint:wrapcheck // the error of the body itself
 }
 
 // asSent returns a body as it is sent.
