@@ -42,6 +42,7 @@ type Operation struct {
 	Params     []Param // of the query, in the order in which they are forwarded
 	PathParams []Param // in the order of the path
 	Headers    []string
+	Body       *RequestBody // nil: requests have none
 	Responses  []DocumentedResponse
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
 
@@ -145,6 +146,7 @@ func (op *Operation) compile() {
 	for i := range op.PathParams {
 		op.PathParams[i].compile()
 	}
+	op.Body.compile()
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		r.in, r.is = -1, -1

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,8 +38,9 @@ type Call struct {
 	// Header holds the headers besides those that NewRequest sets. It belongs to the call: NewRequest adds to it.
 	Header http.Header
 
-	// Body is the request's body. Default: none.
-	Body []byte
+	// Body is the request's body. Default: none. BodyType is its media type. Default: application/json.
+	Body     []byte
+	BodyType string
 
 	// Deadline ends the call, retries included. Required.
 	Deadline time.Time
@@ -68,7 +70,7 @@ func (r *Response) Release() {
 }
 
 // NewCall returns the call for a request to the API: the operation's method, for HEAD too, so that the same response is checked; the
-// path and the clean query; no body; and those headers of r that may be forwarded. Share, Deadline and MaxResponse are
+// path and the clean query; no body; and those headers of r that may be forwarded. Body, Share, Deadline and MaxResponse are
 // left to the caller. r is not modified.
 func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID string) Call {
 	c := Call{
@@ -105,7 +107,7 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 		values [6]string
 	}{
 		url.URL{Path: path, RawPath: c.Path, RawQuery: c.Query},
-		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, "application/json"},
+		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, cmp.Or(c.BodyType, "application/json")},
 	}
 	if c.Header == nil {
 		c.Header = make(http.Header, 16)

@@ -133,6 +133,7 @@ type checker struct {
 	escapes  bool   // the body contains backslashes
 	controls bool   // the body contains control characters, which may be white space
 	pass     bool   // keep unknown members of records
+	request  bool   // the body is a request's: unknown members are invalid, and all that is invalid is listed
 	trying   bool   // the alternatives of a choice
 	strict   bool   // unknown members are invalid
 	work     int    // bytes that were read again
@@ -141,7 +142,8 @@ type checker struct {
 	at       int   // index of the record being read, -1 outside of a list of records
 	foreign  fault // the first object of another business
 	invalid  fault // the first invalid or missing member, of the record if there is one
-	ordered  bool  // all records so far are newest first
+	listed   []Violation
+	ordered  bool // all records so far are newest first
 	records  []record
 	spans    []span // of the properties of the objects being read
 	scratch  []byte // records while they are sorted
@@ -171,12 +173,12 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
-	k.records, k.spans, k.scratch, k.extra = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0]
+	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
 }
 
 // release drops all references to the request's data and frees large buffers.
 func (k *checker) release() {
-	k.contract, k.op, k.res, k.q, k.business, k.body, k.out, k.invalid, k.foreign = nil, nil, nil, Query{}, "", nil, nil, fault{}, fault{}
+	k.contract, k.op, k.res, k.q, k.business, k.body, k.out, k.invalid, k.foreign, k.listed = nil, nil, nil, Query{}, "", nil, nil, fault{}, fault{}, nil
 	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped} {
 		if cap(*buffer) > maxPooled {
 			*buffer = nil
@@ -260,7 +262,7 @@ func (k *checker) settle() error {
 	if f.schema == nil {
 		f = k.invalid
 	}
-	if f.schema == nil {
+	if f.schema == nil || k.request {
 		return nil
 	}
 	if f.kind == nil {
@@ -268,14 +270,20 @@ func (k *checker) settle() error {
 	}
 	if f.why == "" {
 		f.why = f.schema.expected()
+		if s := f.schema; (s.Types&TypeString == 0 || s.Format == FormatText) && (s.Rules != nil || s.Choice != nil) {
+			f.why += " as the definition says"
+		}
 	}
 	return k.violation(f.kind, f.path, f.why)
 }
 
-// note notes the first invalid value.
-func (k *checker) note(s *Schema, path, why string) {
+// note notes an invalid value: the first of a response, and each of a request. name is the member's, if it is one.
+func (k *checker) note(s *Schema, name, why string) {
 	if k.invalid.schema == nil {
-		k.invalid = fault{schema: s, path: path, why: why}
+		k.invalid = fault{schema: s, path: name, why: why}
+	}
+	if k.request {
+		k.violate(s, name, why)
 	}
 }
 
@@ -467,7 +475,11 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	}
 	spans := k.spans[base:]
 	k.spans = k.spans[:base]
-	if (s.tenant >= 0 || s.visible >= 0) && k.mustGo(s, spans, foreign) {
+	switch {
+	case s.tenant < 0 && s.visible < 0:
+	case k.request:
+		k.ownBusiness(s, spans)
+	case k.mustGo(s, spans, foreign):
 		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
 		return hidden, nil
 	}
@@ -531,10 +543,11 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			}
 			s.follows[previous].Store(uint32(i)) //nolint:gosec // G115: an index
 		}
+		p := &s.Properties[i]
 		if previous = i + 1; k.spans[base+i].end != 0 {
+			k.note(p.Schema, p.Name, "is given twice")
 			return 0, 0, k.duplicate()
 		}
-		p := &s.Properties[i]
 		var first byte // as of kind, which is too large to be inlined
 		if k.pos < len(k.body) {
 			first = k.body[k.pos]
@@ -552,7 +565,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 				continue
 			}
 			if !p.Internal || first != 'n' {
-				k.note(p.Schema, p.Name, "")
+				k.noteScalar(p.Schema, p.Name, first, v)
 			}
 		} else if placed, mark, err = k.nested(s, i, base, depth, placed, mark); err != nil {
 			return 0, 0, err
@@ -571,8 +584,11 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			return 0, 0, err
 		}
 	}
-	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) || s.Additional != nil && unknown > maxFree {
-		k.note(s, "", "another number of members")
+	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
+		k.note(s, "", between(r.MinMembers, r.MaxMembers)+" members")
+	}
+	if s.Additional != nil && unknown > maxFree {
+		k.note(s, "", between(0, maxFree)+" members")
 	}
 	return placed, mark, nil
 }
@@ -588,13 +604,14 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 		placed, mark = i, len(k.out)
 		k.out = append(k.out, p.head...)
 	}
-	valid := k.invalid.schema == nil
+	valid, listed := k.invalid.schema == nil, len(k.listed)
 	var v span
 	if depth == 1 && i == k.res.in {
 		v, err = k.recordsOrRecord(p.Schema, depth)
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
+	k.within(listed, p.Name)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -645,16 +662,18 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	switch {
 	case v.absent() && !p.Required:
 		return out
-	case v.absent() && p.Schema.Types&TypeNull == 0:
+	case v.absent() && (p.Schema.Types&TypeNull == 0 || k.request):
 		why := ""
-		if p.Schema.Types&(TypeObject|TypeArray) != 0 {
+		if k.request {
+			why = "is required"
+		} else if p.Schema.Types&(TypeObject|TypeArray) != 0 {
 			why = "the member " + p.Name
 		}
 		k.note(p.Schema, p.Name, why)
 		return out
 	case v.absent():
 		return append(append(out, p.head...), "null"...)
-	case (i == s.tenant || i == s.also) && !k.isNull(v):
+	case (i == s.tenant || i == s.also) && !k.isNull(v) && !k.request:
 		// The same form in every resource, even if the data service uses integers. It cannot fail, because
 		// k.business equals a value in the body, which is valid UTF-8.
 		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)

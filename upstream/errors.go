@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Errors returned by Check, CheckHeader, CleanQuery, NewRequest and VerifyAssertion wrap one of these.
 var (
 	// ErrInvalidParameter is wrapped by every ParameterError. The API responds with 400 INVALID_PARAMETER.
 	ErrInvalidParameter = errors.New("invalid query parameter")
+
+	// ErrInvalidBody is wrapped by every BodyError. The API responds with 400 INVALID_BODY.
+	ErrInvalidBody = errors.New("invalid request body")
 
 	// ErrContractViolation means that a data service's response violates the contract. The API responds with 502
 	// UPSTREAM_FAILED.
@@ -69,6 +73,32 @@ func (e *ParameterError) Error() string { return e.Reason }
 
 // Unwrap makes errors.Is(err, ErrInvalidParameter) hold.
 func (e *ParameterError) Unwrap() error { return ErrInvalidParameter }
+
+// BodyError reports what is invalid in a request's body. It contains no values of it.
+type BodyError struct{ Violations []Violation }
+
+// Violation is an invalid value.
+type Violation struct {
+	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901); empty: the body itself
+	Reason  string `json:"reason"`  // for callers, without a full stop, such as "is too long"
+}
+
+// Error returns the first violation.
+func (e *BodyError) Error() string {
+	v := e.Violations[0]
+	return strings.TrimSpace(ErrInvalidBody.Error() + ": " + v.Pointer + " " + v.Reason)
+}
+
+// Unwrap makes errors.Is(err, ErrInvalidBody) hold.
+func (e *BodyError) Unwrap() error { return ErrInvalidBody }
+
+// MediaTypeError reports a body whose media type, charset or encoding is not accepted. The API responds with 415 UNSUPPORTED_MEDIA_TYPE.
+type MediaTypeError struct{ Accepted []string }
+
+// Error returns the media types that are accepted.
+func (e *MediaTypeError) Error() string {
+	return "the body must be " + strings.Join(e.Accepted, " or ") + ", in UTF-8 and not compressed"
+}
 
 // ContractError reports where a response violates the contract, for the log. It contains no values that the data service sent,
 // and only documented field names.

@@ -18,8 +18,8 @@ import (
 //   - A status that the definition has, with Content-Type application/json, or +json where documented (charset utf-8 or none), if it has a body: no error.
 //   - 304 without a body, if the request was conditional: it had If-None-Match, which is documented and was forwarded.
 //   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
-//   - 429 where it is documented, and another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path:
-//     *StatusError.
+//   - 429 where it is documented, and another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path or
+//     with a body: *StatusError.
 //   - Everything else: ErrContractViolation. The gateway sends only requests that the definition allows, so even a 404 is not the
 //     caller's mistake.
 //
@@ -43,7 +43,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	case status == http.StatusTooManyRequests && res != nil:
 		return nil, &StatusError{status}
 	case res != nil && status != http.StatusProxyAuthRequired:
-	case status >= 400 && status < 500 && len(op.PathParams) > 0 && status != http.StatusProxyAuthRequired:
+	case status >= 400 && status < 500 && (len(op.PathParams) > 0 || op.Body != nil) && status != http.StatusProxyAuthRequired:
 		return nil, &StatusError{status}
 	default:
 		return refuse(ErrContractViolation, op.statuses()+", not "+strconv.Itoa(status))

@@ -67,6 +67,7 @@ type Schema struct {
 	Additional *Schema    // of further members of an object; nil: they are removed
 	Choice     *Choice    // nil: none; otherwise, all but Types is in its alternatives
 	Known      []string   // the documented values of a string to which others may be added
+	Refused    string     // not empty: of a request, no value is valid, and this is why
 
 	Tenant        string   // the property that names the business to which an object belongs; empty: none
 	AlsoTenant    string   // another one, which may be absent
@@ -206,9 +207,5 @@ func (s *Schema) expected() string {
 			names = append(names, t.name)
 		}
 	}
-	text := strings.Join(names, " or ")
-	if s.Rules != nil || s.Choice != nil {
-		text += " as the definition says"
-	}
-	return text
+	return strings.Join(names, " or ")
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -51,7 +52,7 @@ func (k *checker) value(s *Schema, depth int) (span, error) {
 		return v, k.notJSON()
 	}
 	if !k.isScalar(s, first, v) {
-		k.note(s, "", "")
+		k.noteScalar(s, "", first, v)
 	}
 	return v, nil
 }
@@ -79,7 +80,7 @@ func (k *checker) isScalar(s *Schema, first byte, v span) bool {
 		return false
 	case t != TypeInteger|TypeNumber:
 		return s.Rules == nil || s.Rules.literal(k.body[v.start:v.end])
-	case s.Types&TypeNumber == 0 && !isInteger(k.body[v.start:v.end]):
+	case s.Types&TypeNumber == 0 && !isInteger(k.body[v.start:v.end]), k.request && !isModerate(k.body[v.start:v.end]):
 		return false
 	default:
 		return s.Rules == nil || s.Rules.number(k.body[v.start:v.end]) == ""
@@ -100,8 +101,11 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 		if kept > 0 {
 			k.out = append(k.out, ',')
 		}
-		from := len(k.out)
+		from, listed := len(k.out), len(k.listed)
 		v, err := k.value(s.Items, depth)
+		if len(k.listed) > listed {
+			k.within(listed, strconv.Itoa(n))
+		}
 		switch {
 		case err != nil:
 			return span{}, err
@@ -121,7 +125,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	if r := s.Rules; r != nil && (n < r.MinItems || r.MaxItems >= 0 && n > r.MaxItems) {
-		k.note(s, "", "another number of items")
+		k.note(s, "", between(r.MinItems, r.MaxItems)+" items")
 	}
 	if slices.Sort(items); n > maxUnique && items != nil || len(slices.Compact(items)) < len(items) {
 		k.note(s, "", "different items")
@@ -174,7 +178,10 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 		members++
 	}
 	if members > maxFree { // or strings that look like members
-		k.note(s, "", "fewer members")
+		k.note(s, "", between(0, maxFree)+" members")
+	}
+	if k.request && !numbersAreModerate(k.out[start:]) {
+		k.note(s, "", moderate)
 	}
 	return span{start, len(k.out), true}, nil
 }
@@ -214,7 +221,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	case 1:
 		return k.value(fitting[0], depth)
 	}
-	invalid := k.invalid
+	invalid, listed := k.invalid, len(k.listed)
 	before := state{k.pos, len(k.out), len(k.spans), len(k.extra), k.report, k.strict, k.trying}
 	k.trying = true
 	for _, strict := range [...]bool{true, false} {
@@ -235,6 +242,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 				k.invalid = invalid
 				return v, nil
 			}
+			k.listed = k.listed[:listed]
 			foreign := k.report.CrossTenant // stays: what leaves by another alternative is this business's all the same
 			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
 			k.report.CrossTenant = foreign
@@ -284,19 +292,27 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	start := len(k.out)
 	var v span
 	var err error
+	listed := len(k.listed)
 	switch {
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
+		if len(k.listed) > listed {
+			k.within(listed, string(k.unquote(rawName)))
+		}
 	case isRecord && k.pass:
 		v, err = k.free(AnyJSON(), depth)
 	default:
-		if k.strict {
+		if k.request {
+			k.note(s, string(k.unquote(rawName)), Undocumented)
+		} else if k.strict {
 			k.note(s, "", "no undocumented members")
 		}
 		_, err = k.skip(depth)
 		return err
 	}
-	if err == nil && !v.absent() && !s.similar(k.unquote(rawName)) {
+	if similar := err == nil && s.similar(k.unquote(rawName)); similar && k.request {
+		k.note(s, string(k.unquote(rawName)), Undocumented)
+	} else if err == nil && !v.absent() && !similar {
 		k.extra = append(append(append(k.extra, ','), rawName...), ':')
 		if v.result {
 			k.extra = append(k.extra, k.out[v.start:v.end]...)

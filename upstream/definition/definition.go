@@ -34,6 +34,7 @@ const (
 	extClamp      = extPrefix + "clamp"
 	extUnchecked  = extPrefix + "unchecked"
 	extDeprecated = extPrefix + "deprecated"
+	extRead       = extPrefix + "read"
 )
 
 //go:embed public.yaml
@@ -156,7 +157,7 @@ func Load(document File, o Options) (*Definition, error) {
 			file: document.Name, origin: origin, root: at(root), o: o, schemas: map[schemaKey]*upstream.Schema{},
 			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
 			positions: map[*yaml.Node]map[string]int{}, patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
-			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{},
+			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
 		}
 	}
 	c := newCompiler()
@@ -188,9 +189,15 @@ const (
 	maxSteps = 4_000_000
 )
 
+// view is for what a schema is compiled.
+type view struct {
+	tenant  string // of the operation
+	request bool   // for the body of requests, and not for responses
+}
+
 type schemaKey struct {
-	node   *yaml.Node
-	tenant string
+	node *yaml.Node
+	view view
 }
 
 type compiler struct {
@@ -198,8 +205,8 @@ type compiler struct {
 	origin    map[*yaml.Node]string // the overlays' files, of what they wrote
 	root      node
 	o         Options
-	old       bool   // OpenAPI 3.0
-	tenant    string // of the operation that is compiled
+	old       bool // OpenAPI 3.0
+	view      view // of what is compiled
 	schemas   map[schemaKey]*upstream.Schema
 	about     map[*upstream.Schema]*about
 	merged    map[[2]*upstream.Schema]*upstream.Schema
@@ -207,6 +214,7 @@ type compiler struct {
 	choices   []*upstream.Schema // to be decided
 	places    map[*yaml.Node]bool
 	patterns  map[string]*regexp.Regexp
+	partials  map[*upstream.Schema]*upstream.Schema
 	programs  int // the size of all patterns
 	tried     map[*upstream.Schema]int
 	depth     int // of schemas that refer to each other

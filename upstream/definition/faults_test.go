@@ -213,8 +213,14 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a path's parameter of a kind":     {"{name: id, in: path, required: true, schema: {type: string}}", "{name: id, in: path, required: true, schema: {type: array, items: {type: string}}}", 9, operationAt + "/parameters/0", "must be a string, an integer, a number or a boolean"},
 
 		// Operations and paths.
-		"a path parameter that is not declared":   {"{name: id, in: path", "{name: it, in: path", 7, operationAt, "the parameter id of the path is not declared"},
-		"a write":                                 {"    get:", "    delete:", 7, "/paths/~1orders~1{id}/delete", "DELETE cannot be served"},
+		"a path parameter that is not declared":     {"{name: id, in: path", "{name: it, in: path", 7, operationAt, "the parameter id of the path is not declared"},
+		"another method than those that are served": {"    get:", "    options:", 7, "/paths/~1orders~1{id}/options", "OPTIONS cannot be served: possible are GET, POST, PUT, PATCH, DELETE"},
+		"HEAD alone":                              {"    get:", "    head:", 7, "/paths/~1orders~1{id}/head", "HEAD cannot be served"},
+		"a read that is no POST":                  operation("x-gatehouse-read: true", "/x-gatehouse-read", "is for POST"),
+		"a body that is a form":                   {"    get:", "    post:\n      requestBody: {content: {application/x-www-form-urlencoded: {schema: {type: object}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1x-www-form-urlencoded", "cannot be enforced: possible are application/json and application/merge-patch+json"},
+		"a body without a media type":             {"    get:", "    post:\n      requestBody: {required: true}", 7, "/paths/~1orders~1{id}/post/requestBody/content", "a media type is missing"},
+		"a body with an unknown member":           {"    get:", "    post:\n      requestBody: {schema: {}, content: {application/json: {schema: {type: string}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/schema", "schema cannot be enforced here"},
+		"a body's schema that cannot be enforced": {"    get:", "    post:\n      requestBody: {content: {application/json: {schema: {type: string, not: {}}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1json/schema/not", "not cannot be enforced here"},
 		"a body of GET":                           {theOperation, theOperation + "\n      requestBody: {}", 8, operationAt + "/requestBody", "GET has no body"},
 		"another method":                          {"    get:", "    query: {}\n    get:", 6, "/paths/~1orders~1{id}/query", "query cannot be enforced here"},
 		"an unknown member of an operation":       operation("operationID: a", "/operationID", "operationID cannot be enforced here"),
@@ -409,7 +415,7 @@ paths:
     get: {operationId: deep, tags: [b], responses: {"200": {$ref: "#/components/responses/Deep"}}}
   /also:
     get: {operationId: also, tags: [b], responses: {"200": {$ref: "#/components/responses/Deep"}}}
-    post: {operationId: write, responses: {"204": {}}}
+    options: {operationId: write, responses: {"204": {}}}
   /cookie:
     parameters: [{name: c, in: cookie}]
     get: {responses: {"200": {$ref: "#/components/responses/Good"}}}

@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"mime"
 	"net/http"
@@ -16,13 +17,17 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+// The media types of JSON.
+const mediaJSON, mediaPatch = "application/json", "application/merge-patch+json"
+
 // maxAmbiguous is the maximum number of segments of a path at which a literal and a parameter are possible.
 const maxAmbiguous = 8
 
-// Request headers that reach the data service, and response headers that reach the caller, where documented.
+// Methods of operations, request headers that reach the data service, and response headers that reach the caller, where documented.
 //
 //nolint:gochecknoglobals // constants
 var (
+	served          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
 	responseHeaders = []string{"Etag", "Location", "Retry-After"}
 )
@@ -56,6 +61,9 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 		for i := range n.op.Responses {
 			c.finish(n.op.Responses[i].Body)
 		}
+		for _, kind := range n.op.Body.All() {
+			c.finish(kind.Schema)
+		}
 	}
 	for _, s := range c.choices {
 		if c.about[s].finished {
@@ -64,6 +72,9 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 	}
 	for _, n := range all {
 		c.afterwards(n)
+	}
+	for _, n := range all {
+		c.patches(n.op)
 	}
 	for _, n := range all {
 		if answer := n.get(extAnswer); answer.Node != nil {
@@ -130,7 +141,11 @@ func (c *compiler) operations() (all []*operationNode) {
 		}
 		c.only(item, append(methods, "parameters", "servers")...)
 		for _, e := range item.entries() {
-			if !slices.Contains(methods, e.name) {
+			switch {
+			case !slices.Contains(methods, e.name):
+				continue
+			case e.name == "head" && item.get("get").Node != nil:
+				c.warn(e.value, "is ignored: HEAD is answered as GET, without the body")
 				continue
 			}
 			n := &operationNode{node: e.value, method: strings.ToUpper(e.name), path: path.name, item: item}
@@ -195,8 +210,8 @@ func (c *compiler) templates(all []*operationNode) {
 // operation compiles one operation. What is said of its schemas is checked afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
-		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated)
-	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic)), Read: true}
+		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead)
+	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
 	n.op = op
 	c.string(n.get("operationId"))
 	c.strings(n.get("tags"))
@@ -209,30 +224,34 @@ func (c *compiler) operation(base string, n *operationNode) {
 			c.warn(servers, "is ignored: the path of the document's first server holds for all operations")
 		}
 	}
-	if n.method != http.MethodGet {
-		c.fault(n.node, "%s cannot be served: only GET, which HEAD is answered as", n.method)
+	if !slices.Contains(served, n.method) {
+		c.fault(n.node, "%s cannot be served: possible are %s", n.method, strings.Join(served, ", "))
 		return
 	}
-	if body := n.get("requestBody"); body.Node != nil {
-		c.fault(body, "GET has no body")
+	op.Read = n.method == http.MethodGet || c.flag(n.get(extRead))
+	if read := n.get(extRead); read.Node != nil && n.method != http.MethodPost {
+		c.fault(read, "is for POST: GET changes nothing anyway, and what is to change something is not a POST that reads")
 	}
-	c.tenant = c.root.get(extTenant).text()
+	c.view = view{tenant: c.root.get(extTenant).text()}
 	if tenant := n.get(extTenant); tenant.Node != nil {
-		c.tenant = c.string(tenant)
+		c.view.tenant = c.string(tenant)
 	}
 	op.ByGateway = n.get(extAnswer).Node != nil
 	switch {
+	case op.ByGateway && n.method != http.MethodGet:
+		c.fault(n.get(extAnswer), "is for GET")
 	case op.ByGateway:
-		c.tenant = upstream.TenantNone // there is no record
-	case c.tenant == "":
+		c.view.tenant = upstream.TenantNone // there is no record
+	case c.view.tenant == "":
 		c.fault(n.node, "an operation without a tenant cannot be protected: %s is missing, here or for the document", extTenant)
-	case op.Public && c.tenant != upstream.TenantNone:
+	case op.Public && c.view.tenant != upstream.TenantNone:
 		c.fault(n.get(extPublic), "needs %s, or %s: none, because the business of an unsigned request is not known", extAnswer, extTenant)
 	default:
-		op.Tenant = c.tenant
+		op.Tenant = c.view.tenant
 	}
 	c.path(op, n)
 	c.parameters(op, n)
+	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
 	c.deprecation(op, n)
 }
@@ -430,6 +449,82 @@ func (c *compiler) defaults(p *upstream.Param, n node) {
 	}
 }
 
+// requestBody compiles what the body of requests may be.
+func (c *compiler) requestBody(op *upstream.Operation, n node) {
+	if n.Node == nil {
+		return
+	}
+	if op.Method == http.MethodGet {
+		c.fault(n, "GET has no body")
+		return
+	}
+	if n = c.resolve(n); n.Node == nil {
+		return
+	}
+	c.only(n, "content", "required")
+	op.Body = &upstream.RequestBody{Required: c.flag(n.get("required"))}
+	c.view.request = true
+	defer func() { c.view.request = false }()
+	content := n.get("content")
+	for _, e := range c.members(content) {
+		media, _, err := mime.ParseMediaType(e.name)
+		switch {
+		case err != nil:
+			c.fault(e.value, "%q is not a media type", e.name)
+		case media == mediaJSON || media == mediaPatch:
+			c.only(e.value, "schema", "encoding")
+			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: media, Schema: c.schema(e.value.get("schema"))})
+		case content.get(mediaJSON).Node != nil || content.get(mediaPatch).Node != nil:
+			c.warn(e.value, "%s is not accepted: possible are %s and %s", e.name, mediaJSON, mediaPatch)
+		default:
+			c.fault(e.value, "%s cannot be enforced: possible are %s and %s", e.name, mediaJSON, mediaPatch)
+		}
+	}
+	if len(content.entries()) == 0 {
+		c.fault(content, "a media type is missing")
+	}
+}
+
+// patches lets the members of a merge patch be missing (RFC 7396).
+func (c *compiler) patches(op *upstream.Operation) {
+	for i, kind := range op.Body.All() {
+		if kind.Media == mediaPatch {
+			op.Body.Kinds[i].Schema = c.partial(kind.Schema)
+		}
+	}
+}
+
+// partial returns a schema without required members. Those of the members' own schemas stay.
+func (c *compiler) partial(s *upstream.Schema) *upstream.Schema {
+	if s.FreeJSON() {
+		return s
+	}
+	if own := c.partials[s]; own != nil {
+		return own
+	}
+	own := c.clone(s)
+	c.partials[s] = own
+	own.Properties = slices.Clone(s.Properties)
+	for i := range own.Properties {
+		own.Properties[i].Required = false
+	}
+	if s.Choice != nil {
+		choice := *s.Choice
+		choice.Alternatives, choice.Values = nil, maps.Clone(s.Choice.Values)
+		for _, alternative := range s.Choice.Alternatives {
+			patch := c.partial(alternative)
+			choice.Alternatives = append(choice.Alternatives, patch)
+			for value, of := range choice.Values {
+				if of == alternative {
+					choice.Values[value] = patch
+				}
+			}
+		}
+		own.Choice = &choice
+	}
+	return own
+}
+
 // deprecation compiles when an operation was deprecated and will be removed.
 func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 	d := n.get(extDeprecated)
@@ -556,6 +651,9 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 // afterwards checks what can be said only when all schemas are complete.
 func (c *compiler) afterwards(n *operationNode) {
 	op := n.op
+	for _, kind := range op.Body.All() {
+		c.nesting(kind.Schema, 1)
+	}
 	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
 	for i := range op.Responses {
 		r := &op.Responses[i]

@@ -69,7 +69,7 @@ var formats = map[string]upstream.Format{
 // about is what the compiler knows of a schema beside what requests need.
 type about struct {
 	node      node
-	tenant    string          // of the operations for which it is compiled
+	view      view            // for what it is compiled
 	active    bool            // it has no content yet
 	postponed int             // how many merges it waits for
 	typed     bool            // a keyword says what it may be
@@ -77,7 +77,7 @@ type about struct {
 	null      bool            // a choice is nullable
 	required  map[string]node // names
 	closed    bool            // additionalProperties is false
-	writeOnly bool
+	hidden    bool            // it is writeOnly in a response, or readOnly in a request
 	finished  bool
 	level     int // of a choice with known types: of choices that are alternatives of each other
 
@@ -89,7 +89,7 @@ type about struct {
 
 // describe registers what is known of a new schema.
 func (c *compiler) describe(s *upstream.Schema, info about) *about {
-	info.tenant = c.tenant
+	info.view = c.view
 	c.about[s] = &info
 	return &info
 }
@@ -122,7 +122,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 		}
 		break
 	}
-	key := schemaKey{n.Node, c.tenant}
+	key := schemaKey{n.Node, c.view}
 	if s := c.schemas[key]; s != nil {
 		return s
 	}
@@ -151,7 +151,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 		c.fault(n, "the schemas that must hold lead in a circle")
 		s.Types = allTypes
 	case from == nil: // any JSON
-		*s, *info = *compiled, about{node: n, tenant: c.tenant, typed: true, shaped: true}
+		*s, *info = *compiled, about{node: n, view: c.view, typed: true, shaped: true}
 	default:
 		if from.active { // it has no content yet
 			compiled = c.newChoice(n, compiled)
@@ -216,7 +216,7 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 		*c.about[s] = *c.about[only]
 	}
 	own := c.about[s]
-	if own.node, own.tenant, own.null = info.node, info.tenant, own.null || info.null; info.null && s.Choice == nil {
+	if own.node, own.view, own.null = info.node, info.view, own.null || info.null; info.null && s.Choice == nil {
 		s.Types |= upstream.TypeNull
 	}
 }
@@ -231,9 +231,12 @@ func (c *compiler) finish(s *upstream.Schema) {
 	s.Properties = slices.Clone(s.Properties)
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		if about := c.about[p.Schema]; about != nil && about.writeOnly {
-			p.Internal, p.Schema = true, upstream.AnyJSON()
+		if about := c.about[p.Schema]; about != nil && about.hidden {
+			hide(p, info.view, upstream.ReadOnly)
 		}
+	}
+	if about := c.about[s.Additional]; about != nil && about.hidden {
+		s.Additional = nil
 	}
 	arrange(s, info)
 	c.complete(s, info)
@@ -274,7 +277,7 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 		c.rules(s).MaxItems = c.o.MaxItems
 		c.warn(info.node, "has at most %d items, because it does not say how many", c.o.MaxItems)
 	}
-	if s.Additional != nil && s.Additional.FreeJSON() && info.tenant != upstream.TenantByService && info.tenant != upstream.TenantNone {
+	if tenant := info.view.tenant; s.Additional != nil && s.Additional.FreeJSON() && !info.view.request && tenant != upstream.TenantByService && tenant != upstream.TenantNone {
 		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
 	}
 	c.owner(s, info)
@@ -288,7 +291,7 @@ func contradict(r *upstream.Rules) bool {
 
 // owner finds the properties that name the business.
 func (c *compiler) owner(s *upstream.Schema, info *about) {
-	tenant := info.tenant
+	tenant := info.view.tenant
 	if tenant == upstream.TenantByService || tenant == upstream.TenantNone {
 		tenant = ""
 	}
@@ -302,7 +305,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 	}
 	for _, name := range []string{s.Tenant, s.AlsoTenant} {
 		p := s.Property(name)
-		if p == nil {
+		if p == nil || p.Schema.Refused != "" {
 			continue
 		}
 		if c.about[p.Schema] == nil || p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
@@ -312,7 +315,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 		p.Schema = c.clone(p.Schema)
 		p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
 	}
-	if s.Visible != "" {
+	if s.Visible != "" && !info.view.request {
 		if p := s.Property(s.Visible); p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
 			c.fault(info.node, "%s: %s must be a declared member, required and a string", extVisible, s.Visible)
 		}
@@ -334,11 +337,10 @@ func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 func (c *compiler) keywords(n node) *upstream.Schema {
 	c.only(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
-	info := c.describe(s, about{node: n, writeOnly: c.flag(n.get("writeOnly"))})
+	info := c.describe(s, about{node: n, hidden: c.hides(n)})
 	if internal := n.get(extInternal); internal.Node != nil && !c.places[n.Node] {
 		c.fault(internal, "is for the place of the member, and not for all references to a schema")
 	}
-	c.flag(n.get("readOnly"))
 	c.types(n, s, info)
 	c.text(n, s)
 	c.numbers(n, s)
@@ -618,11 +620,14 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	}
 	for _, e := range c.members(properties) {
 		c.places[e.value.Node] = true
-		p := upstream.Property{Name: e.name, Internal: c.flag(e.value.get(extInternal))}
-		if c.flag(e.value.get("writeOnly")) {
-			p.Internal, p.Schema = true, upstream.AnyJSON()
-		} else {
-			p.Schema = c.schema(e.value)
+		p := upstream.Property{Name: e.name}
+		switch internal := c.flag(e.value.get(extInternal)); {
+		case internal && c.view.request:
+			hide(&p, c.view, upstream.Undocumented)
+		case c.hides(e.value):
+			hide(&p, c.view, upstream.ReadOnly)
+		default:
+			p.Internal, p.Schema = internal, c.schema(e.value)
 		}
 		s.Properties = append(s.Properties, p)
 	}
@@ -649,8 +654,23 @@ func arrange(s *upstream.Schema, info *about) {
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		_, required := info.required[p.Name]
-		p.Required = required && !p.Internal // the absence of an internal member decides what becomes of the record
+		// The absence of an internal member decides what becomes of the record.
+		p.Required = required && !p.Internal && p.Schema.Refused == ""
 	}
+}
+
+// hides reports whether a member is not in what is compiled: writeOnly in responses, readOnly in requests.
+func (c *compiler) hides(n node) bool {
+	readOnly, writeOnly := c.flag(n.get("readOnly")), c.flag(n.get("writeOnly"))
+	return c.view.request && readOnly || !c.view.request && writeOnly
+}
+
+// hide lets a member not leave in a response, and not be accepted in a request, with a reason.
+func hide(p *upstream.Property, v view, reason string) {
+	if p.Schema = upstream.AnyJSON(); v.request {
+		p.Schema = &upstream.Schema{Refused: reason}
+	}
+	p.Internal = !v.request
 }
 
 // choice compiles oneOf or anyOf of n.
@@ -679,14 +699,18 @@ func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream
 // says reports whether a schema says anything. What has no content yet is taken to.
 func (c *compiler) says(s *upstream.Schema) bool {
 	info := c.about[s]
-	return info != nil && (info.active || info.typed || info.shaped || info.writeOnly || len(info.required) > 0 || s.Rules != nil ||
+	return info != nil && (info.active || info.typed || info.shaped || info.hidden || len(info.required) > 0 || s.Rules != nil ||
 		s.Format != 0 || s.Items != nil || s.Tenant != "" || s.Visible != "")
 }
 
 // merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result will have it later.
 func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	switch {
-	case a == b || !c.says(b):
+	case a == b, a.Refused != "":
+		return a
+	case b.Refused != "":
+		return b
+	case !c.says(b):
 		return a
 	case !c.says(a):
 		return b
@@ -708,8 +732,8 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 		return m
 	}
 	c.postponed = append(c.postponed, func() {
-		tenant := c.tenant
-		c.tenant = info.tenant
+		v := c.view
+		c.view = info.view
 		if of.active || and.active { // they wait for each other
 			c.fault(n, "the schemas that must hold lead in a circle")
 			m.Types = allTypes
@@ -719,7 +743,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 				c.choices = append(c.choices, m)
 			}
 		}
-		c.tenant, info.active = tenant, false
+		c.view, info.active = v, false
 	})
 	return m
 }
@@ -737,7 +761,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	m := &upstream.Schema{Types: a.Types & b.Types, Format: cmp.Or(a.Format, b.Format), Rules: mergeRules(a.Rules, b.Rules)}
 	info := c.describe(m, about{
 		node: n, typed: of.typed || and.typed, shaped: of.shaped || and.shaped, closed: of.closed || and.closed,
-		writeOnly: of.writeOnly || and.writeOnly, required: map[string]node{},
+		hidden: of.hidden || and.hidden, required: map[string]node{},
 	})
 	maps.Copy(info.required, of.required)
 	maps.Copy(info.required, and.required)
@@ -912,7 +936,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 			overlap = max(overlap, n)
 		}
 	}
-	if owned := c.declaring(objects); owned > 0 && owned < len(objects) {
+	if owned := c.declaring(objects); owned > 0 && owned < len(objects) && !info.view.request {
 		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
 	}
 	if d := info.discriminator; d.Node != nil {

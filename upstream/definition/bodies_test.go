@@ -1,0 +1,375 @@
+package definition_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+const bodiesDocument = `
+openapi: 3.1.0
+info: {title: Bodies, version: "1"}
+x-gatehouse-tenant: business_id
+paths:
+  /orders:
+    post:
+      operationId: createOrder
+      requestBody: {$ref: "#/components/requestBodies/Order"}
+      responses: {"204": {description: Done}}
+    delete: {operationId: deleteOrders, responses: {"204": {description: Done}}}
+    put:
+      operationId: replaceOrder
+      requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}}
+      responses: {"204": {description: Done}}
+    patch:
+      operationId: changeOrder
+      requestBody:
+        required: true
+        content:
+          application/merge-patch+json: {schema: {$ref: "#/components/schemas/Order"}}
+          application/xml: {schema: {type: string}}
+      responses: {"204": {description: Done}}
+  /payments:
+    post:
+      requestBody: {required: true, content: {application/json: {schema: {oneOf: [{$ref: "#/components/schemas/Card"}, {$ref: "#/components/schemas/Cash"}]}}}}
+      responses: {"204": {description: Done}}
+    patch:
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {oneOf: [{$ref: "#/components/schemas/Card"}, {$ref: "#/components/schemas/Cash"}]}}}}
+      responses: {"204": {description: Done}}
+components:
+  requestBodies:
+    Order: {required: true, description: x, content: {"application/json": {schema: {$ref: "#/components/schemas/Order"}}}}
+  schemas:
+    Id: {type: string, readOnly: true}
+    Audit: {type: object, required: [by], properties: {by: {type: string, readOnly: true}, note: {type: string}}}
+    Order:
+      required: [id, number, state, secret, business_id]
+      allOf:
+        - {$ref: "#/components/schemas/Audit"}
+        - type: object
+          properties:
+            id: {$ref: "#/components/schemas/Id"}
+            business_id: {type: integer}
+            created: {type: string, format: date-time, readOnly: true}
+            score: {type: integer, x-gatehouse-internal: true}
+            number: {type: [string, "null"], minLength: 2, maxLength: 5}
+            state: {enum: [open, paid]}
+            secret: {type: string, writeOnly: true}
+            amount: {type: number, minimum: 0}
+            count: {type: integer}
+            paid: {type: boolean}
+            when: {type: string, format: date}
+            tags: {type: array, maxItems: 3, uniqueItems: true, items: {type: string, minLength: 1}}
+            lines: {type: array, items: {type: object, required: [sku], properties: {sku: {type: string}, id: {type: integer, readOnly: true}, price: {type: number, default: 5}}}}
+            labels: {type: object, properties: {Main: {type: string}}, additionalProperties: {type: string, maxLength: 3}}
+            extra: {type: object, additionalProperties: true}
+            address: {type: [object, "null"], required: [city], properties: {city: {type: string}, street: {type: string}}}
+        - type: object
+          properties: {id: {type: string}, by: {type: string}}
+    Card: {type: object, required: [kind, number], properties: {kind: {const: card}, number: {type: string}, code: {type: string, readOnly: true}}}
+    Cash: {type: object, required: [kind, amount], properties: {kind: {const: cash}, amount: {type: number}, code: {type: string}}}
+`
+
+// checkBody returns what the data service gets, or the violations as "pointer reason", and the media type.
+func checkBody(t testing.TB, method, path, contentType, body string) (sent, media string, err error) {
+	t.Helper()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
+	require.NoError(t, err)
+	m, ok := d.API.Match(path)
+	require.True(t, ok)
+	var out bytes.Buffer
+	media, err = new(upstream.Contract).CheckBody(&out, m.Path.Operation(method), http.Header{"Content-Type": {contentType}}, "17", []byte(body))
+	return out.String(), media, err
+}
+
+func violations(err error) (all []string) {
+	var invalid *upstream.BodyError
+	if errors.As(err, &invalid) {
+		for _, v := range invalid.Violations {
+			all = append(all, strings.TrimSpace(v.Pointer+" "+v.Reason))
+		}
+	}
+	return all
+}
+
+// valid is a body of createOrder, with further members.
+func valid(more string) string {
+	return `{"number":"A1","state":"open","secret":"s","business_id":17` + more + `}`
+}
+
+func TestDataServicesGetTheBodyThatWasChecked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ body, want string }{
+		"compact, in the definition's order": {
+			" {\n \"secret\" : \"s\", \"state\":\"open\",\"number\":\"A1\" , \"business_id\": 17, \"note\":\"n\"}\t\n",
+			`{"note":"n","business_id":17,"number":"A1","state":"open","secret":"s"}`,
+		},
+		"strings are encoded again":          {valid(`,"n\u006fte":"\u0041\/\n\u00fc\ud83d\ude00\u001f"`), `{"note":"A/\nü😀\u001f","business_id":17,"number":"A1","state":"open","secret":"s"}`},
+		"the business as a string":           {`{"number":"A1","state":"open","secret":"s","business_id":"17"}`, `{"business_id":"17","number":"A1","state":"open","secret":"s"}`},
+		"null where the type has it":         {`{"number":null,"state":"open","secret":"s","business_id":17,"address":null}`, `{"business_id":17,"number":null,"state":"open","secret":"s","address":null}`},
+		"numbers as they were written":       {valid(`,"amount":12.50,"count":-0`), `{"business_id":17,"number":"A1","state":"open","secret":"s","amount":12.50,"count":-0}`},
+		"a number with an exponent":          {valid(`,"amount":1.5E+3`), `{"business_id":17,"number":"A1","state":"open","secret":"s","amount":1.5E+3}`},
+		"defaults are not filled in":         {valid(`,"lines":[{"sku":"a"}]`), `{"business_id":17,"number":"A1","state":"open","secret":"s","lines":[{"sku":"a"}]}`},
+		"maps, with names encoded again":     {valid(`,"labels":{"\u0061":"x","Main":"y","b":"z"}`), `{"business_id":17,"number":"A1","state":"open","secret":"s","labels":{"Main":"y","a":"x","b":"z"}}`},
+		"free JSON":                          {valid(`,"extra":{"a":[1,{"b":"\u0062"}],"c":null}`), `{"business_id":17,"number":"A1","state":"open","secret":"s","extra":{"a":[1,{"b":"b"}],"c":null}}`},
+		"objects out of the documents order": {valid(`,"address":{"street":"x","city":"y"},"lines":[{"price":1,"sku":"a"},{"sku":"b"}],"amount":1`), `{"business_id":17,"number":"A1","state":"open","secret":"s","amount":1,"lines":[{"sku":"a","price":1},{"sku":"b"}],"address":{"city":"y","street":"x"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sent, media, err := checkBody(t, http.MethodPost, "/orders", "application/json; charset=UTF-8", c.body)
+			require.NoError(t, err)
+			require.Equal(t, c.want, sent)
+			require.Equal(t, "application/json", media)
+		})
+	}
+}
+
+func TestInvalidBodiesAreListedByPointerAndReason(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70)
+	for name, c := range map[string]struct {
+		body string
+		want []string
+	}{
+		"nothing":             {"", []string{"is required"}},
+		"no JSON":             {"number=A1", []string{"expected a complete JSON document (byte 9)"}},
+		"not UTF-8":           {valid(",\"note\":\"\xff\""), []string{"expected valid JSON in UTF-8 (byte 68)"}},
+		"a byte order mark":   {"\ufeff" + valid(""), []string{"expected valid JSON in UTF-8 (byte 0)"}},
+		"half a document":     {`{"number":"A`, []string{"expected a complete JSON document (byte 12)"}},
+		"two documents":       {valid("") + valid(""), []string{"expected nothing after the JSON document"}},
+		"a comment":           {valid("/*x*/"), []string{"expected valid JSON in UTF-8 (byte 57)"}},
+		"a lone surrogate":    {valid(`,"note":"\ud800"`), []string{"expected valid JSON in UTF-8 (byte 67)"}},
+		"a control character": {valid(",\"note\":\"a\nb\""), []string{"expected valid JSON in UTF-8 (byte 67)"}},
+		"not an object":       {`[]`, []string{"expected an object"}},
+		"null":                {`null`, []string{"expected an object"}},
+		"all that is missing": {`{}`, []string{"/business_id is required", "/number is required", "/state is required", "/secret is required"}},
+		"what is missing although it may be null": {`{"state":"open","secret":"s","business_id":17}`, []string{"/number is required"}},
+
+		// mass assignment
+		"an undocumented member":       {valid(`,"admin":true`), []string{"/admin is not a documented member"}},
+		"an undocumented one, nested":  {valid(`,"lines":[{"sku":"a"},{"sku":"b","cost":{"x":1}}]`), []string{"/lines/1/cost is not a documented member"}},
+		"one that is internal":         {valid(`,"score":1`), []string{"/score is not a documented member"}},
+		"an internal one as null":      {valid(`,"score":null`), []string{"/score is not a documented member"}},
+		"one that is read-only":        {valid(`,"created":"2026-01-01T00:00:00Z"`), []string{"/created is read-only"}},
+		"a read-only one as an object": {valid(`,"created":{"a":{}}`), []string{"/created is read-only"}},
+		"a read-only one as null":      {valid(`,"created":null`), []string{"/created is read-only"}},
+		"read-only by a reference":     {valid(`,"id":"x"`), []string{"/id is read-only"}},
+		"read-only in one part":        {valid(`,"by":"x"`), []string{"/by is read-only"}},
+		"read-only in a list":          {valid(`,"lines":[{"sku":"a","id":1}]`), []string{"/lines/0/id is read-only"}},
+		"another case":                 {valid(`,"Number":"B2"`), []string{"/Number is not a documented member"}},
+		"another case in a map":        {valid(`,"labels":{"main":"x"}`), []string{"/labels/main is not a documented member"}},
+		"a name with an escape":        {valid(`,"st\u0061te":"paid"`), []string{"/state is given twice"}},
+		"a member twice":               {valid(`,"number":"B2"`), []string{"/number is given twice"}},
+		"a member twice, nested":       {valid(`,"lines":[{"sku":"a","sku":"b"}]`), []string{"/lines/0/sku is given twice"}},
+		"a name of a map twice":        {valid(`,"labels":{"a":"x","\u0061":"y"}`), []string{"expected no duplicate names in an object"}},
+		"names of free JSON twice":     {valid(`,"extra":{"a":{"b":1,"b":2}}`), []string{"expected no duplicate names in an object"}},
+		"pointers are escaped":         {valid(`,"a/b~c":1`), []string{"/a~1b~0c is not a documented member"}},
+		"long names are cut":           {valid(`,"` + strings.Repeat("x", 300) + `":1`), []string{"/" + strings.Repeat("x", 64) + "… is not a documented member"}},
+		"another business":             {`{"number":"A1","state":"open","secret":"s","business_id":18}`, []string{"/business_id is not your own business"}},
+		"another business, as a text":  {`{"number":"A1","state":"open","secret":"s","business_id":"018"}`, []string{"/business_id is not your own business"}},
+		"no business":                  {`{"number":"A1","state":"open","secret":"s","business_id":null}`, []string{"/business_id expected a string or an integer of at most 18 digits", "/business_id is not your own business"}},
+
+		// values
+		"another type":               {valid(`,"paid":"true"`), []string{"/paid expected true or false"}},
+		"an object for a text":       {valid(`,"note":{"$ne":null}`), []string{"/note expected a string"}},
+		"a list for a text":          {valid(`,"note":["x"]`), []string{"/note expected a string"}},
+		"null for a text":            {valid(`,"note":null`), []string{"/note expected a string"}},
+		"too short":                  {`{"number":"ü","state":"open","secret":"s","business_id":17}`, []string{"/number is too short"}},
+		"too long":                   {`{"number":"üüüüüü","state":"open","secret":"s","business_id":17}`, []string{"/number is too long"}},
+		"none of the values":         {`{"number":"A1","state":"lost","secret":"s","business_id":17}`, []string{"/state is not one of the possible values"}},
+		"another format":             {valid(`,"when":"2026-02-30"`), []string{"/when expected a date, YYYY-MM-DD"}},
+		"too small":                  {valid(`,"amount":-1`), []string{"/amount is too small"}},
+		"minus zero":                 {valid(`,"amount":-0`), []string{"/amount is too small"}},
+		"a fraction":                 {valid(`,"count":1.0`), []string{"/count expected an integer of at most 18 digits"}},
+		"an exponent":                {valid(`,"count":1e2`), []string{"/count expected an integer of at most 18 digits"}},
+		"a huge integer":             {valid(`,"count":1000000000000000000`), []string{"/count expected an integer of at most 18 digits"}},
+		"a number in a text":         {valid(`,"count":"1"`), []string{"/count expected an integer of at most 18 digits"}},
+		"a huge number":              {valid(`,"amount":1e309`), []string{"/amount expected numbers of at most 64 characters, between -1e308 and 1e308"}},
+		"a long number":              {valid(`,"amount":0.` + strings.Repeat("1", 63)), []string{"/amount expected numbers of at most 64 characters, between -1e308 and 1e308"}},
+		"zero with a huge exponent":  {valid(`,"amount":0e99999`), []string{"/amount expected numbers of at most 64 characters, between -1e308 and 1e308"}},
+		"a huge number in free JSON": {valid(`,"extra":{"a":["1e999\"",1e999]}`), []string{"/extra/a expected numbers of at most 64 characters, between -1e308 and 1e308"}},
+		"hexadecimal":                {valid(`,"count":0x10`), []string{"expected valid JSON in UTF-8 (byte 68)"}},
+		"a plus sign":                {valid(`,"count":+1`), []string{"expected valid JSON in UTF-8 (byte 68)"}},
+		"a leading zero":             {valid(`,"count":017`), []string{"expected valid JSON in UTF-8 (byte 68)"}},
+		"no number":                  {valid(`,"amount":NaN`), []string{"expected valid JSON in UTF-8 (byte 69)"}},
+		"too many items":             {valid(`,"tags":["a","b","c","d"]`), []string{"/tags expected at most 3 items"}},
+		"the same item twice":        {valid(`,"tags":["a","\u0061"]`), []string{"/tags expected different items"}},
+		"an invalid item":            {valid(`,"tags":["a",""]`), []string{"/tags/1 is too short"}},
+		"an invalid value of a map":  {valid(`,"labels":{"a b":"long"}`), []string{"/labels/a b is too long"}},
+		"a required member, nested":  {valid(`,"address":{}`), []string{"/address/city is required"}},
+		"too deep":                   {valid(`,"extra":` + deep), []string{"expected objects and arrays at most 64 deep"}},
+		"everything at once": {
+			`{"number":1,"state":2,"secret":3,"business_id":17,"lines":[{"sku":1},{}],"x":1}`,
+			[]string{"/number expected a string", "/state expected a string", "/secret expected a string", "/lines/0/sku expected a string", "/lines/1/sku is required", "/x is not a documented member"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sent, _, err := checkBody(t, http.MethodPost, "/orders", "application/json", c.body)
+			require.ErrorIs(t, err, upstream.ErrInvalidBody)
+			require.Equal(t, c.want, violations(err))
+			require.Empty(t, sent)
+		})
+	}
+}
+
+func TestAtMostFiftyViolationsAreListed(t *testing.T) {
+	t.Parallel()
+	_, _, err := checkBody(t, http.MethodPost, "/orders", "application/json", valid(`,"extra":`+strings.Repeat("9", 9)+`,"lines":[`+strings.Repeat("1,", 100_000)+`1]`))
+	all := violations(err)
+	require.Len(t, all, 50)
+	require.Equal(t, "/lines/48 expected an object", all[49])
+	text, err := json.Marshal(upstream.Violation{Pointer: "/a", Reason: "b"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"pointer":"/a","reason":"b"}`, string(text))
+}
+
+func TestMergePatchesHaveNoRequiredMembersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		path, body, want string
+		violations       []string
+	}{
+		"one member":                           {"/orders", `{"number":null}`, `{"number":null}`, nil},
+		"none":                                 {"/orders", `{}`, `{}`, nil},
+		"null where the type does not have it": {"/orders", `{"state":null}`, "", []string{"/state expected a string"}},
+		"a nested object's required member":    {"/orders", `{"address":{"street":"x"}}`, "", []string{"/address/city is required"}},
+		"a read-only member":                   {"/orders", `{"created":null}`, "", []string{"/created is read-only"}},
+		"the business is taken away":           {"/orders", `{"business_id":null}`, "", []string{"/business_id expected a string or an integer of at most 18 digits", "/business_id is not your own business"}},
+		"an alternative's member":              {"/payments", `{"kind":"cash","amount":5}`, `{"kind":"cash","amount":5}`, nil},
+		"an alternative's other members":       {"/payments", `{"kind":"cash"}`, `{"kind":"cash"}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sent, media, err := checkBody(t, http.MethodPatch, c.path, "application/merge-patch+json", c.body)
+			require.Equal(t, c.violations, violations(err))
+			if require.Equal(t, c.want, sent); c.violations == nil {
+				require.NoError(t, err)
+				require.Equal(t, "application/merge-patch+json", media)
+			}
+		})
+	}
+}
+
+func TestAChoiceOfABodyIsOneAlternativeWhole(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body string
+		want []string
+	}{
+		"the first":                       {`{"kind":"card","number":"1"}`, nil},
+		"the second":                      {`{"kind":"cash","amount":1,"code":"x"}`, nil},
+		"the members of the other":        {`{"kind":"card","number":"1","amount":1}`, []string{"/amount is not a documented member"}},
+		"what only the other may set":     {`{"kind":"card","number":"1","code":"x"}`, []string{"/code is read-only"}},
+		"valid for the other":             {`{"kind":"card","amount":1}`, []string{"/amount is not a documented member", "/number is required"}},
+		"neither":                         {`{"kind":"cheque","amount":1}`, []string{"expected one of the alternatives"}},
+		"no kind":                         {`{"amount":1}`, []string{"expected one of the alternatives"}},
+		"the deciding member comes twice": {`{"kind":"card","number":"1","kind":"cash"}`, []string{"/kind is given twice"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sent, _, err := checkBody(t, http.MethodPost, "/payments", "application/json", c.body)
+			if require.Equal(t, c.want, violations(err)); c.want == nil {
+				require.NoError(t, err)
+				require.Equal(t, c.body, sent)
+			}
+		})
+	}
+}
+
+func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
+	require.NoError(t, err)
+	require.Len(t, d.Warnings, 2, "application/xml is left out, and the lines of an order have no bound: %v", d.Warnings)
+	m, _ := d.API.Match("/orders")
+	for name, c := range map[string]struct {
+		method   string
+		header   http.Header
+		body     string
+		accepted bool
+	}{
+		"JSON":                         {http.MethodPut, http.Header{"Content-Type": {"application/json"}}, valid(""), true},
+		"in upper case":                {http.MethodPut, http.Header{"Content-Type": {"Application/JSON; Charset=\"utf-8\""}}, valid(""), true},
+		"not compressed, it says":      {http.MethodPut, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"identity"}}, valid(""), true},
+		"nothing where it is optional": {http.MethodPut, http.Header{}, "", true},
+		"nothing where there is none":  {http.MethodDelete, http.Header{"Content-Type": {"text/plain"}}, "", true},
+		"a merge patch":                {http.MethodPatch, http.Header{"Content-Type": {"application/merge-patch+json;charset=utf-8"}}, "{}", true},
+		"JSON for a merge patch":       {http.MethodPatch, http.Header{"Content-Type": {"application/json"}}, "{}", false},
+		"a merge patch for JSON":       {http.MethodPut, http.Header{"Content-Type": {"application/merge-patch+json"}}, valid(""), false},
+		"what is left out":             {http.MethodPatch, http.Header{"Content-Type": {"application/xml"}}, "{}", false},
+		"no type":                      {http.MethodPut, http.Header{}, valid(""), false},
+		"two types":                    {http.MethodPut, http.Header{"Content-Type": {"application/json", "application/json"}}, valid(""), false},
+		"a list of types":              {http.MethodPut, http.Header{"Content-Type": {"application/json, text/plain"}}, valid(""), false},
+		"a form":                       {http.MethodPut, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, valid(""), false},
+		"another JSON":                 {http.MethodPut, http.Header{"Content-Type": {"application/problem+json"}}, valid(""), false},
+		"another charset":              {http.MethodPut, http.Header{"Content-Type": {"application/json; charset=utf-16"}}, valid(""), false},
+		"compressed":                   {http.MethodPut, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, valid(""), false},
+		"compressed twice":             {http.MethodPut, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "gzip"}}, valid(""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(c.method), c.header, "17", []byte(c.body))
+			if c.accepted {
+				require.NoError(t, err)
+				return
+			}
+			var refused *upstream.MediaTypeError
+			require.ErrorAs(t, err, &refused)
+			require.Len(t, refused.Accepted, 1)
+		})
+	}
+	t.Run("a body where none is documented", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodDelete), http.Header{"Content-Type": {"application/json"}}, "17", []byte(" "))
+		require.Equal(t, []string{"must be empty: this operation takes no body"}, violations(err))
+	})
+}
+
+func TestWritesAreTold(t *testing.T) {
+	t.Parallel()
+	const text = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/x: {
+		get: {responses: {"204": {description: ""}}}, post: {responses: {"204": {description: ""}}},
+		put: {responses: {"204": {description: ""}}}, patch: {responses: {"204": {description: ""}}}, delete: {responses: {"204": {description: ""}}}},
+		/search: {post: {x-gatehouse-read: true, responses: {"204": {description: ""}}}}}}`
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	var reads []string
+	for _, op := range d.API.Operations() {
+		if op.Read {
+			reads = append(reads, fmt.Sprint(op.Method, " ", op.Path))
+		}
+	}
+	require.Equal(t, []string{"GET /x", "POST /search"}, reads)
+	require.Equal(t, "GET, HEAD, POST, PUT, PATCH, DELETE", d.API.Paths()[0].Allow)
+}
+
+// A kilobyte of JSON, as callers send it.
+func BenchmarkCheckBody(b *testing.B) {
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
+	require.NoError(b, err)
+	m, _ := d.API.Match("/orders")
+	op, h, contract := m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, new(upstream.Contract)
+	lines := strings.Repeat(`,{"sku":"0190f3a2-7c4b-7d11","price":129.95}`, 19)
+	body := []byte(valid(`,"note":"Please ring twice","when":"2026-03-05","amount":2599.00,"count":20,"tags":["a","b"],"lines":[` + lines[1:] + `]`))
+	var out bytes.Buffer
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		out.Reset()
+		if _, err := contract.CheckBody(&out, op, h, "17", body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
