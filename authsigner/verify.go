@@ -106,7 +106,7 @@ func (v *Verifier) Verify(r *http.Request, target string) (*Credential, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.body, err = v.readBody(r); err != nil {
+	if c.body, err = v.ReadBody(r); err != nil {
 		return nil, err
 	}
 	return v.VerifyClaim(&c, cred)
@@ -121,8 +121,8 @@ type Claim struct {
 	at                                   time.Time // when the timestamp was checked
 }
 
-// BodySize is the size of the request's body in bytes, also if the request did not declare it.
-func (c *Claim) BodySize() int64 { return int64(len(c.body)) }
+// Body is the request's body. It must not be changed.
+func (c *Claim) Body() []byte { return c.body }
 
 // ReadClaim makes the checks of Verify that do not depend on the key, 1 to 3 and 5, with the same errors. Together with VerifyClaim
 // it replaces Verify for servers that look up credentials themselves: because the body is read first, neither a slow one nor
@@ -132,7 +132,7 @@ func (v *Verifier) ReadClaim(r *http.Request, target string) (Claim, error) {
 	if err != nil {
 		return Claim{}, err
 	}
-	if c.body, err = v.readBody(r); err != nil {
+	if c.body, err = v.ReadBody(r); err != nil {
 		return Claim{}, err
 	}
 	return c, nil
@@ -285,9 +285,10 @@ func checkedLookup(ctx context.Context, source CredentialSource, publicKey strin
 	}
 }
 
-// readBody reads the body and restores it. The buffer grows with the data that has arrived, not with Content-Length. bytes.Buffer
-// and io.ReadAll allocate more for a body of a known length, and never return if a reader makes no progress.
-func (v *Verifier) readBody(r *http.Request) ([]byte, error) {
+// ReadBody reads the body of a request and restores it. The error is that of Verify's check 5. The buffer grows with the data that has
+// arrived, not with Content-Length. bytes.Buffer and io.ReadAll allocate more for a body of a known length, and never return if a reader
+// makes no progress.
+func (v *Verifier) ReadBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}

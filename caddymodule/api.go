@@ -258,7 +258,15 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 
 	// 1. Route: match has set req.resource. Unknown paths and methods are denied in step 4, because they count against a limit too.
 
-	// 2. Authenticate, and 3. rate limit.
+	// 2. Authenticate, and 3. rate limit. A signed write that is denied for another reason leaves no mark there.
+	if res := req.resource; res != nil && !res.Read && !res.Public {
+		req.once = func() bool { return h.authorize(r, req) == nil && h.prepare(r, req) == nil }
+	}
+	defer func() {
+		if req.sent != nil {
+			h.free(req.sent)
+		}
+	}()
 	if err := h.authenticateAndCount(w, r, &req.signedRequest); err != nil {
 		return err
 	}
@@ -269,10 +277,10 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	}
 
 	// 5. Clean the request.
-	query, err := req.resource.CleanQuery(req.matched)
-	if err != nil {
+	if err := h.prepare(r, req); err != nil {
 		return err
 	}
+	query := req.query
 	maps.Copy(w.Header(), req.resource.headers)
 	if query.Ignored != "" && !req.resource.Public {
 		w.Header()["X-Ignored-Parameters"] = []string{query.Ignored}
@@ -284,7 +292,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	// 6. Call the data service.
 	res, err := h.call(r, req, query)
 	if err != nil {
-		return err
+		return req.uncertain(err)
 	}
 	defer res.Release()
 
@@ -293,7 +301,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	defer h.free(checked)
 	documented, err := h.check(r, req, query, res, checked)
 	if err != nil {
-		return err
+		return req.uncertain(err)
 	}
 
 	// 8. Respond.
@@ -316,6 +324,8 @@ func (h *API) authorize(r *http.Request, req *apiRequest) error {
 		return denied
 	case res.service != nil && !res.Public && !req.credential.MayCall(h.api.Name(), res.name):
 		return errForbidden
+	case !res.Read && !res.Public && !req.credential.Write:
+		return errWriteNotAllowed
 	}
 	return nil
 }
@@ -344,6 +354,13 @@ type apiRequest struct {
 	signedRequest
 	path     *upstream.Path // nil: it is unknown
 	resource *resource      // nil: it has no such method
+
+	// What prepare has found.
+	prepared  bool
+	invalid   error
+	query     upstream.Query
+	sent      *bytes.Buffer // the body for the data service; nil: not checked
+	mediaType string        // empty: there is none
 
 	upstreamTime, checkTime time.Duration
 	upstreamAddress         string // of the data service

@@ -54,7 +54,7 @@ type signedRequest struct {
 	limited    bool                   // the rate limiter was asked
 	shadowed   bool                   // reported as over a limit in shadow mode
 	once       func() bool            // reports, once it is authenticated, whether it must be accepted only once; may be nil
-	bodySize   int64                  // in bytes
+	body       []byte                 // if it was signed
 
 	verifyTime, limitTime time.Duration
 }
@@ -109,7 +109,7 @@ func (h *signed) authenticate(w http.ResponseWriter, r *http.Request, req *signe
 	var cred *authsigner.Credential
 	claim, authErr := h.verifier.ReadClaim(r, req.target)
 	if authErr == nil {
-		req.bodySize = claim.BodySize()
+		req.body = claim.Body()
 		cred, authErr = h.credentialOf(ctx, w, req, &claim)
 	}
 	if _, limited := errors.AsType[*rateLimitedError](authErr); limited {

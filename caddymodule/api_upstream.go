@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -24,6 +25,9 @@ func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*ups
 	setForwarded(call.Header, r, req.clientIP)
 	if call.Share = req.clientIP.String(); req.credential != nil {
 		call.Share = req.credential.PublicKey
+	}
+	if req.sent != nil && req.mediaType != "" {
+		call.Body, call.BodyType = req.sent.Bytes(), req.mediaType
 	}
 	call.Deadline, call.MaxResponse = start.Add(time.Duration(h.Timeout)), h.MaxResponseSize
 	res, err := req.resource.service.Do(r.Context(), call)
@@ -39,6 +43,44 @@ func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*ups
 	}
 	req.upstreamAddress = res.Address
 	return res, nil
+}
+
+// prepare checks the request: path, query, headers and body. It does so once.
+func (h *API) prepare(r *http.Request, req *apiRequest) error {
+	if req.prepared {
+		return req.invalid
+	}
+	req.prepared = true
+	op := req.resource.Operation
+	if req.query, req.invalid = op.CleanQuery(req.matched); req.invalid == nil {
+		req.invalid = op.CheckHeaders(r.Header)
+	}
+	if op.Method == http.MethodGet || req.invalid != nil { // the body of a GET means nothing
+		return req.invalid
+	}
+	if req.credential == nil { // an operation that is public
+		if req.body, req.invalid = h.verifier.ReadBody(r); req.invalid != nil {
+			return req.invalid
+		}
+	}
+	req.sent, _ = h.buffers.Get().(*bytes.Buffer)
+	req.mediaType, req.invalid = h.contract.CheckBody(req.sent, op, r.Header, req.business(), req.body)
+	return req.invalid
+}
+
+// uncertainError means that a write may have been carried out, although its response is an error.
+type uncertainError struct{ err error }
+
+func (e *uncertainError) Error() string { return e.err.Error() }
+
+func (e *uncertainError) Unwrap() error { return e.err }
+
+// uncertain returns the error of a call or its response for the caller, who must know what may have become of a write.
+func (req *apiRequest) uncertain(err error) error {
+	if err == nil || req.resource.Read || dataservice.Unsent(err) {
+		return err
+	}
+	return &uncertainError{err}
 }
 
 // setForwarded sets X-Forwarded-* and Via as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the

@@ -177,7 +177,7 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	}
 	resource, _, _ := strings.Cut(below, "/")
 	switch {
-	case r.Method == http.MethodConnect, isGRPC(r.Header), req.bodySize > 0 && r.Header["Upgrade"] != nil:
+	case r.Method == http.MethodConnect, isGRPC(r.Header), len(req.body) > 0 && r.Header["Upgrade"] != nil:
 		return errNotPassedOn
 	case !req.credential.MayCall(h.Name, resource):
 		return errForbidden
@@ -256,9 +256,9 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
-	r.ContentLength, r.TransferEncoding, r.Trailer = req.bodySize, nil, nil
-	if req.bodySize > 0 {
-		r.Header["Content-Length"] = []string{strconv.FormatInt(req.bodySize, 10)} // which FastCGI sends, also for a chunked body
+	r.ContentLength, r.TransferEncoding, r.Trailer = int64(len(req.body)), nil, nil
+	if len(req.body) > 0 {
+		r.Header["Content-Length"] = []string{strconv.Itoa(len(req.body))} // which FastCGI sends, also for a chunked body
 	}
 	id := req.credential.BusinessID
 	r.Header[upstream.HeaderBusinessID], r.Header[upstream.HeaderRequestID] = []string{id}, []string{req.id}

@@ -87,6 +87,8 @@ type problem struct {
 	ServerTime int64  `json:"server_time,omitempty"`
 	OriginalID string `json:"original_request_id,omitempty"`
 	Docs       string `json:"docs,omitempty"`
+
+	Violations []upstream.Violation `json:"violations,omitempty"`
 }
 
 // unavailableRetryAfter is the Retry-After, in seconds, of an outage of unknown length.
@@ -94,6 +96,13 @@ const unavailableRetryAfter = 5
 
 // problemOf maps an error to its response. It is the only function that does.
 func problemOf(err error, now time.Time) problem {
+	if uncertain, ok := errors.AsType[*uncertainError](err); ok {
+		p := problemOf(uncertain.err, now)
+		if p.Status > http.StatusInternalServerError {
+			p.Detail = "The change may have been made. Find out before you send it again, or repeat it with the same Idempotency-Key."
+		}
+		return p
+	}
 	var (
 		param     *upstream.ParameterError
 		limited   *rateLimitedError
@@ -105,6 +114,8 @@ func problemOf(err error, now time.Time) problem {
 		replayed  *replayedError
 		method    *methodNotAllowedError
 		passed    *upstream.StatusError
+		body      *upstream.BodyError
+		media     *upstream.MediaTypeError
 	)
 	switch {
 	// What a handler made of them does not matter.
@@ -114,6 +125,10 @@ func problemOf(err error, now time.Time) problem {
 		return unavailable()
 	case errors.As(err, &param):
 		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
+	case errors.As(err, &body):
+		return problem{Status: http.StatusBadRequest, Code: "INVALID_BODY", Error: "The request body is not valid.", Violations: body.Violations}
+	case errors.As(err, &media):
+		return problem{Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED_MEDIA_TYPE", Error: sentence(media.Error())}
 	case errors.Is(err, authsigner.ErrMissingCredentials):
 		return problem{
 			Status: http.StatusUnauthorized, Code: "MISSING_CREDENTIALS",

@@ -39,9 +39,9 @@ type Operation struct {
 	// TenantNone. Empty: the gateway responds itself.
 	Tenant string
 
-	Params     []Param // of the query, in the order in which they are forwarded
-	PathParams []Param // in the order of the path
-	Headers    []string
+	Params     []Param      // of the query, in the order in which they are forwarded
+	PathParams []Param      // in the order of the path
+	Headers    []Param      // that reach the data service, by their canonical names
 	Body       *RequestBody // nil: requests have none
 	Responses  []DocumentedResponse
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
@@ -145,6 +145,9 @@ func (op *Operation) compile() {
 	}
 	for i := range op.PathParams {
 		op.PathParams[i].compile()
+	}
+	for i := range op.Headers {
+		op.Headers[i].compile()
 	}
 	op.Body.compile()
 	for i := range op.Responses {

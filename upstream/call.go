@@ -70,7 +70,7 @@ func (r *Response) Release() {
 }
 
 // NewCall returns the call for a request to the API: the operation's method, for HEAD too, so that the same response is checked; the
-// path and the clean query; no body; and those headers of r that may be forwarded. Body, Share, Deadline and MaxResponse are
+// path and the clean query; no body; and those headers of r that may be forwarded, which CheckHeaders has checked. Body, Share, Deadline and MaxResponse are
 // left to the caller. r is not modified.
 func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID string) Call {
 	c := Call{
@@ -78,9 +78,9 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 		Method: op.Method, Path: q.Path, Query: q.Raw, Host: r.Host,
 		Header: make(http.Header, 16), // with room for the headers that are added
 	}
-	for _, name := range op.Headers {
-		if values := r.Header[name]; len(values) == 1 && printable(values[0], maxForwarded, false) {
-			c.Header[name] = values
+	for i := range op.Headers {
+		if name := op.Headers[i].Name; len(r.Header[name]) == 1 {
+			c.Header[name] = r.Header[name]
 		}
 	}
 	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -134,6 +135,35 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 		q.Raw = string(clean)
 	}
 	return q, nil
+}
+
+// CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if one that is required is missing,
+// or if one is given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows: without
+// it, a service would do something else than the caller wanted.
+func (op *Operation) CheckHeaders(h http.Header) error {
+	for i := range op.Headers {
+		p := &op.Headers[i]
+		values := h[p.Name]
+		switch {
+		case len(values) == 0 && !p.Required:
+			continue
+		case len(values) == 0:
+			return badParam(p.Name, "is required")
+		case len(values) > 1:
+			return badParam(p.Name, "must be given only once")
+		case values[0] == "" || !printable(values[0], maxForwarded, false):
+			return badParam(p.Name, "must be 1 to "+strconv.Itoa(maxForwarded)+" visible ASCII characters and spaces")
+		}
+		if why := p.Schema.accepts([]byte(values[0])); why != "" {
+			return badParam(p.Name, why)
+		}
+	}
+	return nil
+}
+
+// forwards reports whether a request header reaches the data service.
+func (op *Operation) forwards(name string) bool {
+	return slices.ContainsFunc(op.Headers, func(p Param) bool { return p.Name == name })
 }
 
 // cleanPath checks the parameters of a path.

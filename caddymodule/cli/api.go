@@ -153,8 +153,11 @@ func printOperations(out io.Writer, api *upstream.API) error {
 	_, _ = fmt.Fprintln(w, "OPERATION\tREQUEST\tRESOURCE\tCALLERS\tLIMIT\tBUSINESSES ARE KEPT APART BY")
 	for _, op := range api.Operations() {
 		callers, limit := "signed", "per_key"
-		if op.Public {
+		switch {
+		case op.Public:
 			callers, limit = "anyone", "per_ip"
+		case !op.Read:
+			callers = "signed, may write"
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", op.ID, op.Method, op.Path, op.Resource, callers, limit, tenantRule(op))
 	}

@@ -328,7 +328,12 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 		switch canonical := http.CanonicalHeaderKey(name); {
 		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // ignored, says OpenAPI
 		case slices.Contains(requestHeaders, canonical):
-			op.Headers = append(op.Headers, canonical)
+			own := c.value(p, canonical, required)
+			if own == nil || own.Array {
+				c.fault(p, "a header must be a string, an integer, a number or a boolean")
+				return
+			}
+			op.Headers = append(op.Headers, *own)
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
 		default:

@@ -60,7 +60,7 @@ func (e *exchangeError) Unwrap() []error {
 	return []error{ErrExchange, e.err}
 }
 
-// unsent reports whether a data service cannot have got the request.
-func unsent(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, upstream.ErrHandshake) || errors.Is(err, upstream.ErrMaxConns)
+// Unsent reports whether a data service cannot have got the request of a call with an error of Do.
+func Unsent(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, upstream.ErrTooManyCalls) || errors.Is(err, upstream.ErrHandshake) || errors.Is(err, upstream.ErrMaxConns)
 }

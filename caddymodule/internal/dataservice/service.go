@@ -307,7 +307,7 @@ func (s *Service) retry(req *http.Request, start, deadline time.Time, retries in
 		errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory):
 		return false
 	}
-	if req.Method != http.MethodGet && !unsent(err) {
+	if req.Method != http.MethodGet && !Unsent(err) {
 		return false // it may have reached the data service
 	}
 	if lb.TryInterval == 0 {
