@@ -22,6 +22,7 @@ type shopAPI struct {
 	site          string
 	all, orders   gatewaytest.Caller // keys of the business "17" for the shop, and for its orders
 	none, foreign gatewaytest.Caller // a key without resources, and one of another business
+	writer        gatewaytest.Caller // may write
 }
 
 const (
@@ -37,6 +38,7 @@ func serveShop(t *testing.T, app string) *shopAPI {
 	s.all = s.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{"shop"}})
 	s.orders = s.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{"shop/orders", "events"}})
 	s.foreign = s.issue(t, authsigner.IssueOptions{BusinessID: "18", Resources: []string{"shop"}})
+	s.writer = s.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{"shop"}, Write: true})
 	s.none = s.issue(t, authsigner.IssueOptions{BusinessID: "17"})
 	o := s.options(app, "")
 	s.site = o.Site
@@ -158,7 +160,7 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		requireProblem(t, s.get(t, s.all, eventsPath), 403, "FORBIDDEN")
 		a := s.over[overHTTP1]("DELETE", "/v1/orders/o-1", signedFields(s.all, "DELETE", "/v1/orders/o-1", ""))
 		requireProblem(t, a, 405, "METHOD_NOT_ALLOWED")
-		require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
+		require.Equal(t, "GET, HEAD, PATCH", a.Header.Get("Allow"))
 	})
 	t.Run("unknown parameters are named", func(t *testing.T) {
 		a := s.get(t, s.all, "/v1/orders?a=1&b%3Cscript%3E=2&a=3&z%5A=4")
