@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
-// writeFleet is three gateways with gatehouse_auth in front of a service that counts its writes.
+// writeFleet is three gateways in front of a service that counts its writes, which come by gatehouse_auth and gatehouse_api in turn.
 type writeFleet struct {
 	gateways [3]*gatewaytest.Gateway
 	caller   gatewaytest.Caller
@@ -29,7 +29,7 @@ type writeFleet struct {
 // send sends a write, signed before, to a gateway, and returns the status: 0 if there was no response.
 func (f *writeFleet) send(ctx context.Context, gateway, write int, signed []field) int {
 	header := headerOf(signed)
-	a, err := f.caller.Send(ctx, http.MethodPost, f.gateways[gateway%len(f.gateways)].URL, fmt.Sprint("/orders/", write), header, nil)
+	a, err := f.caller.Send(ctx, http.MethodPost, f.gateways[gateway%len(f.gateways)].URL, writeTarget(write), header, nil)
 	if err != nil {
 		return 0
 	}
@@ -37,7 +37,14 @@ func (f *writeFleet) send(ctx context.Context, gateway, write int, signed []fiel
 }
 
 func (f *writeFleet) sign(write int) []field {
-	return signedFields(f.caller, http.MethodPost, fmt.Sprint("/orders/", write), "")
+	return signedFields(f.caller, http.MethodPost, writeTarget(write), "")
+}
+
+func writeTarget(write int) string {
+	if write%2 == 0 {
+		return fmt.Sprint("/orders/o-", write)
+	}
+	return fmt.Sprintf("/v1/orders/o-%d/shipments", write)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -58,18 +65,20 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 	}
 	const lost = 200 // writes before Redis loses its data
 	f := &writeFleet{carried: make([]atomic.Int32, writes+lost)}
-	w := newEnvironment(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if i, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/orders/")); assert.NoError(t, err) {
+	w := newEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, number, _ := strings.Cut(strings.TrimSuffix(r.URL.Path, "/shipments"), "/o-")
+		if i, err := strconv.Atoi(number); assert.NoError(t, err) {
 			f.carried[i].Add(1)
 		}
+		w.WriteHeader(http.StatusNoContent)
 	}))
-	f.caller = w.issue(t, authsigner.IssueOptions{BusinessID: "17", Write: true, Resources: []string{"shop"}})
+	f.caller = w.issue(t, authsigner.IssueOptions{BusinessID: "17", Write: true, Resources: []string{"shop", "store"}})
 	f.caller.Client = protocolClient(t, false, workers)
 	redis := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
 	for i := range f.gateways {
 		o := w.options(highLimits, "")
 		o.Global = "log {\n\t\tlevel ERROR\n\t}\n\t" + strings.Replace(o.Global, w.redisLine(), c.redis(redis.URL()), 1)
-		o.Site = "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(w.dataURL, "http://")
+		o.Site = "gatehouse_api /v1/* {\n\t\tdefinition store " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(w.dataURL, "http://")
 		f.gateways[i] = gatewaytest.Start(t, o)
 	}
 
@@ -87,7 +96,7 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 					status := f.send(t.Context(), gateway, i, signed)
 					sent.Add(1)
 					byStatus[status].Add(1)
-					return status == http.StatusOK || status == http.StatusConflict
+					return status == http.StatusNoContent || status == http.StatusConflict
 				}
 				var raced sync.WaitGroup
 				if i%2 == 1 {
@@ -129,7 +138,7 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 	require.Positive(t, kills)
 	require.Less(t, none, writes/10, "what is refused does not prove anything")
 	t.Logf("figure: %s writes=%d sent=%d kills=%d accepted=%d replayed=%d unavailable=%d without_response=%d carried_out_twice=%d not_carried_out=%d", t.Name(), writes, sent.Load(), kills,
-		byStatus[http.StatusOK].Load(), byStatus[http.StatusConflict].Load(), byStatus[http.StatusServiceUnavailable].Load(), byStatus[0].Load(), twice, none)
+		byStatus[http.StatusNoContent].Load(), byStatus[http.StatusConflict].Load(), byStatus[http.StatusServiceUnavailable].Load(), byStatus[0].Load(), twice, none)
 
 	for _, g := range f.gateways {
 		requireCheck(t, g, "limits", true)
@@ -137,11 +146,11 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 	signed := make([][]field, lost)
 	for i := range signed {
 		signed[i] = f.sign(writes + i)
-		require.Equal(t, http.StatusOK, f.send(t.Context(), i, writes+i, signed[i]))
+		require.Equal(t, http.StatusNoContent, f.send(t.Context(), i, writes+i, signed[i]))
 	}
 	require.NoError(t, redis.Client(t).FlushAll(t.Context()).Err())
 	for i := range signed {
-		require.Equal(t, http.StatusOK, f.send(t.Context(), i+1, writes+i, signed[i]), "Redis knows nothing of it any more")
+		require.Equal(t, http.StatusNoContent, f.send(t.Context(), i+1, writes+i, signed[i]), "Redis knows nothing of it any more")
 		for gateway := range f.gateways {
 			require.Equal(t, http.StatusConflict, f.send(t.Context(), gateway, writes+i, signed[i]))
 		}
