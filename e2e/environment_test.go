@@ -203,6 +203,9 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == orderPath {
 			body = `{"id":"o-1","account":"` + req.Header.Get("X-Business-Id") + `","total":"9.50"}`
 		}
+		if req.URL.Path == searchPath {
+			body = "[]"
+		}
 		response = respondWith(http.StatusOK, "application/json", body)
 	}
 	response(w, req)
