@@ -161,6 +161,11 @@ func (h *API) check(
 	report, err := h.contract.Check(checked, res.Operation, documented, query, req.business(), got.Body)
 	res.metrics.checked(err)
 	res.metrics.removed(report)
+	if e := h.logger.Check(zap.DebugLevel, "removed from a response"); e != nil {
+		if removed := h.contract.Removed(res.Operation, documented, query, req.business(), got.Body); len(removed) > 0 {
+			e.Write(zap.String("request_id", req.id), zap.String("operation", res.ID), zap.Any("removed", removed))
+		}
+	}
 	if report.CrossTenant > 0 {
 		h.logger.Error("data service sent another business's records", zap.String("event", "cross_tenant"),
 			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Resource),

@@ -90,13 +90,10 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		}
 		return "", refused
 	}
-	k, _ := c.pool.Get().(*checker)
-	if k == nil {
-		k = new(checker)
-	}
+	k := c.checker()
 	dst.Grow(len(body) + 64)
 	k.start(c, op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
-	k.request, k.strict, k.pass = true, true, false
+	k.request, k.listing, k.strict, k.pass = true, true, true, false
 	if err = k.document(); err == nil && k.escapes {
 		// It cannot fail, because the strings have been validated.
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)
@@ -156,11 +153,19 @@ func (k *checker) violate(s *Schema, name, why string) {
 // within adds the name of what they are in to the pointers of the violations from the given one on.
 func (k *checker) within(from int, name string) {
 	for i := from; i < len(k.listed); i++ {
-		if len(name) > maxPointed {
+		switch {
+		case !k.request && !isIdentifier(name):
+			name = "*" // it may be a value
+		case len(name) > maxPointed:
 			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
 		}
 		k.listed[i].Pointer = "/" + pointerEscaper.Replace(name) + k.listed[i].Pointer
 	}
+}
+
+// isIdentifier reports whether a name is at most 64 letters, digits, hyphens and underscores.
+func isIdentifier(name string) bool {
+	return len(name) <= maxPointed && !strings.ContainsFunc(name, func(r rune) bool { return r > 'z' || !letter(byte(r)) && !digit(byte(r)) && r != '-' && r != '_' })
 }
 
 //nolint:gochecknoglobals // a constant

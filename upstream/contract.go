@@ -74,10 +74,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	if res.Body == nil || op.ByGateway && op.Answer == nil {
 		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
-	k, _ := c.pool.Get().(*checker)
-	if k == nil {
-		k = new(checker)
-	}
+	k := c.checker()
 	dst.Grow(len(body) + 64)
 	k.start(c, op, res, q, businessID, body, dst.AvailableBuffer())
 	err := k.document()
@@ -89,6 +86,28 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	}
 	dst.Write(out)
 	return report, nil
+}
+
+// Removed lists what Check removes from a response, at most 50 places, for people who look for the difference between a data service and
+// its definition. There are no values in it: of names that the definition does not have, only those that are identifiers.
+func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
+	k := c.checker()
+	defer c.pool.Put(k)
+	k.start(c, op, res, q, businessID, body, nil)
+	k.listing = true
+	_ = k.document() // Check returns it
+	listed := k.listed
+	k.release()
+	return listed
+}
+
+// checker returns one from the pool.
+func (c *Contract) checker() *checker {
+	k, _ := c.pool.Get().(*checker)
+	if k == nil {
+		k = new(checker)
+	}
+	return k
 }
 
 // CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
@@ -133,7 +152,8 @@ type checker struct {
 	escapes  bool   // the body contains backslashes
 	controls bool   // the body contains control characters, which may be white space
 	pass     bool   // keep unknown members of records
-	request  bool   // the body is a request's: unknown members are invalid, and all that is invalid is listed
+	request  bool   // the body is a request's: unknown members are invalid
+	listing  bool   // all that is invalid or removed is listed
 	trying   bool   // the alternatives of a choice
 	strict   bool   // unknown members are invalid
 	work     int    // bytes that were read again
@@ -174,6 +194,7 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
+	k.listing = false
 }
 
 // release drops all references to the request's data and frees large buffers.
@@ -277,12 +298,12 @@ func (k *checker) settle() error {
 	return k.violation(f.kind, f.path, f.why)
 }
 
-// note notes an invalid value: the first of a response, and each of a request. name is the member's, if it is one.
+// note notes an invalid value. name is the member's, if it is one.
 func (k *checker) note(s *Schema, name, why string) {
 	if k.invalid.schema == nil {
 		k.invalid = fault{schema: s, path: name, why: why}
 	}
-	if k.request {
+	if k.listing {
 		k.violate(s, name, why)
 	}
 }
@@ -344,7 +365,11 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		}
 		r := record{start: len(k.out)}
 		base := len(k.spans)
+		listed := len(k.listed)
 		v, err := k.object(s.Items, depth+1, true)
+		if len(k.listed) > listed {
+			k.within(listed, strconv.Itoa(k.at))
+		}
 		if err == nil {
 			err = k.settle()
 		}
@@ -464,7 +489,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	if depth > maxDepth {
 		return span{}, k.tooDeep()
 	}
-	start, base, extra := len(k.out), len(k.spans), len(k.extra)
+	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
 	var invalid, foreign fault // of what is around the object
 	if s.visible >= 0 {
 		invalid, foreign = k.invalid, k.foreign
@@ -481,6 +506,10 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		k.ownBusiness(s, spans)
 	case k.mustGo(s, spans, foreign):
 		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
+		if k.listing {
+			k.listed = k.listed[:listed]
+			k.violate(s, "", "is removed: it may not be seen")
+		}
 		return hidden, nil
 	}
 	if s.numbers {

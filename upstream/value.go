@@ -302,10 +302,13 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	case isRecord && k.pass:
 		v, err = k.free(AnyJSON(), depth)
 	default:
-		if k.request {
+		switch {
+		case k.request:
 			k.note(s, string(k.unquote(rawName)), Undocumented)
-		} else if k.strict {
+		case k.strict:
 			k.note(s, "", "no undocumented members")
+		case k.listing:
+			k.violate(s, string(k.unquote(rawName)), "is removed: it is not documented")
 		}
 		_, err = k.skip(depth)
 		return err
