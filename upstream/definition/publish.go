@@ -28,7 +28,7 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 	}
 	p := &publisher{
 		root: at(root), common: at(common.Content[0]), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
-		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{},
+		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{}, bodies: map[*yaml.Node]*yaml.Node{},
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
@@ -57,7 +57,9 @@ type publisher struct {
 	texts               map[string]string             // of responses, by name
 	ids                 []string                      // operation IDs that are in use
 	tenant              string                        // the member that names the business, for the operation that is being published
-	writes              bool                          // an operation is not a GET
+	others, writes      bool                          // an operation is not a GET; an operation changes something
+	sent                bool                          // what is being published is of a request body
+	bodies              map[*yaml.Node]*yaml.Node     // published request bodies, by operation
 	err                 error                         // the first one
 }
 
@@ -82,11 +84,15 @@ func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 	return out
 }
 
-func componentKinds() []string { return []string{"parameters", "headers", "responses", "schemas"} }
+func componentKinds() []string {
+	return []string{"parameters", "headers", "requestBodies", "responses", "schemas"}
+}
 
 func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 	_, p.base, _ = strings.Cut(strings.Replace(p.root.get("servers").member("0").get("url").text(), "://", "", 1), "/")
 	p.base = strings.TrimRight("/"+p.base, "/")
+	paths, tags := p.paths(served)
+	other := p.our(p.common.get("x-other-requests"))
 	info := p.pick(p.root.get("info"), "title version summary description", members{"license": func(out *yaml.Node, e entry) {
 		put(out, e.name, p.pick(e.value, "name identifier url", nil))
 	}})
@@ -94,13 +100,18 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 		version.Tag = "!!str" // also if it is written as a number
 	}
 	description := p.our(p.common.get("info").get("description"))
+	for name, is := range map[string]bool{"bodies": p.others, "writes": p.writes} {
+		added := ""
+		if is {
+			added = p.rules.get(name).text()
+		}
+		description.Value = strings.Replace(description.Value, "{"+name+"}", added, 1)
+	}
 	if own := member(info, "description"); own != nil {
 		description.Value = strings.TrimRight(own.Value, "\n") + "\n\n" + description.Value
 	}
 	put(info, "description", description)
-	paths, tags := p.paths(served)
-	other := p.our(p.common.get("x-other-requests"))
-	if p.writes {
+	if p.others {
 		put(member(p.ours["headers"], p.ourName("headers", "Allow")), "schema", p.our(p.rules.get("allow")))
 	}
 	components := object("securitySchemes", p.our(p.common.get("components").get("securitySchemes")))
@@ -140,13 +151,24 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 			p.ids = append(p.ids, operation.value.get("operationId").text())
 		}
 	}
+	isServed := func(path, e entry) bool {
+		isHead := e.name == "head" && path.value.get("get").Node != nil // the gateway's own, of the GET
+		return !isHead && slices.Contains([]string{"get", "head", "put", "post", "patch", "delete"}, e.name) &&
+			served(strings.ToUpper(e.name), path.name)
+	}
+	// Bodies come first: a schema that a body has is published with the members that only bodies have.
+	for _, path := range all {
+		for _, e := range path.value.entries() {
+			if !isRead(e.name) && isServed(path, e) {
+				p.bodies[e.value.Node] = p.requestBody(e.value)
+			}
+		}
+	}
 	var used []string
 	for _, path := range all {
 		item := object()
 		for _, e := range path.value.entries() {
-			method := strings.ToUpper(e.name)
-			isHead := e.name == "head" && path.value.get("get").Node != nil // the gateway's own, of the GET
-			if isHead || !slices.Contains([]string{"get", "head", "put", "post", "patch", "delete"}, e.name) || !served(method, path.name) {
+			if !isServed(path, e) {
 				continue
 			}
 			operation := p.operation(e.name, path, e.value)
@@ -155,7 +177,6 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 			if e.name == "get" {
 				put(item, "head", p.head(operation))
 			}
-			p.writes = p.writes || e.name != "get" && e.name != "head"
 		}
 		if len(item.Content) > 0 {
 			put(paths, path.name, item)
@@ -169,13 +190,10 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 	return paths, tags
 }
 
+func isRead(method string) bool { return method == "get" || method == "head" }
+
 func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
-	p.tenant = p.root.get(extTenant).text()
-	if tenant := n.get(extTenant).text(); tenant == "request" || tenant == "none" {
-		p.tenant = ""
-	} else if tenant != "" {
-		p.tenant = tenant
-	}
+	p.tenant = p.tenantOf(n)
 	out := p.pick(n, "tags operationId summary description deprecated", nil)
 	signed, kinds := n.get(extPublic).text() != "true", []string{"every"}
 	if !signed {
@@ -191,12 +209,17 @@ func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
 	if len(parameters.Content) > 0 {
 		put(out, "parameters", parameters)
 	}
-	// Here, a request's body will follow.
+	if body := p.bodies[n.Node]; body != nil {
+		put(out, "requestBody", body)
+	}
 	byService := n.get(extAnswer).Node == nil
 	for _, kind := range []string{"signed", "data", "signed_data"} {
 		if (signed || kind == "data") && (byService || kind == "signed") {
 			kinds = append(kinds, kind)
 		}
+	}
+	if !isRead(method) {
+		kinds = p.otherKinds(kinds, method, n, signed, byService)
 	}
 	name := n.get("operationId").text()
 	switch {
@@ -207,6 +230,18 @@ func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
 	}
 	put(out, "responses", p.responses(n, name, kinds))
 	return out
+}
+
+// tenantOf returns the member that names the business, for an operation.
+func (p *publisher) tenantOf(operation node) string {
+	switch tenant := operation.get(extTenant).text(); tenant {
+	case "request", "none":
+		return ""
+	case "":
+		return p.root.get(extTenant).text()
+	default:
+		return tenant
+	}
 }
 
 // head returns the HEAD beside a GET.

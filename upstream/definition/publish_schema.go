@@ -78,7 +78,11 @@ func (p *publisher) parameter(n node) *yaml.Node {
 
 // valued publishes the members of what has a schema: a parameter, a header or a media type.
 func (p *publisher) valued(n node) members {
-	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
+	hidden := p.hidden
+	if p.sent {
+		hidden = func(n node) bool { return p.hidden(n) || p.says(n, "readOnly") }
+	}
+	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, hidden, n.get("schema"))) }
 	return members{
 		"schema":  func(out *yaml.Node, e entry) { put(out, e.name, p.schema(e.value)) },
 		"example": example,
@@ -128,7 +132,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	out := object()
 	out.Style = n.Style
 	// In 3.0, nothing holds beside a reference.
-	alone := n.get("$ref").Node != nil && strings.HasPrefix(p.root.get("openapi").text(), "3.0")
+	alone := n.get("$ref").Node != nil && p.isV30()
 	var pattern *yaml.Node // of the format, beside the schema's own
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
@@ -171,7 +175,7 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 		return out
 	}
 	switch e.name {
-	case "title", "summary", "description", "deprecated", "readOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
+	case "title", "summary", "description", "deprecated", "readOnly", "writeOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
 		"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties":
 		return plain(e.value)
 	case "minimum", "maximum":
@@ -186,9 +190,9 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 			return plain(bound)
 		}
 	case "example", "default", "const":
-		return p.example(e.value, n)
+		return p.example(e.value, p.hidden, n)
 	case "examples", "enum":
-		return each(func(value node) *yaml.Node { return p.example(value, n) })
+		return each(func(value node) *yaml.Node { return p.example(value, p.hidden, n) })
 	case "items", "additionalProperties":
 		return p.schema(e.value)
 	case "allOf", "oneOf", "anyOf":
@@ -262,11 +266,14 @@ func (p *publisher) discriminator(n node) *yaml.Node {
 	}})
 }
 
-// hidden reports whether callers do not see a member.
+// hidden reports whether callers do not see a member. They see one that is writeOnly where a body has it.
 func (p *publisher) hidden(n node) bool {
-	return slices.ContainsFunc([]node{n, p.resolve(n)}, func(n node) bool {
-		return n.get(extInternal).text() == "true" || n.get("writeOnly").text() == "true"
-	})
+	return p.says(n, extInternal) || !p.sent && p.says(n, "writeOnly")
+}
+
+// says reports whether a flag holds for a member, or for what it refers to.
+func (p *publisher) says(n node, flag string) bool {
+	return n.get(flag).text() == "true" || p.resolve(n).get(flag).text() == "true"
 }
 
 // isTenant reports whether a member of an object names the business.
@@ -290,6 +297,8 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	return out
 }
 
+func (p *publisher) isV30() bool { return strings.HasPrefix(p.root.get("openapi").text(), "3.0") }
+
 // parts returns a schema and the schemas that hold with it, and the alternatives if choices is true.
 func (p *publisher) parts(schema node, choices bool) (all []node) {
 	for queue := []node{schema}; len(queue) > 0; queue = queue[1:] {
@@ -309,8 +318,8 @@ func (p *publisher) parts(schema node, choices bool) (all []node) {
 	return all
 }
 
-// example publishes a value of some schemas, without members that callers do not see.
-func (p *publisher) example(value node, schemas ...node) *yaml.Node {
+// example publishes a value of some schemas, without members that are hidden.
+func (p *publisher) example(value node, hides func(node) bool, schemas ...node) *yaml.Node {
 	var parts []node
 	for _, schema := range schemas {
 		parts = append(parts, p.parts(schema, true)...)
@@ -324,7 +333,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 		for _, part := range parts {
 			of = append(of, part.get("items"))
 		}
-		out.Content = append(out.Content, p.example(item, of...))
+		out.Content = append(out.Content, p.example(item, hides, of...))
 	}
 	for _, e := range value.entries() {
 		var of []node
@@ -333,7 +342,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
 			switch {
 			case property.Node != nil:
-				known, hidden, tenant, of = true, hidden || p.hidden(property), tenant || p.isTenant(part, e.name), append(of, property)
+				known, hidden, tenant, of = true, hidden || hides(property), tenant || p.isTenant(part, e.name), append(of, property)
 			case more.Node != nil && more.text() != "false":
 				known, of = true, append(of, more)
 			}
@@ -341,7 +350,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 		if !known || hidden {
 			continue // the gateway would remove it
 		}
-		published := p.example(e.value, of...)
+		published := p.example(e.value, hides, of...)
 		if tenant && published.Kind == yaml.ScalarNode {
 			published.Tag = "!!str"
 		}

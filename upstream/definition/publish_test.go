@@ -86,6 +86,106 @@ func TestDocumentInOpenAPI30IsConverted(t *testing.T) {
 	require.NoError(t, doc.Validate(t.Context())) // with its examples
 }
 
+// The golden file has the details.
+func TestRequestBodiesArePublished(t *testing.T) {
+	t.Parallel()
+	got, _ := requirePublished(t, "testdata/publish/writes.yaml", "testdata/publish/writes.published.yaml",
+		func(_, path string) bool { return path != "/SECRET" })
+	require.NotContains(t, got, "SECRET")
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(got))
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context())) // with its examples
+
+	operation := func(method, path string) *openapi3.Operation {
+		item := doc.Paths.Value(path)
+		require.NotNil(t, item, path)
+		return item.GetOperation(method)
+	}
+	codes := func(o *openapi3.Operation, status string) (all []string) {
+		response := o.Responses.Value(status)
+		if response == nil {
+			return nil
+		}
+		for queue := (openapi3.SchemaRefs{response.Value.Content.Get("application/json").Schema}); len(queue) > 0; queue = queue[1:] {
+			schema := queue[0].Value
+			queue = append(append(queue, schema.OneOf...), schema.AnyOf...)
+			if code := schema.Properties["code"]; code != nil {
+				all = append(all, code.Value.Const.(string))
+			} else if schema.Properties["title"] != nil {
+				all = append(all, "documented")
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	badBody := []string{"BAD_REQUEST", "INVALID_BODY"}
+	mediaType, replayed, writes := []string{"BAD_REQUEST", "UNSUPPORTED_MEDIA_TYPE"}, []string{"BAD_REQUEST", "REPLAYED"}, "WRITE_NOT_ALLOWED"
+	for name, c := range map[string]struct {
+		method, path             string
+		body                     []string
+		on400, on409, on415      []string
+		write, tooLarge, notMade bool
+	}{
+		"a GET":                   {method: "GET", path: "/orders", tooLarge: true},
+		"a HEAD":                  {method: "HEAD", path: "/orders", tooLarge: true},
+		"a body and a parameter":  {"POST", "/orders", []string{"application/json"}, []string{"BAD_REQUEST", "INVALID_BODY", "INVALID_PARAMETER", "documented"}, []string{"BAD_REQUEST", "REPLAYED", "documented"}, mediaType, true, true, true},
+		"a shared body":           {"PUT", "/orders/{id}", []string{"application/json"}, []string{"BAD_REQUEST", "INVALID_BODY", "INVALID_PARAMETER"}, replayed, mediaType, true, true, true},
+		"a merge patch":           {"PATCH", "/orders/{id}", []string{"application/json", "application/merge-patch+json"}, []string{"BAD_REQUEST", "INVALID_BODY", "INVALID_PARAMETER"}, replayed, mediaType, true, true, true},
+		"other media types alone": {"DELETE", "/orders/{id}", nil, []string{"BAD_REQUEST", "INVALID_BODY", "INVALID_PARAMETER"}, replayed, nil, true, true, true},
+		"a POST that only reads":  {"POST", "/orders/search", []string{"application/json"}, badBody, nil, mediaType, false, true, false},
+		"a write for anyone":      {"POST", "/visits", []string{"application/json"}, badBody, nil, mediaType, false, true, true},
+	} {
+		o := operation(c.method, c.path)
+		require.NotNil(t, o, name)
+		var body []string
+		if o.RequestBody != nil {
+			body = slices.Sorted(maps.Keys(o.RequestBody.Value.Content))
+		}
+		assert.Equal(t, c.body, body, name)
+		assert.Equal(t, c.on400, codes(o, "400"), name)
+		assert.Equal(t, c.on409, codes(o, "409"), name)
+		assert.Equal(t, c.on415, codes(o, "415"), name)
+		assert.Equal(t, c.write, slices.Contains(codes(o, "403"), writes), name)
+		assert.Equal(t, c.tooLarge, o.Responses.Value("413") != nil, name)
+		failed := o.Responses.Value("502").Value.Content.Get("application/json").Schema.Value
+		assert.Equal(t, c.notMade, failed.Properties["detail"] != nil, name)
+	}
+
+	require.Nil(t, doc.Paths.Value("/orders/{id}").Head)
+	base := doc.Components.Schemas["Base"].Value.Properties
+	require.True(t, base["id"].Value.ReadOnly)
+	require.True(t, base["pin"].Value.WriteOnly)
+	order, payment := doc.Components.RequestBodies["Patch"].Value, operation("PATCH", "/payments").RequestBody.Value
+	for body, valid := range map[string]bool{
+		`{}`: true, `{"total":"2"}`: true, `{"total":2}`: false, `{"customer":{}}`: false,
+		`{"kind":"cash"}`: true, `{"kind":"cash","amount":5}`: true, `{"kind":"cash","amount":"5"}`: false, `{"kind":"credit"}`: false,
+	} {
+		patch := order
+		if strings.Contains(body, "kind") {
+			patch = payment
+		}
+		var value any
+		require.NoError(t, json.Unmarshal([]byte(body), &value))
+		schema := patch.Content["application/merge-patch+json"].Schema.Value
+		require.Equal(t, valid, schema.VisitJSON(value, openapi3.VisitAsRequest()) == nil, body)
+	}
+	require.Contains(t, got, "**Writes** need")
+
+	text, err := os.ReadFile("testdata/publish/writes.yaml")
+	require.NoError(t, err)
+	got, err = publish(t, string(text), func(_, path string) bool { return path == "/orders/search" })
+	require.NoError(t, err)
+	require.Contains(t, got, "**Bodies** must")
+	for _, written := range []string{"**Writes**", "REPLAYED", "WRITE_NOT_ALLOWED", "GET, HEAD"} {
+		assert.Equal(t, -1, strings.Index(got, written), "only where something is written: %s", written)
+	}
+	got, err = publish(t, string(text), func(method, _ string) bool { return method == http.MethodGet })
+	require.NoError(t, err)
+	for _, other := range []string{"**Bodies**", "requestBod", "writeOnly", "pin", "INVALID_BODY", "UNSUPPORTED"} {
+		assert.Equal(t, -1, strings.Index(got, other), "only where there are bodies: %s", other)
+	}
+}
+
 // A definition in JSON is published as the same document.
 func TestDefinitionInJSONIsPublished(t *testing.T) {
 	t.Parallel()
