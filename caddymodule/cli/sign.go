@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
@@ -25,6 +27,7 @@ import (
 type signCommand struct {
 	key, secretEnv, secretFile, basePath string
 	data, dataFile                       string
+	headers                              []string
 	curl, send, explain                  bool
 	timestamp                            int64
 	timeout                              time.Duration
@@ -52,6 +55,7 @@ func configureSign(cmd *cobra.Command) {
 	f.StringVar(&c.basePath, "base-path", "", "path under which the gateway is mounted, which is not signed")
 	f.StringVar(&c.data, "data", "", "request body")
 	f.StringVar(&c.dataFile, "data-file", "", "file that holds the request body (instead of --data)")
+	f.StringArrayVar(&c.headers, "header", nil, "further header, such as \"Idempotency-Key: 1\"; repeatable")
 	f.BoolVar(&c.curl, "curl", false, "print a curl command instead of the headers")
 	f.BoolVar(&c.send, "send", false, "send the request and print the response instead of the headers")
 	f.BoolVar(&c.explain, "explain", false, "print the string to sign byte for byte, the headers and the request")
@@ -82,12 +86,16 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	if method = strings.ToUpper(method); !slices.Contains(signMethods(), method) {
 		return fmt.Errorf("unknown method %q: must be one of %s", method, strings.Join(signMethods(), ", "))
 	}
+	further, err := c.further(body)
+	if err != nil {
+		return err
+	}
 	u, target, err := curlTarget(rawURL, c.basePath)
 	if err != nil {
 		return err
 	}
 	if c.send {
-		return c.sendRequest(cmd, secret, method, u, body)
+		return c.sendRequest(cmd, secret, method, u, body, further)
 	}
 	ts := cmp.Or(c.timestamp, time.Now().Unix())
 	headers := []string{
@@ -114,7 +122,7 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	case method != http.MethodGet || len(body) > 0:
 		line = append(line, "-X "+shellQuote(method))
 	}
-	for _, h := range headers {
+	for _, h := range append(headers, further...) {
 		line = append(line, "-H "+shellQuote(h))
 	}
 	switch {
@@ -125,6 +133,27 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	}
 	_, err = fmt.Fprintln(out, strings.Join(append(line, shellQuote(rawURL)), " "))
 	return err
+}
+
+// further returns the headers that are not signed. A body that is JSON is sent as such, unless another type is given.
+func (c *signCommand) further(body []byte) (all []string, err error) {
+	typed := false
+	for _, header := range c.headers {
+		name, value, ok := strings.Cut(header, ":")
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, fmt.Errorf("invalid header %q: must be of the form Name: value", header)
+		}
+		name = http.CanonicalHeaderKey(name)
+		if name == authsigner.HeaderPublicKey || name == authsigner.HeaderTimestamp || name == authsigner.HeaderSignature {
+			return nil, fmt.Errorf("invalid header %q: it is part of the signature", header)
+		}
+		typed = typed || name == "Content-Type"
+		all = append(all, name+": "+strings.TrimSpace(value))
+	}
+	if !typed && json.Valid(body) {
+		all = append(all, "Content-Type: application/json")
+	}
+	return all, nil
 }
 
 // maxSecretFile is the maximum size in bytes of a file that holds a private key.
@@ -173,12 +202,16 @@ func checkKey(name, s string) error {
 
 // sendRequest sends the request with authsigner.Transport and prints the response. The error ends the process with exit status 4
 // or 5 if the response has a status of 4xx or 5xx.
-func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method string, u *url.URL, body []byte) error {
+func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method string, u *url.URL, body []byte, headers []string) error {
 	req, err := http.NewRequestWithContext(cmd.Context(), method, "", bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("building the request: %w", err)
 	}
 	req.URL = u
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		req.Header.Add(name, value)
+	}
 	t := &authsigner.Transport{PublicKey: c.key, PrivateKey: secret, BasePath: c.basePath}
 	if c.timestamp != 0 {
 		t.Now = func() time.Time { return time.Unix(c.timestamp, 0) }

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,4 +79,49 @@ func TestKeysWithWhiteSpaceOrControlCharactersAreNotUsed(t *testing.T) {
 		_, err := runSign(t, "", "--key", "pk_live_0123456789")
 		assert.ErrorContains(t, err, "must be the key as issued")
 	})
+}
+
+func TestFurtherHeadersAreSent(t *testing.T) {
+	t.Setenv("GATEHOUSE_SECRET", "a_private_key")
+	var got []http.Header
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header) }))
+	t.Cleanup(s.Close)
+	send := func(args ...string) (string, error) {
+		cmd := &cobra.Command{Use: "sign", SilenceErrors: true}
+		configureSign(cmd)
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(args, "--key", "pk_live_0123456789", "POST", s.URL+"/orders"))
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for _, args := range [][]string{
+		{"--data", "{}", "--header", "idempotency-key: it's 1", "--header", "If-Match:\"a\""},
+		{"--data", "{}", "--header", "content-type: application/merge-patch+json"},
+		{"--data", "a=b"},
+	} {
+		_, err := send(append(args, "--send")...)
+		require.NoError(t, err)
+		command, err := send(append(args, "--curl")...)
+		require.NoError(t, err)
+		printed, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput()
+		require.NoError(t, err, "%s", printed)
+	}
+	require.Len(t, got, 6)
+	for i, want := range []map[string][]string{
+		{"Content-Type": {"application/json"}, "Idempotency-Key": {"it's 1"}, "If-Match": {`"a"`}},
+		{"Content-Type": {"application/merge-patch+json"}, "Idempotency-Key": nil},
+	} {
+		for name, values := range want {
+			assert.Equal(t, values, got[2*i][name], "--send %d", i)
+			assert.Equal(t, values, got[2*i+1][name], "--curl %d", i)
+		}
+	}
+	require.Empty(t, got[4]["Content-Type"], "a body that is not JSON has no type of its own")
+	for header, want := range map[string]string{
+		"a": "must be of the form", "a b: c": "must be of the form", "a: b\nc: d": "must be of the form", "x-signature: 1": "part of the signature",
+	} {
+		_, err := send("--header", header)
+		require.ErrorContains(t, err, want, header)
+	}
 }
