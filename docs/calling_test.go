@@ -123,6 +123,43 @@ func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 	}
 }
 
+func TestExampleOfAWriteSignsItsBody(t *testing.T) {
+	t.Parallel()
+	server := newVerifyingServer(t)
+	run := func(secret string) string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", under(t, blocks(t, callingPage), "Writes", "sh").text, "write.sh",
+			"POST", "/v1/orders", `{"note":"it's 5 %d\n"}`, "order-7")
+		cmd.Env = append(os.Environ(), "GATEHOUSE_URL="+server.URL, "GATEHOUSE_KEY="+server.key, "GATEHOUSE_SECRET="+secret)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	require.Equal(t, `{"business":{}}`, run(server.secret))
+	require.Equal(t, []string{"/v1/orders"}, server.verified())
+	require.Equal(t, []string{"order-7"}, server.header["Idempotency-Key"])
+	require.Equal(t, []string{"application/json"}, server.header["Content-Type"])
+	require.Contains(t, run("another secret"), "INVALID_CREDENTIALS")
+}
+
+// The codes of writes are those of published documents that have writes.
+func TestDocumentedErrorsOfWritesAgreeWithPublishedDocuments(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(callingPage)
+	require.NoError(t, err)
+	published, err := os.ReadFile("../upstream/definition/testdata/publish/writes.published.yaml")
+	require.NoError(t, err)
+	var onPage, inDocument []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		onPage = append(onPage, m[1])
+	}
+	for _, m := range regexp.MustCompile(`code: {const: ([A-Z_]+)}`).FindAllStringSubmatch(string(published), -1) {
+		if !strings.Contains(string(docs.OpenAPI), "const: "+m[1]+"}") {
+			inDocument = append(inDocument, m[1])
+		}
+	}
+	require.ElementsMatch(t, inDocument, onPage)
+}
+
 // The library requests is not tested, because it is not part of Python.
 func TestLibrariesChangeURLsAsDocumented(t *testing.T) {
 	t.Parallel()
@@ -202,6 +239,7 @@ type verifyingServer struct {
 
 	mu        sync.Mutex
 	targets   []string
+	header    http.Header // of the last request
 	limitedAt time.Time
 	waited    time.Duration // until the next request
 }
@@ -229,7 +267,7 @@ func newVerifyingServer(t *testing.T) *verifyingServer {
 			}
 			s.waited = time.Since(s.limitedAt)
 		}
-		s.targets = append(s.targets, r.RequestURI)
+		s.targets, s.header = append(s.targets, r.RequestURI), r.Header
 		if s.pages > 0 {
 			fmt.Fprintf(w, `{"invoices":[],"pagination":{"current_page":%d,"per_page":25,"total_items":60,"total_pages":%d}}`, len(s.targets), s.pages)
 			return
