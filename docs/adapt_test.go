@@ -80,6 +80,7 @@ func adapt(t *testing.T, b block) []byte {
 	file := filepath.Join(t.TempDir(), "Caddyfile")
 	require.NoError(t, os.WriteFile(file, []byte(b.text), 0o600))
 	cmd := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "adapt", "--config", file, "--adapter", "caddyfile")
+	cmd.Dir = "../examples/orders" // whose definition pages use
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	require.NoError(t, cmd.Run(), "%s:%d: %s", b.file, b.line, log.String())
