@@ -34,7 +34,7 @@ const (
 	// searchPath is an operation of the same API with a body.
 	searchPath = "/v1/orders/search"
 	searchBody = `{"text": "a body as long as the smallest of the others"}`
-	shopBody  = `{"a body as long": "as the smallest of the others"}`
+	shopBody   = `{"a body as long": "as the smallest of the others"}`
 )
 
 // operationCase is a request to one operation of the gateway. Add a line for a new operation, and all tests of this file attack it.
