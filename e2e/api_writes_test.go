@@ -297,7 +297,6 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 
 // A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
 func TestNothingRepeatsAWrite(t *testing.T) {
-	t.Parallel()
 	var got atomic.Int64
 	var how atomic.Pointer[func(net.Conn)]
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -108,7 +108,7 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 	order := named(at(api, "GET", orderPath, 200), "store/getOrder")
 	order.fields = store
 	searched := named(at(api, "POST", searchPath, 200), "store/searchOrders")
-	searched.fields, searched.body = append(search, field{"Content-Type", "application/json"}), searchBody
+	searched.fields, searched.body = append(slices.Clip(search), field{"Content-Type", "application/json"}), searchBody
 	return []operationCase{
 		searched, named(at(api, "PATCH", orderPath, 401), "store/changeOrder"),
 		order, named(at(api, "POST", orderPath, 405), "store/getOrder"),

@@ -165,7 +165,12 @@ func (k *checker) within(from int, name string) {
 
 // isIdentifier reports whether a name is at most 64 letters, digits, hyphens and underscores.
 func isIdentifier(name string) bool {
-	return len(name) <= maxPointed && !strings.ContainsFunc(name, func(r rune) bool { return r > 'z' || !letter(byte(r)) && !digit(byte(r)) && r != '-' && r != '_' })
+	for i := range len(name) {
+		if c := name[i]; !letter(c) && !digit(c) && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return len(name) <= maxPointed
 }
 
 //nolint:gochecknoglobals // a constant

@@ -39,6 +39,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
 )
 
 const (
@@ -61,7 +62,9 @@ records. It prints the keys, and commands to try them, and runs until it is
 interrupted. Nothing is kept.
 
 With --protect, it runs the directive gatehouse_auth in front of a service of
-your own instead.`,
+your own instead. With --definition and --upstream, it serves your own API from
+its OpenAPI document, and logs what it removes from responses and rejects, and
+why: names and rules, no values.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,6 +77,12 @@ your own instead.`,
 	f.StringVar(&v.listen, "listen", "localhost:8080", "address to serve on")
 	f.StringVar(&v.Redis, "redis", "", "URL of a real Redis for the rate limits (default: an embedded store)")
 	f.StringVar(&v.Protect, "protect", "", "URL of your own service, such as http://localhost:3000, to protect instead of serving the demo")
+	f.StringVar(&v.File, "definition", "", "`file` of the OpenAPI document of your own API, to serve instead of the demo's")
+	f.StringArrayVar(&v.Overlays, "overlay", nil, "`file` of an OpenAPI Overlay of the definition; may be repeated")
+	f.StringSliceVar(&v.Only, "only", nil, "operation IDs and tags of the definition that are served (default: all)")
+	f.StringSliceVar(&v.Except, "except", nil, "operation IDs and tags of the definition that are not served")
+	f.StringVar(&v.Upstream, "upstream", "", "URL of the service behind the definition, such as http://localhost:3000")
+	f.StringVar(&v.Business, "business", "", "`ID` of a business in your own service, for the first key (default: one of the demo's)")
 	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report which requests the limits would deny")
 	if cmd.Execute() != nil { // it has said why
 		os.Exit(1)
@@ -102,7 +111,7 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if v.Protect == "" {
+	if v.own() == "" {
 		data, err := demo.Open(ctx, demo.Memory, demo.Options{Authorize: verify, Pace: pace})
 		if err != nil {
 			return fmt.Errorf("opening the demo data service: %w", err)
@@ -158,10 +167,42 @@ func (v *view) run(ctx context.Context, out io.Writer) (err error) {
 
 // welcome returns the name of the template of what is printed.
 func (v *view) welcome() string {
-	if v.Protect != "" {
+	switch {
+	case v.File != "":
+		return "definition.tmpl"
+	case v.Protect != "":
 		return "protect.tmpl"
 	}
 	return "welcome.tmpl"
+}
+
+// own returns the URL of the service that is served instead of the demo's, or "".
+func (v *view) own() string { return cmp.Or(v.Protect, v.Upstream) }
+
+// define loads the definition of an API of one's own, and makes a signed command for each of its operations.
+func (v *view) define() error {
+	switch {
+	case v.File == "" && v.Upstream == "" && len(v.Overlays)+len(v.Only)+len(v.Except) == 0:
+		return nil
+	case v.File == "" || v.Upstream == "":
+		return errors.New("--definition and --upstream belong together: the document, and the URL of the service behind it")
+	case v.Protect != "":
+		return errors.New("--protect looks at no response: use it without --definition and --upstream")
+	}
+	d := caddymodule.Definition{File: v.File, Overlays: v.Overlays, Only: v.Only, Except: v.Except}
+	loaded, err := d.Load()
+	if failed, ok := errors.AsType[*definition.LoadError](err); ok && len(failed.Except) > 0 {
+		return fmt.Errorf("%w\n\nWithout these operations, the rest loads:\n\n  --except %s", err, strings.Join(failed.Except, ","))
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it says what was wrong
+	}
+	published, err := loaded.Published()
+	if err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	v.Requests, err = reference.Requests(published)
+	return err //nolint:wrapcheck // as above
 }
 
 // check returns an error if the address is in use, Redis is unavailable or there is no service to protect. A gateway starts anyway, because Caddy can share an
@@ -176,7 +217,13 @@ func (v *view) check(ctx context.Context) error {
 			return fmt.Errorf("--listen: %w", err)
 		}
 	}
-	if err := v.checkProtected(ctx); err != nil {
+	if err := v.define(); err != nil {
+		return err
+	}
+	if err := v.checkOwn(ctx, "--protect", &v.Protect); err != nil {
+		return err
+	}
+	if err := v.checkOwn(ctx, "--upstream", &v.Upstream); err != nil {
 		return err
 	}
 	if v.Redis == "" {
@@ -194,20 +241,20 @@ func (v *view) check(ctx context.Context) error {
 	return nil
 }
 
-// checkProtected returns an error if the service to protect is not one, or does not accept connections.
-func (v *view) checkProtected(ctx context.Context) error {
-	if v.Protect == "" {
+// checkOwn returns an error if a service of one's own is not one, or does not accept connections.
+func (v *view) checkOwn(ctx context.Context, flag string, service *string) error {
+	if *service == "" {
 		return nil
 	}
-	u, err := url.Parse(v.Protect)
+	u, err := url.Parse(*service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.RequestURI(), "/") != "" {
-		return fmt.Errorf("--protect: %q is not a URL such as http://localhost:3000, without a path", v.Protect)
+		return fmt.Errorf("%s: %q is not a URL such as http://localhost:3000, without a path", flag, *service)
 	}
-	v.Protect = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+	*service = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(v.Protect, u.Scheme+"://"))
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(*service, u.Scheme+"://"))
 	if err != nil {
-		return fmt.Errorf("--protect: start your service first: %w", err)
+		return fmt.Errorf("%s: start your service first: %w", flag, err)
 	}
 	return conn.Close()
 }
@@ -271,8 +318,13 @@ func (v *view) issueKeys(ctx context.Context) ([]*authsigner.Credential, error) 
 	var keys []*authsigner.Credential
 	for _, b := range demo.Businesses() {
 		o := authsigner.IssueOptions{BusinessID: b.ID, BusinessName: b.Name, BusinessSlug: b.Slug, Test: true}
+		if v.own() != "" {
+			if o.Write = keys == nil; o.Write && v.Business != "" {
+				o.BusinessID, o.BusinessName = v.Business, "business "+v.Business
+			}
+		}
 		if v.Protect != "" {
-			o.Resources, o.Write = []string{service}, keys == nil
+			o.Resources = []string{service}
 		}
 		cred, err := authsigner.Issue(ctx, store, o)
 		if err == nil && b.AccountStatus != demo.AccountActive {
@@ -298,7 +350,11 @@ type view struct {
 	Base                         string // the URL under which the demo can be reached
 	Origin                       string // of the connection server; "": there is none
 	NoRateLimit                  bool
-	Protect                      string // the URL of the service to protect; "": the demo's API is served
+	Protect, Upstream            string // the URL of the service to protect, or behind a definition; both "": the demo's API is served
+	Business                     string // the first key's in that service; "": the demo's
+	File                         string // of the definition
+	Overlays, Only, Except       []string
+	Requests                     []reference.Request // one to each operation of the definition
 
 	Main     *authsigner.Credential
 	Others   []*authsigner.Credential

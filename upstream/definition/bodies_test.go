@@ -92,8 +92,7 @@ func checkBody(t testing.TB, method, path, contentType, body string) (sent, medi
 }
 
 func violations(err error) (all []string) {
-	var invalid *upstream.BodyError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*upstream.BodyError](err); ok {
 		for _, v := range invalid.Violations {
 			all = append(all, strings.TrimSpace(v.Pointer+" "+v.Reason))
 		}
