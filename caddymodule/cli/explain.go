@@ -315,7 +315,7 @@ func resultText(res explain.Result, toSign string) string {
 	case res.Verified:
 		b.WriteString("The signature is correct.\n")
 		if toSign != "" {
-			b.WriteString("Not checked: whether the public key exists, and the method. The API serves only GET and HEAD.\n")
+			b.WriteString("Not checked: whether the public key exists, and whether the API has this method and path.\n")
 		}
 	case res.Complete && len(res.Mistakes) == 1 && res.Mistakes[0].Code == "wrong_clock":
 		b.WriteString("The signature is correct, but:\n")
