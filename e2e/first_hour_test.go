@@ -101,7 +101,7 @@ func TestFirstHourOfAPlatformTeam(t *testing.T) {
 	require.Empty(t, names)
 	for _, block := range blocks {
 		switch block[1] {
-		case "caddyfile":
+		case "text":
 			write("Caddyfile", block[2])
 			issue("gatehouse keys issue --file keys.json --business-id 7 --business-name Harbour --business-slug harbour")
 			require.Contains(t, text, "`gatehouse keys issue --file keys.json --business-id 7 --business-name Harbour --business-slug harbour`")
