@@ -28,7 +28,8 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 	}
 	p := &publisher{
 		root: at(root), common: at(common.Content[0]), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
-		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{}, bodies: map[*yaml.Node]*yaml.Node{},
+		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{},
+		differing: map[string]bool{},
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
@@ -59,7 +60,7 @@ type publisher struct {
 	tenant              string                        // the member that names the business, for the operation that is being published
 	others, writes      bool                          // an operation is not a GET; an operation changes something
 	sent                bool                          // what is being published is of a request body
-	bodies              map[*yaml.Node]*yaml.Node     // published request bodies, by operation
+	differing           map[string]bool               // see differs, by reference
 	err                 error                         // the first one
 }
 
@@ -151,24 +152,13 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 			p.ids = append(p.ids, operation.value.get("operationId").text())
 		}
 	}
-	isServed := func(path, e entry) bool {
-		isHead := e.name == "head" && path.value.get("get").Node != nil // the gateway's own, of the GET
-		return !isHead && slices.Contains([]string{"get", "head", "put", "post", "patch", "delete"}, e.name) &&
-			served(strings.ToUpper(e.name), path.name)
-	}
-	// Bodies come first: a schema that a body has is published with the members that only bodies have.
-	for _, path := range all {
-		for _, e := range path.value.entries() {
-			if !isRead(e.name) && isServed(path, e) {
-				p.bodies[e.value.Node] = p.requestBody(e.value)
-			}
-		}
-	}
 	var used []string
 	for _, path := range all {
 		item := object()
 		for _, e := range path.value.entries() {
-			if !isServed(path, e) {
+			method := strings.ToUpper(e.name)
+			isHead := e.name == "head" && path.value.get("get").Node != nil // the gateway's own, of the GET
+			if isHead || !slices.Contains([]string{"get", "head", "put", "post", "patch", "delete"}, e.name) || !served(method, path.name) {
 				continue
 			}
 			operation := p.operation(e.name, path, e.value)
@@ -190,10 +180,13 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 	return paths, tags
 }
 
-func isRead(method string) bool { return method == "get" || method == "head" }
-
 func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
-	p.tenant = p.tenantOf(n)
+	p.tenant = p.root.get(extTenant).text()
+	if tenant := n.get(extTenant).text(); tenant == "request" || tenant == "none" {
+		p.tenant = ""
+	} else if tenant != "" {
+		p.tenant = tenant
+	}
 	out := p.pick(n, "tags operationId summary description deprecated", nil)
 	signed, kinds := n.get(extPublic).text() != "true", []string{"every"}
 	if !signed {
@@ -209,7 +202,11 @@ func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
 	if len(parameters.Content) > 0 {
 		put(out, "parameters", parameters)
 	}
-	if body := p.bodies[n.Node]; body != nil {
+	isRead, body := method == "get" || method == "head", (*yaml.Node)(nil)
+	if !isRead {
+		body = p.requestBody(n.get("requestBody"))
+	}
+	if body != nil {
 		put(out, "requestBody", body)
 	}
 	byService := n.get(extAnswer).Node == nil
@@ -218,8 +215,8 @@ func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
 			kinds = append(kinds, kind)
 		}
 	}
-	if !isRead(method) {
-		kinds = p.otherKinds(kinds, method, n, signed, byService)
+	if !isRead {
+		kinds = p.otherKinds(kinds, method == "post" && n.get(extRead).text() == "true", body != nil, signed, byService)
 	}
 	name := n.get("operationId").text()
 	switch {
@@ -230,18 +227,6 @@ func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
 	}
 	put(out, "responses", p.responses(n, name, kinds))
 	return out
-}
-
-// tenantOf returns the member that names the business, for an operation.
-func (p *publisher) tenantOf(operation node) string {
-	switch tenant := operation.get(extTenant).text(); tenant {
-	case "request", "none":
-		return ""
-	case "":
-		return p.root.get(extTenant).text()
-	default:
-		return tenant
-	}
 }
 
 // head returns the HEAD beside a GET.

@@ -8,8 +8,8 @@ import (
 )
 
 // requestBody publishes the body of an operation, or returns nil if the operation takes none.
-func (p *publisher) requestBody(operation node) *yaml.Node {
-	p.sent, p.tenant = true, p.tenantOf(operation)
+func (p *publisher) requestBody(n node) *yaml.Node {
+	p.sent = true
 	defer func() { p.sent = false }()
 	publish := func(n node) *yaml.Node {
 		n = p.resolve(n)
@@ -29,7 +29,6 @@ func (p *publisher) requestBody(operation node) *yaml.Node {
 		put(out, "content", content)
 		return out
 	}
-	n := operation.get("requestBody")
 	if len(member(publish(n), "content").Content) == 0 {
 		return nil
 	}
@@ -65,23 +64,45 @@ func (p *publisher) optional(n node) node {
 }
 
 // otherKinds completes what an operation is that is not a GET: see rules.errors.
-func (p *publisher) otherKinds(kinds []string, method string, n node, signed, byService bool) []string {
-	p.others = true
-	changes := method != "post" || n.get(extRead).text() != "true"
-	p.writes = p.writes || changes
+func (p *publisher) otherKinds(kinds []string, isRead, hasBody, signed, byService bool) []string {
+	p.others, p.writes = true, p.writes || !isRead
 	for _, kind := range []struct {
 		name string
 		is   bool
 	}{
 		{"body", true},
 		{"body_or_parameters", slices.Contains(kinds, "parameters")},
-		{"documented_body", p.bodies[n.Node] != nil},
-		{"write_of_data", changes && byService},
-		{"signed_write", changes && signed},
+		{"documented_body", hasBody},
+		{"write_of_data", !isRead && byService},
+		{"signed_write", !isRead && signed},
 	} {
 		if kind.is {
 			kinds = append(kinds, kind.name)
 		}
 	}
 	return kinds
+}
+
+// differs reports whether a schema is another one in a body than in a response: a member is only in one of them. Then each is published,
+// because readOnly and writeOnly mean nothing to those who only know JSON Schema, and required means the same everywhere.
+func (p *publisher) differs(ref string) bool {
+	differs, known := p.differing[ref]
+	if known {
+		return differs
+	}
+	seen := map[*yaml.Node]bool{}
+	for queue := []node{p.target(ref)}; len(queue) > 0 && !differs; queue = queue[1:] {
+		n := queue[0]
+		if !n.isObject() || seen[n.Node] {
+			continue
+		}
+		seen[n.Node] = true
+		differs = n.get("readOnly").text() == "true" || n.get("writeOnly").text() == "true"
+		queue = append(append(queue, p.parts(n, true)...), n.get("items"), n.get("additionalProperties"))
+		for _, e := range n.get("properties").entries() {
+			queue = append(queue, e.value)
+		}
+	}
+	p.differing[ref] = differs
+	return differs
 }

@@ -23,12 +23,19 @@ func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node
 
 // component publishes a value of the definition as a component, once, and returns the reference to it. Its name stays if it has one.
 func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) string {
-	name, ok := p.names[kind+ref]
+	key, other := kind+ref, ""
+	if kind == "schemas" && p.sent && p.differs(ref) {
+		key, other = key+" in a body", "Body"
+	}
+	name, ok := p.names[key]
 	if !ok {
 		if name, ok = strings.CutPrefix(ref, "#/components/"+kind+"/"); !ok || unusual.MatchString(name) {
-			name = p.free(kind, "Shared", func(string) bool { return false }) // its place may be one that callers do not see
+			name, other = "Shared", other+" " // its place may be one that callers do not see
 		}
-		p.names[kind+ref] = name
+		if other != "" {
+			name = p.free(kind, name+strings.TrimSpace(other), func(string) bool { return false })
+		}
+		p.names[key] = name
 		slot := object()
 		put(p.own[kind], name, slot) // before what it refers to, which may be itself
 		*slot = *publish(p.target(ref))

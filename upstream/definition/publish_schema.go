@@ -78,11 +78,7 @@ func (p *publisher) parameter(n node) *yaml.Node {
 
 // valued publishes the members of what has a schema: a parameter, a header or a media type.
 func (p *publisher) valued(n node) members {
-	hidden := p.hidden
-	if p.sent {
-		hidden = func(n node) bool { return p.hidden(n) || p.says(n, "readOnly") }
-	}
-	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, hidden, n.get("schema"))) }
+	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
 	return members{
 		"schema":  func(out *yaml.Node, e entry) { put(out, e.name, p.schema(e.value)) },
 		"example": example,
@@ -190,9 +186,9 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 			return plain(bound)
 		}
 	case "example", "default", "const":
-		return p.example(e.value, p.hidden, n)
+		return p.example(e.value, n)
 	case "examples", "enum":
-		return each(func(value node) *yaml.Node { return p.example(value, p.hidden, n) })
+		return each(func(value node) *yaml.Node { return p.example(value, n) })
 	case "items", "additionalProperties":
 		return p.schema(e.value)
 	case "allOf", "oneOf", "anyOf":
@@ -206,7 +202,7 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 			return out
 		}
 	case "discriminator":
-		return p.discriminator(e.value)
+		return p.discriminator(n, e.value)
 	case "$ref":
 		return member(p.reference("schemas", n, p.plain), "$ref")
 	}
@@ -252,28 +248,36 @@ func addTypes(out *yaml.Node, n node) {
 	}
 }
 
-func (p *publisher) discriminator(n node) *yaml.Node {
-	return p.pick(n, "propertyName", members{"mapping": func(out *yaml.Node, e entry) {
-		mapping := object()
-		for _, e := range e.value.entries() {
-			ref := e.value.text()
-			if !strings.HasPrefix(ref, "#") {
-				ref = "#/components/schemas/" + ref
-			}
-			put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
+// discriminator publishes that of a schema. Without a mapping, its values are the names of components, which may be published under others.
+func (p *publisher) discriminator(schema, n node) *yaml.Node {
+	out, mapping := p.pick(n, "propertyName", nil), object()
+	for _, e := range n.get("mapping").entries() {
+		ref := e.value.text()
+		if !strings.HasPrefix(ref, "#") {
+			ref = "#/components/schemas/" + ref
 		}
-		put(out, e.name, mapping)
-	}})
+		put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
+	}
+	for _, alternative := range append(schema.get("oneOf").items(), schema.get("anyOf").items()...) {
+		ref := alternative.get("$ref").text()
+		if ref == "" || n.get("mapping").Node != nil {
+			continue
+		}
+		if published := p.component("schemas", ref, p.plain); published != ref {
+			put(mapping, ref[strings.LastIndex(ref, "/")+1:], member(reference(published), "$ref"))
+		}
+	}
+	if len(mapping.Content) > 0 {
+		put(out, "mapping", mapping)
+	}
+	return out
 }
 
-// hidden reports whether callers do not see a member. They see one that is writeOnly where a body has it.
+// hidden reports whether callers do not see a member of a response, or must not send it in a body.
 func (p *publisher) hidden(n node) bool {
-	return p.says(n, extInternal) || !p.sent && p.says(n, "writeOnly")
-}
-
-// says reports whether a flag holds for a member, or for what it refers to.
-func (p *publisher) says(n node, flag string) bool {
-	return n.get(flag).text() == "true" || p.resolve(n).get(flag).text() == "true"
+	return slices.ContainsFunc([]node{n, p.resolve(n)}, func(n node) bool {
+		return n.get(extInternal).text() == "true" || n.get("writeOnly").text() == "true" && !p.sent || n.get("readOnly").text() == "true" && p.sent
+	})
 }
 
 // isTenant reports whether a member of an object names the business.
@@ -318,8 +322,8 @@ func (p *publisher) parts(schema node, choices bool) (all []node) {
 	return all
 }
 
-// example publishes a value of some schemas, without members that are hidden.
-func (p *publisher) example(value node, hides func(node) bool, schemas ...node) *yaml.Node {
+// example publishes a value of some schemas, without members that callers do not see.
+func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 	var parts []node
 	for _, schema := range schemas {
 		parts = append(parts, p.parts(schema, true)...)
@@ -333,7 +337,7 @@ func (p *publisher) example(value node, hides func(node) bool, schemas ...node) 
 		for _, part := range parts {
 			of = append(of, part.get("items"))
 		}
-		out.Content = append(out.Content, p.example(item, hides, of...))
+		out.Content = append(out.Content, p.example(item, of...))
 	}
 	for _, e := range value.entries() {
 		var of []node
@@ -342,7 +346,7 @@ func (p *publisher) example(value node, hides func(node) bool, schemas ...node) 
 			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
 			switch {
 			case property.Node != nil:
-				known, hidden, tenant, of = true, hidden || hides(property), tenant || p.isTenant(part, e.name), append(of, property)
+				known, hidden, tenant, of = true, hidden || p.hidden(property), tenant || p.isTenant(part, e.name), append(of, property)
 			case more.Node != nil && more.text() != "false":
 				known, of = true, append(of, more)
 			}
@@ -350,7 +354,7 @@ func (p *publisher) example(value node, hides func(node) bool, schemas ...node) 
 		if !known || hidden {
 			continue // the gateway would remove it
 		}
-		published := p.example(e.value, hides, of...)
+		published := p.example(e.value, of...)
 		if tenant && published.Kind == yaml.ScalarNode {
 			published.Tag = "!!str"
 		}

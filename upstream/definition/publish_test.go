@@ -152,9 +152,17 @@ func TestRequestBodiesArePublished(t *testing.T) {
 	}
 
 	require.Nil(t, doc.Paths.Value("/orders/{id}").Head)
-	base := doc.Components.Schemas["Base"].Value.Properties
-	require.True(t, base["id"].Value.ReadOnly)
-	require.True(t, base["pin"].Value.WriteOnly)
+	for name, want := range map[string][]string{"Base": {"created", "id"}, "BaseBody": {"pin"}} {
+		base := doc.Components.Schemas[name].Value
+		require.Equal(t, want, slices.Sorted(maps.Keys(base.Properties)))
+		for _, member := range base.Properties {
+			require.True(t, member.Value.ReadOnly || member.Value.WriteOnly)
+		}
+	}
+	for _, choice := range []string{"Payment", "PaymentBody"} {
+		mapping := doc.Components.Schemas[choice].Value.Discriminator.Mapping
+		require.Equal(t, choice == "PaymentBody", mapping["Card"].Ref == "#/components/schemas/CardBody", mapping)
+	}
 	order, payment := doc.Components.RequestBodies["Patch"].Value, operation("PATCH", "/payments").RequestBody.Value
 	for body, valid := range map[string]bool{
 		`{}`: true, `{"total":"2"}`: true, `{"total":2}`: false, `{"customer":{}}`: false,
