@@ -288,9 +288,12 @@ func FuzzLoadOfChangedDocuments(f *testing.F) {
 	for i := range uint64(500) {
 		f.Add(i)
 	}
-	legacy, err := os.ReadFile("testdata/publish/legacy.yaml")
-	require.NoError(f, err)
-	texts := []string{string(legacy)}
+	texts := []string{bodiesDocument}
+	for _, name := range []string{"legacy", "writes"} {
+		text, err := os.ReadFile("testdata/publish/" + name + ".yaml")
+		require.NoError(f, err)
+		texts = append(texts, string(text))
+	}
 	for _, seed := range seeds(f) {
 		texts = append(texts, seed[0])
 	}
