@@ -15,9 +15,10 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/style"
 )
 
-//go:embed templates assets
+//go:embed templates
 var files embed.FS
 
 // frame is the layout of a page.
@@ -70,13 +71,7 @@ type views struct {
 
 func newViews() (*views, error) {
 	v := &views{pages: make(map[string]*template.Template), assets: make(map[string][]byte)}
-	var err error
-	if v.sheet, err = v.addAsset("gatehouse.css"); err != nil {
-		return nil, err
-	}
-	if v.icon, err = v.addAsset("gatehouse.svg"); err != nil {
-		return nil, err
-	}
+	v.sheet, v.icon = v.addAsset("gatehouse.css", style.CSS), v.addAsset("gatehouse.svg", style.Icon)
 	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
 		"sheet": func() string { return v.sheet },
 		"icon":  func() string { return v.icon },
@@ -105,16 +100,13 @@ func newViews() (*views, error) {
 }
 
 // addAsset adds an asset under a name with its hash, so that browsers can cache it forever.
-func (v *views) addAsset(name string) (string, error) {
-	content, err := files.ReadFile("assets/" + name)
-	if err != nil {
-		return "", fmt.Errorf("reading an asset: %w", err)
-	}
+func (v *views) addAsset(name, text string) string {
+	content := []byte(text)
 	sum := sha256.Sum256(content)
 	base, ext, _ := strings.Cut(name, ".")
 	hashed := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
 	v.assets[hashed] = content
-	return hashed, nil
+	return hashed
 }
 
 // page renders a page.
