@@ -14,25 +14,26 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
 )
 
 func registerAPI() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "api",
-		Usage: "check|publish [<file>] [--overlay <file>] [--only <names>] [--except <names>]",
-		Short: "Checks the OpenAPI document of an API, and prints the one for callers",
+		Usage: "check|publish|docs [<file>] [--overlay <file>] [--only <names>] [--except <names>]",
+		Short: "Checks the OpenAPI document of an API, and prints the one for callers and its reference",
 		Long: `
 Works on the definition of an API: an OpenAPI document, 3.1 or 3.0, in YAML or
 JSON, and OpenAPI Overlays beside it. Without a file, it is the public contract,
 which is built in. Nothing is fetched or changed.`,
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(apiCheckCommand(), apiPublishCommand())
+			cmd.AddCommand(apiCheckCommand(), apiPublishCommand(), apiDocsCommand())
 			requireSubcommand(cmd)
 		},
 	})
 }
 
-// apiFlags are the flags of both commands.
+// apiFlags are the flags of all commands.
 type apiFlags struct{ caddymodule.Definition }
 
 func (a *apiFlags) add(cmd *cobra.Command) {
@@ -126,6 +127,38 @@ To find breaking changes, compare two of them:
 				return err
 			}
 			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func apiDocsCommand() *cobra.Command {
+	var flags apiFlags
+	cmd := &cobra.Command{
+		Use:   "docs [<file>]",
+		Short: "Prints the reference for callers, an HTML page",
+		Long: `
+Prints the reference of the published document: one HTML page without scripts,
+which loads nothing. It has operations, fields, errors, limits and, for each
+operation, signed requests in shell, Python, JavaScript and PHP.
+
+The gateway serves it too: see docs_path of gatehouse_api.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := flags.load(args)
+			if err != nil {
+				return err
+			}
+			text, err := d.Published()
+			if err != nil {
+				return err
+			}
+			page, err := reference.Render(text, "")
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(page)
 			return err
 		},
 	}

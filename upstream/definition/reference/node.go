@@ -1,0 +1,73 @@
+package reference
+
+import (
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// node is a value of the published document. Where nothing is, its Node is nil.
+type node struct{ *yaml.Node }
+
+type entry struct {
+	name  string
+	value node
+}
+
+// entries returns the members of an object.
+func (n node) entries() (all []entry) {
+	if n.Node == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		all = append(all, entry{n.Content[i].Value, node{n.Content[i+1]}})
+	}
+	return all
+}
+
+func (n node) get(path ...string) node {
+	for _, name := range path {
+		found := node{}
+		for _, e := range n.entries() {
+			if e.name == name {
+				found = e.value
+			}
+		}
+		n = found
+	}
+	return n
+}
+
+// items returns the items of an array.
+func (n node) items() (all []node) {
+	if n.Node == nil || n.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, item := range n.Content {
+		all = append(all, node{item})
+	}
+	return all
+}
+
+// text returns a scalar as it is written, or "".
+func (n node) text() string {
+	if n.Node == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return ""
+	}
+	return n.Value
+}
+
+func (n node) texts() (all []string) {
+	for _, item := range n.items() {
+		all = append(all, item.Value)
+	}
+	return all
+}
+
+func (n node) isTrue() bool { return n.text() == "true" }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// component returns the name in a reference to a component.
+func component(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }

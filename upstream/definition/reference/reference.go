@@ -1,0 +1,397 @@
+// Package reference renders the reference for callers of an API: one HTML page without scripts, from its published document alone.
+package reference
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	texttemplate "text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/style"
+)
+
+//go:embed reference.css
+var sheet string
+
+//go:embed reference.html
+var pageText string
+
+// Policy returns the Content-Security-Policy of the page, which has it too. The page loads nothing and runs nothing.
+func Policy() string {
+	sum := sha256.Sum256([]byte(style.CSS + sheet))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"
+}
+
+// page is what the template shows, and what is known while it is put together.
+type page struct {
+	Title, Version, Summary      string
+	Origin, URL, URLText string // of the gateway, and of the API
+	Document                              string // the URL of the published document; may be empty
+	Text                                  template.HTML
+	Topics                                []link // headings in Text
+	Credentials, Headers                  []field
+	Errors                                []problem
+	ErrorFields                           []field // that all errors have
+	ErrorExample                          string
+	Groups                                []*group
+	Objects                               []section
+	Others                                []other
+
+	root       node
+	base       string // path of the API
+	ids        map[string]int
+	shapes     map[*yaml.Node]*shape
+	references map[object]int
+	objects    map[object]*link
+	queue      []object // to be described
+	programs   *texttemplate.Template
+	budget     int // of values in the example that is being made
+}
+
+type link struct{ Title, ID string }
+
+type group struct {
+	link
+	Text       template.HTML
+	Operations []operation
+}
+
+type operation struct {
+	link
+	Name, Method, Path string
+	Deprecated, Public bool
+	Text               template.HTML
+	Parameters         []parameters
+	Bodies             []body
+	Responses          []response
+	Errors             []failure
+	Samples            []sample
+}
+
+type parameters struct {
+	In     string
+	Fields []field
+}
+
+// body is a body in one media type.
+type body struct {
+	MediaType string
+	Required  bool
+	Example   string
+	field
+}
+
+type response struct {
+	Status  string
+	Text    template.HTML
+	Headers []field
+	Bodies  []body
+}
+
+// failure is a status of errors that the gateway documents.
+type failure struct {
+	Status string
+	Codes  []link
+}
+
+// problem is an error of the gateway.
+type problem struct {
+	link            // its title is the code
+	Statuses []string
+	Text     template.HTML
+	Message  string
+	Fields   []field
+
+	shared bool // Text is about other errors too
+}
+
+// section describes an object.
+type section struct {
+	link
+	Body field
+}
+
+// other is a request that the document has no operation for.
+type other struct {
+	Text     template.HTML
+	Failures []failure
+}
+
+// Render returns the page of a published document in YAML. documentURL leads to the document, relative to the page; without it, the page
+// has no link.
+func Render(published []byte, documentURL string) ([]byte, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(published, &document); err != nil || len(document.Content) == 0 {
+		return nil, fmt.Errorf("reading the published document: %w", err)
+	}
+	p := &page{
+		Document: documentURL, root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{},
+		references: map[object]int{}, objects: map[object]*link{},
+	}
+	if err := p.read(); err != nil {
+		return nil, err
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"css":       func() template.CSS { return template.CSS(style.CSS + sheet) }, //nolint:gosec // G203: it is our own
+		"policy":    Policy,
+		"languages": languages,
+		"icon": func() template.URL {
+			return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(style.Icon))) //nolint:gosec // G203: it is our own
+		},
+	}).Parse(pageText)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the template: %w", err)
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, p); err != nil {
+		return nil, fmt.Errorf("rendering the reference: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func (p *page) read() error {
+	for name := range strings.FieldsSeq("top main contents authentication errors response-headers objects other-requests") {
+		p.id(name)
+	}
+	for _, l := range languages() {
+		p.id("language-" + l.Name)
+	}
+	info, server := p.root.get("info"), node{}
+	if servers := p.root.get("servers").items(); len(servers) > 0 {
+		server = servers[0]
+	}
+	base := server.get("variables", "base_url")
+	p.base = strings.TrimPrefix(server.get("url").text(), "{base_url}")
+	p.Origin, p.URLText = base.get("default").text(), base.get("description").text()
+	p.URL = p.Origin + p.base
+	p.Title, p.Version, p.Summary = info.get("title").text(), info.get("version").text(), info.get("summary").text()
+	if err := p.operations(); err != nil {
+		return err
+	}
+	p.Text = p.text(info.get("description").text(), 2, &p.Topics)
+	for _, e := range p.root.get("components", "securitySchemes").entries() {
+		p.Credentials = append(p.Credentials, field{Name: e.value.get("name").text(), Text: p.text(e.value.get("description").text(), 6, nil)})
+	}
+	for _, e := range p.root.get("x-other-requests").entries() {
+		o := other{Text: p.text(e.value.get("description").text(), 6, nil)}
+		for _, e := range e.value.get("responses").entries() {
+			if failed := p.failure(e.name, p.resolve(e.value)); failed != nil {
+				o.Failures = append(o.Failures, *failed)
+			}
+		}
+		p.Others = append(p.Others, o)
+	}
+	for ; len(p.queue) > 0; p.queue = p.queue[1:] {
+		o := p.queue[0]
+		p.Objects = append(p.Objects, section{*p.objects[o], p.whole(p.root.get("components", "schemas", o.name), o.from)})
+	}
+	slices.SortFunc(p.Objects, func(a, b section) int { return strings.Compare(a.Title, b.Title) })
+	slices.SortStableFunc(p.Errors, func(a, b problem) int { return strings.Compare(a.Statuses[0], b.Statuses[0]) })
+	p.commonErrorFields()
+	return nil
+}
+
+// operations describes the operations, in the groups of their first tags. HEAD beside GET is not described.
+func (p *page) operations() error {
+	groups := map[string]*group{}
+	add := func(name string, description node) *group {
+		if groups[name] == nil {
+			groups[name] = &group{link: link{name, p.id(name)}, Text: p.text(description.text(), 3, nil)}
+			p.Groups = append(p.Groups, groups[name])
+		}
+		return groups[name]
+	}
+	type listed struct {
+		method, path string
+		node
+	}
+	var all []listed
+	for _, path := range p.root.get("paths").entries() {
+		for _, e := range path.value.entries() {
+			if e.name == "head" && path.value.get("get").Node != nil {
+				continue
+			}
+			all = append(all, listed{strings.ToUpper(e.name), path.name, e.value})
+			for _, body := range p.resolve(e.value.get("requestBody")).get("content").entries() {
+				p.count(body.value.get("schema"), caller)
+			}
+			for _, response := range e.value.get("responses").entries() {
+				for _, body := range p.resolve(response.value).get("content").entries() {
+					p.count(body.value.get("schema"), gateway)
+				}
+			}
+		}
+	}
+	ids := make([]string, len(all)) // before those of other headings, so that links to operations last
+	for i, o := range all {
+		if ids[i] = o.get("operationId").text(); ids[i] == "" {
+			ids[i] = strings.ToLower(o.method) + o.path
+		}
+		ids[i] = p.id(ids[i])
+	}
+	for _, tag := range p.root.get("tags").items() {
+		add(tag.get("name").text(), tag.get("description"))
+	}
+	for i, o := range all {
+		name := strings.Split(o.path, "/")[1]
+		if tags := o.get("tags").texts(); len(tags) > 0 {
+			name = tags[0]
+		}
+		described, err := p.operation(o.method, o.path, o.node)
+		if err != nil {
+			return err
+		}
+		described.ID = ids[i]
+		g := add(name, node{})
+		g.Operations = append(g.Operations, described)
+	}
+	p.Groups = slices.DeleteFunc(p.Groups, func(g *group) bool { return len(g.Operations) == 0 })
+	return nil
+}
+
+func (p *page) operation(method, path string, n node) (operation, error) {
+	o := operation{
+		Name: n.get("operationId").text(), Method: method, Path: p.base + path, Deprecated: n.get("deprecated").isTrue(),
+		Public: n.get("security").Node != nil && len(n.get("security").items()) == 0, Text: p.text(n.get("description").text(), 4, nil),
+	}
+	if o.Title = n.get("summary").text(); o.Title == "" {
+		o.Title = method + " " + o.Path
+	}
+	var all []node
+	for _, parameter := range n.get("parameters").items() {
+		all = append(all, p.resolve(parameter))
+	}
+	for _, in := range []string{"path", "query", "header"} {
+		group := parameters{In: in}
+		for _, parameter := range all {
+			if parameter.get("in").text() == in {
+				group.Fields = append(group.Fields, p.valued(parameter.get("name").text(), parameter, caller))
+			}
+		}
+		if len(group.Fields) > 0 {
+			o.Parameters = append(o.Parameters, group)
+		}
+	}
+	content := p.resolve(n.get("requestBody"))
+	o.Bodies = p.bodies(content, caller)
+	for i := range o.Bodies {
+		o.Bodies[i].Required = content.get("required").isTrue()
+	}
+	for _, e := range n.get("responses").entries() {
+		r := p.resolve(e.value)
+		if failed := p.failure(e.name, r); failed != nil {
+			o.Errors = append(o.Errors, *failed)
+			continue
+		}
+		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: p.bodies(r, gateway)}
+		for _, header := range r.get("headers").entries() {
+			if header.value.get("$ref").Node == nil {
+				described.Headers = append(described.Headers, p.valued(header.name, header.value, gateway))
+			} else if !slices.ContainsFunc(p.Headers, func(f field) bool { return f.Name == header.name }) {
+				p.Headers = append(p.Headers, p.valued(header.name, p.resolve(header.value), gateway))
+			}
+		}
+		o.Responses = append(o.Responses, described)
+	}
+	var err error
+	o.Samples, err = p.samples(p.request(method, path, all, content, !o.Public))
+	return o, err
+}
+
+// valued describes what has a schema: a parameter or a header.
+func (p *page) valued(name string, n node, from side) field {
+	f := p.field(name, n.get("schema"), from)
+	f.Required, f.Deprecated = n.get("required").isTrue() && from == caller, f.Deprecated || n.get("deprecated").isTrue()
+	if text := n.get("description").text(); text != "" {
+		f.Text = p.text(text, 6, nil)
+	}
+	if example := n.get("example"); example.Node != nil {
+		f.Facts = append(f.Facts, fact{"for example", plain(example)})
+	}
+	return f
+}
+
+func (p *page) bodies(n node, from side) (all []body) {
+	for _, e := range n.get("content").entries() {
+		b := body{MediaType: e.name, field: p.field("", e.value.get("schema"), from)}
+		if strings.HasSuffix(e.name, "json") {
+			b.Example = toJSON(node{p.example(e.value, e.value.get("schema"), from)}, 0)
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// failure describes a response if all that its body can be are errors that a code tells apart, and adds them to p.Errors.
+func (p *page) failure(status string, r node) *failure {
+	media := r.get("content", "application/json")
+	schemas := p.shape(media.get("schema")).choices
+	if len(schemas) == 0 {
+		schemas = []node{media.get("schema")}
+	}
+	failed := &failure{Status: status}
+	for _, schema := range schemas {
+		var code string
+		for _, m := range p.shape(schema).members {
+			if m.name == "code" {
+				code = p.shape(m.value).keywords["const"].text()
+			}
+		}
+		if code == "" || !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5") {
+			return nil
+		}
+		failed.Codes = append(failed.Codes, link{code, ""})
+	}
+	examples := []node{media.get("example")}
+	for _, e := range media.get("examples").entries() {
+		examples = append(examples, p.resolve(e.value).get("value"))
+	}
+	for i, schema := range schemas {
+		code := failed.Codes[i].Title
+		at := slices.IndexFunc(p.Errors, func(e problem) bool { return e.Title == code })
+		if at < 0 {
+			at = len(p.Errors)
+			p.Errors = append(p.Errors, problem{link: link{code, p.id(code)}, shared: true, Fields: p.whole(schema, gateway).Fields})
+			for _, example := range examples {
+				if example.get("code").text() == code && p.Errors[at].Message == "" {
+					p.Errors[at].Message, p.ErrorExample = example.get("error").text(), toJSON(example, 0)
+				}
+			}
+		}
+		e := &p.Errors[at]
+		if !slices.Contains(e.Statuses, status) {
+			e.Statuses = append(e.Statuses, status)
+			slices.Sort(e.Statuses)
+		}
+		if e.shared {
+			e.shared = len(schemas) > 1
+			e.Text = p.text(r.get("description").text(), 6, nil)
+		}
+		failed.Codes[i].ID = e.ID
+	}
+	return failed
+}
+
+// commonErrorFields moves the members that all errors have to one place.
+func (p *page) commonErrorFields() {
+	common := func(f field) bool {
+		return !slices.ContainsFunc(p.Errors, func(e problem) bool {
+			return !slices.ContainsFunc(e.Fields, func(other field) bool { return other.Name == f.Name })
+		})
+	}
+	if len(p.Errors) > 0 {
+		p.ErrorFields = slices.DeleteFunc(slices.Clone(p.Errors[0].Fields), func(f field) bool { return !common(f) })
+	}
+	for i := range p.Errors {
+		p.Errors[i].Fields = slices.DeleteFunc(p.Errors[i].Fields, func(f field) bool {
+			return slices.ContainsFunc(p.ErrorFields, func(other field) bool { return other.Name == f.Name })
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package reference
+
+import (
+	"bytes"
+	"html"
+	"html/template"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/text"
+)
+
+// maxNesting is how many blocks and spans of a description may be inside each other. A deeper one is shown as it is written.
+const maxNesting = 32
+
+// text renders a description: CommonMark without raw HTML and images, whose links lead to http and https only. The highest heading gets
+// the level. Headings get IDs, and are added to headings unless that is nil.
+func (p *page) text(description string, level int, headings *[]link) template.HTML {
+	source := []byte(description)
+	document := goldmark.DefaultParser().Parse(text.NewReader(source))
+	var removed []ast.Node // with their content, or but for it
+	depth, deepest, highest := 0, 0, 6
+	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			depth--
+			return ast.WalkContinue, nil
+		}
+		depth++
+		deepest = max(deepest, depth)
+		switch n := n.(type) {
+		case *ast.Heading:
+			highest = min(highest, n.Level)
+		case *ast.HTMLBlock, *ast.RawHTML, *ast.Image:
+			removed = append(removed, n)
+		case *ast.Link:
+			if !isWeb(string(n.Destination)) {
+				removed = append(removed, n)
+			}
+		case *ast.AutoLink:
+			if !isWeb(string(n.URL(source))) {
+				n.Parent().InsertBefore(n.Parent(), n, ast.NewString(n.Label(source)))
+				removed = append(removed, n)
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	if deepest > maxNesting {
+		return template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+	}
+	for _, n := range removed {
+		for child := n.FirstChild(); child != nil; child = n.FirstChild() {
+			n.Parent().InsertBefore(n.Parent(), n, child)
+		}
+		n.Parent().RemoveChild(n.Parent(), n)
+	}
+	for n := document.FirstChild(); n != nil; n = n.NextSibling() {
+		if heading, ok := n.(*ast.Heading); ok {
+			title := string(heading.Lines().Value(source))
+			id := p.id(title)
+			heading.Level = min(heading.Level-highest+level, 6)
+			heading.SetAttributeString("id", []byte(id))
+			if headings != nil && heading.Level == level {
+				*headings = append(*headings, link{title, id})
+			}
+		}
+	}
+	var out bytes.Buffer
+	if err := goldmark.New().Renderer().Render(&out, source, document); err != nil {
+		return template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+	}
+	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
+}
+
+// isWeb reports whether a link leads to a web page.
+func isWeb(url string) bool {
+	url = strings.ToLower(url)
+	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
+}
+
+// id returns an ID for a heading that no other element of the page has.
+func (p *page) id(title string) string {
+	var id strings.Builder
+	for _, c := range title {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.':
+			id.WriteRune(c)
+		case id.Len() > 0 && !strings.HasSuffix(id.String(), "-"):
+			id.WriteByte('-')
+		}
+	}
+	wanted := strings.Trim(id.String(), "-.")
+	if wanted == "" {
+		wanted = "section"
+	}
+	p.ids[wanted]++
+	if n := p.ids[wanted]; n > 1 {
+		return p.id(wanted + "-" + itoa(n))
+	}
+	return wanted
+}
