@@ -115,7 +115,7 @@ type problem struct {
 // section describes an object.
 type section struct {
 	link
-	Body field
+	body
 }
 
 // other is a request that the document has no operation for.
@@ -190,7 +190,8 @@ func (p *page) read() error {
 	}
 	for ; len(p.queue) > 0; p.queue = p.queue[1:] {
 		o := p.queue[0]
-		p.Objects = append(p.Objects, section{*p.objects[o], p.whole(p.root.get("components", "schemas", o.name), o.from)})
+		schema := p.root.get("components", "schemas", o.name)
+		p.Objects = append(p.Objects, section{*p.objects[o], body{field: p.whole(schema, o.from), Example: p.exampleText(node{}, schema, o.from)}})
 	}
 	slices.SortFunc(p.Objects, func(a, b section) int { return strings.Compare(a.Title, b.Title) })
 	slices.SortStableFunc(p.Errors, func(a, b problem) int { return strings.Compare(a.Statuses[0], b.Statuses[0]) })
@@ -308,7 +309,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 // valued describes what has a schema: a parameter or a header.
 func (p *page) valued(name string, n node, from side) field {
 	f := p.field(name, n.get("schema"), from)
-	f.Required, f.Deprecated = n.get("required").isTrue() && from == caller, f.Deprecated || n.get("deprecated").isTrue()
+	f.Presence, f.Deprecated = presence(n.get("required").isTrue(), from), f.Deprecated || n.get("deprecated").isTrue()
 	if text := n.get("description").text(); text != "" {
 		f.Text = p.text(text, 6, nil)
 	}
@@ -322,7 +323,7 @@ func (p *page) bodies(n node, from side) (all []body) {
 	for _, e := range n.get("content").entries() {
 		b := body{MediaType: e.name, field: p.field("", e.value.get("schema"), from)}
 		if strings.HasSuffix(e.name, "json") {
-			b.Example = toJSON(node{p.example(e.value, e.value.get("schema"), from)}, 0)
+			b.Example = p.exampleText(e.value, e.value.get("schema"), from)
 		}
 		all = append(all, b)
 	}
@@ -388,6 +389,9 @@ func (p *page) commonErrorFields() {
 	}
 	if len(p.Errors) > 0 {
 		p.ErrorFields = slices.DeleteFunc(slices.Clone(p.Errors[0].Fields), func(f field) bool { return !common(f) })
+		for i := range p.ErrorFields {
+			p.ErrorFields[i].Facts = nil // of this error
+		}
 	}
 	for i := range p.Errors {
 		p.Errors[i].Fields = slices.DeleteFunc(p.Errors[i].Fields, func(f field) bool {

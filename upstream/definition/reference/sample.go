@@ -78,7 +78,7 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 	}
 	if len(content) > 0 {
 		header("Content-Type", content[0].name)
-		r.Body = toJSON(node{p.example(content[0].value, content[0].value.get("schema"), caller)}, 0)
+		r.Body = p.exampleText(content[0].value, content[0].value.get("schema"), caller)
 	}
 	segments, query := strings.Split(p.base+path, "/"), []string(nil)
 	for i, segment := range segments {
@@ -137,6 +137,8 @@ func (p *page) example(n, schema node, from side) *yaml.Node {
 	p.budget = maxExample
 	return p.made(schema, from, 0)
 }
+
+func (p *page) exampleText(n, schema node, from side) string { return toJSON(node{p.example(n, schema, from)}, 0) }
 
 // sent returns an example without members that a side does not send.
 func (p *page) sent(value, schema node, from side, depth int) *yaml.Node {

@@ -21,7 +21,7 @@ type field struct {
 	Name       string
 	Type       string
 	Of         *link // of the object that the type is, or is made of
-	Required   bool
+	Presence   string // required, optional or "": always there
 	Deprecated bool
 	Text       template.HTML
 	Facts      []fact
@@ -196,7 +196,7 @@ func (p *page) object(o object) *link {
 func (f *field) inside(p *page, s *shape, from side) {
 	for _, m := range s.seenBy(from) {
 		member := p.field(m.name, m.value, from)
-		member.Required = slices.Contains(s.required, m.name)
+		member.Presence = presence(slices.Contains(s.required, m.name), from)
 		f.Fields = append(f.Fields, member)
 	}
 	for _, choice := range s.choices {
@@ -228,6 +228,17 @@ func (f *field) inside(p *page, s *shape, from side) {
 	}
 }
 
+// presence says what is not usual: what callers must send, and what the gateway does not always send.
+func presence(required bool, from side) string {
+	switch {
+	case required && from == caller:
+		return "required"
+	case !required && from == gateway:
+		return "optional"
+	}
+	return ""
+}
+
 // describe says what is known of a value without what it is made of.
 func (f *field) describe(p *page, s *shape) {
 	get := func(name string) string { return s.keywords[name].text() }
@@ -254,10 +265,12 @@ func (f *field) describe(p *page, s *shape) {
 		switch {
 		case get(low) != "" && get(high) != "":
 			add("", get(low)+" to "+get(high)+unit)
+		case get(low) == "1" && unit != "":
+			add("", "not empty")
 		case get(low) != "":
-			add("", "from "+get(low)+unit)
+			add("", "at least "+get(low)+unit)
 		case get(high) != "":
-			add("", "up to "+get(high)+unit)
+			add("", "at most "+get(high)+unit)
 		}
 	}
 	bounds("", "minimum", "maximum")
