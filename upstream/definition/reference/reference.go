@@ -31,18 +31,18 @@ func Policy() string {
 
 // page is what the template shows, and what is known while it is put together.
 type page struct {
-	Title, Version, Summary      string
-	Origin, URL, URLText string // of the gateway, and of the API
-	Document                              string // the URL of the published document; may be empty
-	Text                                  template.HTML
-	Topics                                []link // headings in Text
-	Credentials, Headers                  []field
-	Errors                                []problem
-	ErrorFields                           []field // that all errors have
-	ErrorExample                          string
-	Groups                                []*group
-	Objects                               []section
-	Others                                []other
+	Title, Version, Summary string
+	Origin, URL, URLText    string // of the gateway, and of the API
+	Document                string // the URL of the published document; may be empty
+	Text                    template.HTML
+	Topics                  []link // headings in Text
+	Credentials, Headers    []field
+	Errors                  []problem
+	ErrorFields             []field // that all errors have
+	ErrorExample            string
+	Groups                  []*group
+	Objects                 []section
+	Others                  []other
 
 	root       node
 	base       string // path of the API
@@ -103,7 +103,7 @@ type failure struct {
 
 // problem is an error of the gateway.
 type problem struct {
-	link            // its title is the code
+	link     // its title is the code
 	Statuses []string
 	Text     template.HTML
 	Message  string

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -138,7 +139,9 @@ func (p *page) example(n, schema node, from side) *yaml.Node {
 	return p.made(schema, from, 0)
 }
 
-func (p *page) exampleText(n, schema node, from side) string { return toJSON(node{p.example(n, schema, from)}, 0) }
+func (p *page) exampleText(n, schema node, from side) string {
+	return toJSON(node{p.example(n, schema, from)}, 0)
+}
 
 // sent returns an example without members that a side does not send.
 func (p *page) sent(value, schema node, from side, depth int) *yaml.Node {
@@ -166,7 +169,9 @@ func put(object *yaml.Node, name string, value *yaml.Node) {
 	object.Content = append(object.Content, scalar("!!str", name), value)
 }
 
-func scalar(tag, value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value} }
+func scalar(tag, value string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+}
 
 // made returns an example for a schema. What callers send has only the members that they must send, or one.
 func (p *page) made(schema node, from side, depth int) *yaml.Node {
@@ -192,7 +197,7 @@ func (p *page) made(schema node, from side, depth int) *yaml.Node {
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		members := s.seenBy(from)
 		for i, m := range members {
-			if slices.Contains(s.required, m.name) || depth < 4 && (from == gateway || i == 0 && len(s.required) == 0) {
+			if slices.Contains(s.required, m.name) || depth < 4 && p.budget > 0 && (from == gateway || i == 0 && len(s.required) == 0) {
 				put(out, m.name, p.made(m.value, from, depth+1))
 			}
 		}
@@ -301,12 +306,9 @@ func plain(n node) string {
 
 // quote returns a JSON string. What does not print is escaped: it could change how a program reads.
 func quote(s string) string {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(strings.ToValidUTF8(s, "\ufffd")) // a string has always an encoding
+	quoted, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\ufffd")) // a valid text has always an encoding
 	var printed strings.Builder
-	for _, c := range strings.TrimSuffix(out.String(), "\n") {
+	for _, c := range string(quoted) {
 		if unicode.IsPrint(c) || c > 0xffff {
 			printed.WriteRune(c)
 		} else {

@@ -20,7 +20,7 @@ const (
 type field struct {
 	Name       string
 	Type       string
-	Of         *link // of the object that the type is, or is made of
+	Of         *link  // of the object that the type is, or is made of
 	Presence   string // required, optional or "": always there
 	Deprecated bool
 	Text       template.HTML

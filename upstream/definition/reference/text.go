@@ -33,7 +33,10 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 			highest = min(highest, n.Level)
 		case *ast.HTMLBlock, *ast.RawHTML, *ast.Image:
 			removed = append(removed, n)
+		case *ast.FencedCodeBlock:
+			n.Info = nil // it would become a class
 		case *ast.Link:
+			n.Title = nil
 			if !isWeb(string(n.Destination)) {
 				removed = append(removed, n)
 			}

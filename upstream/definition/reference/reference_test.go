@@ -1,0 +1,323 @@
+package reference_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
+)
+
+// render renders the page of a document, and requires what holds for every page.
+func render(t *testing.T, published string) (page string, root *html.Node) {
+	t.Helper()
+	out, err := reference.Render([]byte(published), "docs/openapi.yaml")
+	require.NoError(t, err)
+	root, err = html.Parse(strings.NewReader(string(out)))
+	require.NoError(t, err)
+	requireHarmless(t, root)
+	requireLinksResolve(t, root)
+	return string(out), root
+}
+
+// requireHarmless requires that a page has no elements and attributes but those that it needs, and that its links lead to itself, to the
+// web and to the published document.
+func requireHarmless(t *testing.T, root *html.Node) {
+	t.Helper()
+	elements := strings.Fields("html head meta title link style body a header svg path span fieldset legend input label nav main section div " +
+		"h1 h2 h3 h4 h5 h6 p ul ol li b code pre em strong blockquote hr br")
+	attributes := map[string]string{
+		"meta": "charset name content http-equiv", "link": "rel type href", "a": "class href aria-label", "input": "type name id checked",
+		"label": "for", "svg": "class viewbox width height aria-hidden focusable", "path": "fill-rule d", "html": "lang", "nav": "id aria-label",
+		"main": "id tabindex", "ol": "start", "header": "class id",
+	}
+	classes := regexp.MustCompile(`^[A-Za-z -]+$`)
+	for n := range root.Descendants() {
+		if n.Type == html.CommentNode {
+			require.Equal(t, " raw HTML omitted ", n.Data)
+		}
+		if n.Type != html.ElementNode {
+			continue
+		}
+		require.Contains(t, elements, n.Data)
+		for _, a := range n.Attr {
+			allowed := strings.Fields(attributes[n.Data] + " class id")
+			require.Contains(t, allowed, strings.ToLower(a.Key), n.Data)
+			switch a.Key {
+			case "class":
+				require.Regexp(t, classes, a.Val)
+			case "href":
+				ours := strings.HasPrefix(a.Val, "#") || a.Val == "docs/openapi.yaml" || n.Data == "link" && strings.HasPrefix(a.Val, "data:image/svg+xml;base64,")
+				require.True(t, ours || regexp.MustCompile(`^(?i:https?)://`).MatchString(a.Val), "%s leads to %s", n.Data, a.Val)
+			}
+		}
+	}
+}
+
+// requireLinksResolve requires that IDs are unique, that every link within the page has one, and that every heading in the text can be
+// linked to.
+func requireLinksResolve(t *testing.T, root *html.Node) {
+	t.Helper()
+	var ids, links []string
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			target, within := strings.CutPrefix(a.Val, "#")
+			switch {
+			case a.Key == "id":
+				ids = append(ids, a.Val)
+			case a.Key == "href" && within:
+				links = append(links, target)
+			}
+		}
+	}
+	slices.Sort(ids)
+	require.Equal(t, slices.Compact(slices.Clone(ids)), ids, "IDs are unique")
+	for _, target := range links {
+		require.Contains(t, ids, target)
+	}
+}
+
+// text returns what a reader of a page sees.
+func text(root *html.Node) string {
+	var all strings.Builder
+	for n := range root.Descendants() {
+		if n.Type == html.TextNode && n.Parent.Data != "style" {
+			all.WriteString(n.Data)
+		}
+	}
+	return all.String()
+}
+
+func TestReferenceOfThePublicContract(t *testing.T) {
+	t.Parallel()
+	published, err := os.ReadFile("../../../docs/openapi.yaml")
+	require.NoError(t, err)
+	page, root := render(t, string(published))
+	seen := text(root)
+	for _, expected := range []string{
+		"Read access to one business's data", "https://api.example.com/api/v1", "60 requests a minute for each public key", "GET/api/v1/invoices",
+		"X-Signature", "RATE_LIMITED", "retry_after", "Only invoices whose status is this", "total_pages", "HEAD is accepted wherever GET is",
+	} {
+		assert.Contains(t, strings.ReplaceAll(seen, "GET /", "GET/"), expected)
+	}
+	for id := range strings.FieldsSeq("Signing Limits Paths errors authentication listInvoices object-Pagination RATE_LIMITED other-requests") {
+		assert.Contains(t, page, ` id="`+id+`"`)
+	}
+	assert.NotContains(t, page, "headInvoices", "HEAD is not listed beside GET")
+	assert.Contains(t, page, "sha256-", "the policy names the one style sheet")
+	again, err := reference.Render(published, "docs/openapi.yaml")
+	require.NoError(t, err)
+	assert.Equal(t, page, string(again), "the same document has the same page")
+}
+
+func TestNothingUnpublishedIsInTheReference(t *testing.T) {
+	t.Parallel()
+	legacy, err := os.ReadFile("../testdata/publish/legacy.yaml")
+	require.NoError(t, err)
+	published, err := os.ReadFile("../testdata/publish/legacy.published.yaml")
+	require.NoError(t, err)
+	page, root := render(t, string(published))
+	assert.NotContains(t, page, "x-gatehouse")
+	word := regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]{5,}`)
+	known := map[string]bool{}
+	for _, w := range word.FindAllString(string(published), -1) {
+		known[strings.ToLower(w)] = true
+	}
+	ours, err := os.ReadFile("reference.html")
+	require.NoError(t, err)
+	seen, unpublished := text(root), 0
+	for _, w := range word.FindAllString(string(legacy), -1) {
+		if w = strings.ToLower(w); !known[w] && !strings.Contains(strings.ToLower(string(ours)), w) {
+			unpublished++
+			assert.NotRegexp(t, `(?i)\b`+w+`\b`, seen)
+		}
+	}
+	assert.Greater(t, unpublished, 40)
+}
+
+// hostile are texts that must stay texts, wherever they stand in a document.
+var hostile = map[string]string{
+	"a script":                  `<script>alert(1)</script>`,
+	"an image":                  `<img src=x onerror=alert(1)> ![x](https://evil.example/x.png) ![x](javascript:alert(1))`,
+	"links":                     "[a](javascript:alert(1)) [b](JaVaScRiPt:alert(1)) [c](data:text/html,x) [d](vbscript:x) [e](file:///etc/passwd) [f](//evil.example) [g](/x) [h](mailto:a@b.example) [i](#main)",
+	"autolinks":                 "<javascript:alert(1)> <data:text/html,x> <a@b.example> <ftp://x.example>",
+	"references":                "[a][x] [x]\n\n[x]: javascript:alert(1) \"title\"",
+	"entities":                  `[a](&#106;avascript:alert(1)) [b](java&Tab;script:alert(1)) [c](https&colon;//x) &lt;script&gt; &#60;script&#62;`,
+	"a control character":       "[a](\x01javascript:alert(1)) [b](java\tscript:x)",
+	"quotes in a link":          `[a](https://x.example/"onmouseover="alert(1)) <https://x.example/'onclick='x'>`,
+	"a title with quotes":       `[a](https://x.example "x\" onmouseover=\"alert(1)")`,
+	"an end of an attribute":    `"><svg onload=alert(1)> '><b onclick=x> onfocus=alert(1) autofocus`,
+	"an end of an element":      `</style></title></code></pre></section><iframe src=javascript:alert(1)></iframe><base href=//x><form action=x><object data=x>`,
+	"a block of HTML":           "<div onclick=alert(1)>\n\n*x*\n\n</div>\n\n<!-- --><style>*{display:none}</style>",
+	"code with a language":      "```\" onmouseover=x class=\"top\n<script>alert(1)</script>\n```\n\n~~~<x>\n~~~",
+	"headings of the page":      "# main\n\n## top\n\n# errors\n\n# <script>\n\n# [x](javascript:x)\n\n#\n\nmain\n====",
+	"a template":                `{{.Title}} {{define "x"}} <?php ?> ${x} ]]> <![CDATA[`,
+	"a change of the direction": "\u202e\u2066 \u200b",
+	"deep quotes":               strings.Repeat(">", 5000) + " x",
+	"deep lists":                strings.Repeat("- ", 5000) + "x",
+	"deep brackets":             strings.Repeat("[", 20000) + strings.Repeat("](x)", 5000),
+	"deep emphasis":             strings.Repeat("*a **b ", 5000) + strings.Repeat("** *", 5000),
+}
+
+func TestTextsOfADocumentStayTexts(t *testing.T) {
+	t.Parallel()
+	for name, attack := range hostile {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			quoted, err := json.Marshal(attack)
+			require.NoError(t, err)
+			began := time.Now()
+			name, err := json.Marshal(attack[:min(len(attack), 160)]) // names are shorter than 1024 bytes
+			require.NoError(t, err)
+			document := strings.ReplaceAll(everywhere, `"ATTACK":`, string(name)+":")
+			_, root := render(t, strings.ReplaceAll(document, `"ATTACK"`, string(quoted)))
+			assert.Less(t, time.Since(began), 20*time.Second)
+			if strings.Contains(attack, "alert(1)") {
+				assert.Contains(t, text(root), "alert(1)", "it is shown where it is a name")
+			}
+		})
+	}
+}
+
+// everywhere is a document with a text in every place.
+const everywhere = `{"openapi": "3.1.1", "info": {"title": "ATTACK", "version": "ATTACK", "summary": "ATTACK", "description": "ATTACK"},
+"servers": [{"url": "{base_url}/v1", "variables": {"base_url": {"default": "ATTACK", "description": "ATTACK"}}}],
+"tags": [{"name": "ATTACK", "description": "ATTACK"}], "security": [{"x": []}],
+"paths": {"/ATTACK/{id}": {"x": {}}, "/things/{id}": {
+	"get": {"operationId": "ATTACK", "tags": ["ATTACK"], "summary": "ATTACK", "description": "ATTACK", "deprecated": true,
+		"parameters": [{"name": "ATTACK", "in": "query", "required": true, "description": "ATTACK", "example": "ATTACK", "schema": {"type": "string", "enum": ["ATTACK"], "pattern": "ATTACK", "default": "ATTACK", "format": "ATTACK"}},
+			{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}, "example": "ATTACK"}],
+		"responses": {"200": {"$ref": "#/components/responses/R"}, "400": {"$ref": "#/components/responses/E"}, "404": {"description": "ATTACK", "content": {"ATTACK": {}}}}},
+	"post": {"summary": "ATTACK", "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ATTACK"}, "example": {"ATTACK": "ATTACK"}}}}, "responses": {"201": {"$ref": "#/components/responses/R"}}}}},
+"components": {
+	"securitySchemes": {"x": {"type": "apiKey", "in": "header", "name": "ATTACK", "description": "ATTACK"}},
+	"responses": {
+		"R": {"description": "ATTACK", "headers": {"ATTACK": {"description": "ATTACK", "schema": {"const": "ATTACK"}}}, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/S"}, "example": {"ATTACK": ["ATTACK"]}}}},
+		"E": {"description": "ATTACK", "content": {"application/json": {"schema": {"properties": {"code": {"const": "ATTACK"}, "ATTACK": {"description": "ATTACK"}}}, "example": {"code": "ATTACK", "error": "ATTACK"}}}}},
+	"schemas": {
+		"ATTACK": {"properties": {"ATTACK": {"type": "string"}}},
+		"S": {"title": "ATTACK", "description": "ATTACK", "type": "object", "required": ["ATTACK"], "properties": {"ATTACK": {"type": "ATTACK", "title": "ATTACK", "description": "ATTACK"},
+			"n": {"oneOf": [{"title": "ATTACK", "$ref": "#/components/schemas/S"}, {"type": "array", "items": {"$ref": "#/components/schemas/S"}}]}}}}},
+"x-other-requests": {"ATTACK": {"description": "ATTACK", "responses": {"404": {"$ref": "#/components/responses/E"}}}}}`
+
+func TestSchemasThatReferToThemselvesEnd(t *testing.T) {
+	t.Parallel()
+	members := func(n int, schema string) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`"m%d": %s`, i, schema))
+		}
+		return strings.Join(all, ", ")
+	}
+	self := `{"$ref": "#/components/schemas/A"}`
+	for name, schemas := range map[string]string{
+		"an object in itself":      `"A": {"type": "object", "properties": {"a": ` + self + `}}`,
+		"a required array of it":   `"A": {"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 1, "items": ` + self + `}}}`,
+		"an array of itself":       `"A": {"type": "array", "minItems": 1, "items": ` + self + `}`,
+		"a map of itself":          `"A": {"type": "object", "additionalProperties": ` + self + `}`,
+		"a choice of itself":       `"A": {"oneOf": [` + self + `, {"type": "array", "items": ` + self + `}]}`,
+		"two of each other":        `"A": {"properties": {"b": {"$ref": "#/components/schemas/B"}}}, "B": {"properties": {"a": ` + self + `}}`,
+		"itself, by all":           `"A": {"allOf": [` + self + `, {"properties": {"x": {"type": "string"}}}]}`,
+		"a reference to itself":    `"A": ` + self,
+		"hundreds of itself":       `"A": {"type": "object", "properties": {` + members(300, self) + `}}`,
+		"hundreds, all of it":      `"A": {"type": "object", "required": ["m0", "m1", "m2"], "properties": {` + members(300, `{"type": "array", "minItems": 1, "items": `+self+`}`) + `}}`,
+		"a reference to nothing":   `"A": {"properties": {"x": {"$ref": "#/components/schemas/Nothing"}}}`,
+		"a value that is no shape": `"A": true`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			page, _ := render(t, `{"openapi": "3.1.1", "info": {"title": "x"}, "servers": [{"url": "{base_url}/v1"}], "paths": {"/a": {"post": {"operationId": "o",
+				"requestBody": {"content": {"application/json": {"schema": `+self+`}}},
+				"responses": {"200": {"description": "x", "content": {"application/json": {"schema": `+self+`}}}}}}}, "components": {"schemas": {`+schemas+`}}}`)
+			assert.Less(t, len(page), 1_000_000)
+		})
+	}
+}
+
+func TestBodiesShowWhatTheirSideSends(t *testing.T) {
+	t.Parallel()
+	page, root := render(t, `
+openapi: 3.1.1
+info: {title: Shop}
+servers: [{url: "{base_url}/v1"}]
+paths:
+  /orders:
+    post:
+      operationId: createOrder
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema: {$ref: "#/components/schemas/Order"}
+            example: {made_by_shop: o-1, note: From the example, secret_code: "1"}
+          application/merge-patch+json: {schema: {$ref: "#/components/schemas/Order"}}
+      responses:
+        "201":
+          description: Made.
+          content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+components:
+  schemas:
+    Order:
+      type: object
+      required: [made_by_shop, note]
+      properties:
+        made_by_shop: {type: string, readOnly: true}
+        note: {type: [string, "null"], maxLength: 80}
+        secret_code: {type: string, writeOnly: true}
+        parent: {$ref: "#/components/schemas/Order"}
+`)
+	sections := map[string]string{}
+	for n := range root.Descendants() {
+		if n.Data == "section" {
+			for _, heading := range []string{"createOrder", "object-Order-in-requests", "object-Order"} {
+				for h := range n.Descendants() {
+					if slices.Contains(h.Attr, html.Attribute{Key: "id", Val: heading}) {
+						sections[heading] = text(n)
+					}
+				}
+			}
+		}
+	}
+	require.Len(t, sections, 3, page)
+	assert.NotContains(t, sections["object-Order-in-requests"], "made_by_shop")
+	assert.Contains(t, sections["object-Order-in-requests"], "secret_code")
+	assert.Contains(t, sections["object-Order-in-requests"], "string or null required")
+	assert.Contains(t, sections["object-Order"], "made_by_shop")
+	assert.NotContains(t, sections["object-Order"], "secret_code")
+	assert.Contains(t, sections["createOrder"], "application/merge-patch+json")
+	assert.Contains(t, sections["createOrder"], `"note": "From the example"`)
+	assert.NotContains(t, sections["createOrder"], `"o-1"`, "the example has no member that the other side sends")
+}
+
+func TestDocumentsThatAreNone(t *testing.T) {
+	t.Parallel()
+	for name, document := range map[string]string{"empty": "", "not YAML": "{", "a text": "x", "no members": "{}", "paths are a list": "paths: [1]"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := reference.Render([]byte(document), "")
+			if name == "empty" || name == "not YAML" {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+func TestReferenceOfADefinitionIsThatOfItsPublishedDocument(t *testing.T) {
+	t.Parallel()
+	published, err := definition.PublicDefinition().Published()
+	require.NoError(t, err)
+	page, _ := render(t, string(published))
+	assert.Contains(t, page, "listInvoices")
+}
