@@ -18,7 +18,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
-	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // API serves the signed API: it authenticates requests, enforces rate limits, calls the data services, and returns the parts of
@@ -35,6 +34,10 @@ type API struct {
 
 	// Docs is a URL that every error response has in its member "docs". Default: the member is omitted.
 	Docs string `json:"docs,omitempty"`
+
+	// DocsPath is the path of the reference for callers, such as /docs, an HTML page. The published document is below it, as openapi.yaml.
+	// BasePath does not precede it. Default: neither is served.
+	DocsPath string `json:"docs_path,omitempty"`
 
 	// MaxBody is the maximum size of a request body in bytes; a larger one gets 413. Default: 1 MiB. Zero means the default.
 	MaxBody int64 `json:"max_body,omitempty"`
@@ -70,7 +73,8 @@ type API struct {
 	methods     map[*upstream.Path]*operation // for other methods
 	unknownPath *operation                    // below the API's base path
 	outsideAPI  *operation
-	buffers     sync.Pool // of *bytes.Buffer, for checked responses
+	docs        map[string]*operation // by path
+	buffers     sync.Pool             // of *bytes.Buffer, for checked responses
 }
 
 // APIUpstream is a data service.
@@ -130,15 +134,15 @@ func (h *API) Provision(ctx caddy.Context) error {
 		}
 	}
 	h.buffers.New = func() any { return new(bytes.Buffer) }
-	var warnings []*definition.FaultError
-	var err error
-	if h.api, warnings, err = apiOf(h.Definition); err != nil {
+	loaded, err := loadDefinition(h.Definition)
+	if err != nil {
 		return err
 	}
+	h.api = loaded.API
 	if err := app.claimNames(h.api, h.Definition); err != nil {
 		return err
 	}
-	for _, w := range warnings {
+	for _, w := range loaded.Warnings {
 		h.logger.Warn("definition", zap.Error(w))
 	}
 	if app.asserter != nil {
@@ -174,7 +178,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 		name: "none", docs: h.Docs,
 		handle: func(http.ResponseWriter, *http.Request, *request) error { return errNotFound },
 	})
-	return nil
+	return h.provisionDocs(loaded)
 }
 
 // Validate implements caddy.Validator.
@@ -182,14 +186,17 @@ func (h *API) Validate() error {
 	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
 		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 	}
-	if err := checkBasePath(h.BasePath); err != nil {
+	if err := checkPath("base_path", h.BasePath); err != nil {
 		return err
 	}
 	if h.api == nil { // before Provision, for the Caddyfile and `gatehouse check`
 		var err error
-		if h.api, _, err = apiOf(h.Definition); err != nil {
+		if h.api, err = apiOf(h.Definition); err != nil {
 			return err
 		}
+	}
+	if err := h.checkDocsPath(); err != nil {
+		return err
 	}
 	for _, name := range h.PassUnknownFields {
 		if err := checkResource("pass_unknown_fields", name, resourcesOf(h.api)); err != nil {
@@ -220,9 +227,9 @@ func (h *API) Validate() error {
 	return nil
 }
 
-func checkBasePath(path string) error {
+func checkPath(option, path string) error {
 	if path != "" && (!strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || strings.ContainsAny(path, "?#%*{} ")) {
-		return fmt.Errorf("invalid base_path %q: must begin with a slash, must not end with one, and must not contain spaces or any of ?#%%*{}", path)
+		return fmt.Errorf("invalid %s %q: must begin with a slash, must not end with one, and must not contain spaces or any of ?#%%*{}", option, path)
 	}
 	return nil
 }
@@ -239,7 +246,8 @@ func (h *API) Cleanup() error {
 func (h *API) match(r *http.Request, req *request) *operation {
 	target, ok := h.signedTarget(req.target)
 	if !ok {
-		return h.outsideAPI
+		path, _, _ := strings.Cut(req.target, "?")
+		return cmp.Or(h.docs[path], h.outsideAPI)
 	}
 	m, ok := h.api.Match(target)
 	req.target, req.matched = target, m

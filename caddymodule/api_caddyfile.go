@@ -25,6 +25,7 @@ import (
 //	    }
 //	    base_path           <path>
 //	    docs                <url>
+//	    docs_path           <path>
 //	    max_body            <size>
 //	    body_timeout        <duration>
 //	    timeout             <duration>
@@ -57,6 +58,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		option{name: "upstream", repeatable: true, parse: func(*caddyfile.Dispenser) error { return api.parseUpstream(h) }},
 		text("base_path", &api.BasePath),
 		text("docs", &api.Docs),
+		text("docs_path", &api.DocsPath),
 		size("max_body", &api.MaxBody),
 		duration("body_timeout", &api.BodyTimeout),
 		duration("timeout", &api.Timeout),
@@ -84,6 +86,10 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	route := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(api, apiName)}, Terminal: true}
 	if len(matcher) > 0 {
 		route.MatcherSetsRaw = []caddy.ModuleMap{matcher}
+		if api.DocsPath != "" { // a matcher for the API's paths
+			docs := []string{api.DocsPath, api.DocsPath + "/" + documentName}
+			route.MatcherSetsRaw = append(route.MatcherSetsRaw, caddy.ModuleMap{"path": caddyconfig.JSON(docs, nil)})
+		}
 	}
 	// Errors that Caddy raises before any route must have the contract's format too.
 	errorRoute := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(&Errors{Docs: api.Docs}, errorsName)}}
@@ -112,7 +118,7 @@ func (h *API) parseDefinitionFirst(helper httpcaddyfile.Helper) error {
 	helper.Reset()
 	helper.Next()
 	var err error
-	if h.api, _, err = apiOf(h.Definition); err != nil {
+	if h.api, err = apiOf(h.Definition); err != nil {
 		return helper.WrapErr(err)
 	}
 	helper.RemainingArgs()

@@ -112,7 +112,7 @@ func (h *Auth) Validate() error {
 	if err := checkAPIName(h.Name); err != nil {
 		return fmt.Errorf("gatehouse_auth: %w", err)
 	}
-	return checkBasePath(h.BasePath)
+	return checkPath("base_path", h.BasePath)
 }
 
 // match implements route.

@@ -19,7 +19,7 @@ func CheckOptions() check.Options {
 		Defaults: check.Defaults{
 			Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath,
 			API: func(handler any) *upstream.API {
-				api, _, err := apiOf(definitionOf(handler))
+				api, err := apiOf(definitionOf(handler))
 				if err != nil { // loading the configuration fails with it
 					return nil
 				}

@@ -75,19 +75,28 @@ func (d *Definition) Load() (*definition.Definition, error) {
 	})
 }
 
-// apiOf returns the API of a definition, or the public contract if there is none.
-func apiOf(d *Definition) (*upstream.API, []*definition.FaultError, error) {
+// loadDefinition returns a definition, or that of the public contract if there is none.
+func loadDefinition(d *Definition) (*definition.Definition, error) {
 	if d == nil {
-		return definition.Public(), nil, nil
+		return definition.PublicDefinition(), nil
 	}
 	if err := checkAPIName(d.Name); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	loaded, err := d.Load()
 	if err != nil {
-		return nil, nil, fmt.Errorf("definition:\n%w", err)
+		return nil, fmt.Errorf("definition:\n%w", err)
 	}
-	return loaded.API, loaded.Warnings, nil
+	return loaded, nil
+}
+
+// apiOf returns the API of a definition, or the public contract if there is none.
+func apiOf(d *Definition) (*upstream.API, error) {
+	loaded, err := loadDefinition(d)
+	if err != nil {
+		return nil, err
+	}
+	return loaded.API, nil
 }
 
 // parseDefinition parses the option. Syntax:
@@ -207,7 +216,7 @@ func KeyNames(config any) (resources, apis []string, err error) {
 		case authName:
 			apis = append(apis, name)
 		case apiName:
-			api, _, err := apiOf(definitionOf(handler))
+			api, err := apiOf(definitionOf(handler))
 			if err != nil {
 				return err
 			}
@@ -232,7 +241,7 @@ func BasePaths(config any) (bases []string, err error) {
 		if handler["handler"] != apiName {
 			return nil
 		}
-		api, _, err := apiOf(definitionOf(handler))
+		api, err := apiOf(definitionOf(handler))
 		if err == nil {
 			bases = append(bases, api.Base())
 		}

@@ -119,6 +119,9 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 		named(at(api, "POST", "/api/v1/status", 405), "getStatus"),
 		named(at(api, "GET", "/api/v1/nothing", 404), "none"),
 		named(at(api, "GET", "/elsewhere", 404), "none"),
+		named(at(api, "GET", "/docs", 200), "docs"),
+		named(at(api, "GET", "/docs/openapi.yaml", 200), "docs"),
+		named(at(api, "POST", "/docs", 405), "docs"),
 		named(at(api, "GET", "/healthz", 200), "health"),
 		named(at(api, "GET", "/readyz", 200), "ready"),
 		named(at(api, "POST", "/healthz", 405), "health"),
@@ -233,7 +236,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	}))
 	f := &routeGateway{attack: &attack{environment: w, data: data}}
 	f.shop = w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop", "store"}})
-	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), api)
+	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "docs_path /docs\n\t\t"+api)
 	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {

@@ -179,7 +179,9 @@ func dialH2(t *testing.T, addr string) *h2Conn {
 	c.enc = hpack.NewEncoder(&c.block)
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.framer.AllowIllegalWrites = true
-	require.NoError(t, c.framer.WriteSettings())
+	const window = 16 << 20 // larger than all responses on the connection
+	require.NoError(t, c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+	require.NoError(t, c.framer.WriteWindowUpdate(0, window))
 	return c
 }
 

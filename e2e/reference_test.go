@@ -1,0 +1,188 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
+)
+
+// interpreters are the languages of the reference, with a file and what runs it.
+var interpreters = map[string][]string{
+	"shell": {"sh", "-eu", "example.sh"}, "python": {"python3", "example.py"}, "javascript": {"node", "example.mjs"}, "php": {"php", "example.php"},
+}
+
+// readSamples returns the samples of a page, by operation and language.
+func readSamples(t *testing.T, page string) map[string]map[string]string {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	require.NoError(t, err)
+	samples := map[string]map[string]string{}
+	var operation string
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			switch language, isSample := strings.CutPrefix(a.Val, "sample "); {
+			case n.Data == "h3" && a.Key == "id":
+				operation = a.Val
+			case a.Key == "class" && isSample:
+				if samples[operation] == nil {
+					samples[operation] = map[string]string{}
+				}
+				samples[operation][language] = n.FirstChild.FirstChild.Data
+			}
+		}
+	}
+	return samples
+}
+
+// runSample runs a sample with the settings in its environment, and returns what it prints.
+func runSample(t *testing.T, language, code, url string, c gatewaytest.Caller) (string, error) {
+	t.Helper()
+	command := interpreters[language]
+	require.NotEmpty(t, command, language)
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, command[len(command)-1]), []byte(code), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "GATEHOUSE_URL="+url, "GATEHOUSE_KEY="+c.PublicKey, "GATEHOUSE_SECRET="+c.PrivateKey.Reveal())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestSamplesOfTheReferenceRunAsTheyStand(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--no-rate-limit")
+	page := anonymous().Get(t, d.url, "/docs")
+	require.Equal(t, http.StatusOK, page.Status, page.Body)
+	caller, samples := d.caller(t), readSamples(t, page.Body)
+	wrong := gatewaytest.Caller{PublicKey: caller.PublicKey, PrivateKey: "sk_test_another_key_that_is_wrong"}
+	for _, operation := range []string{
+		"getStatus", "getMe", "getBusiness", "listContacts", "listEquipment", "listEstimates", "listInvoices", "listJobs", "listOfferings", "listEvents",
+	} {
+		require.Len(t, samples[operation], len(interpreters), operation)
+		for language, code := range samples[operation] {
+			t.Run(operation+"/"+language, func(t *testing.T) {
+				t.Parallel()
+				out, err := runSample(t, language, code, d.url, caller)
+				require.NoError(t, err, "%s\n%s", code, out)
+				require.True(t, json.Valid([]byte(out)), out)
+				require.NotContains(t, out, `"error"`)
+				if operation == "getMe" {
+					out, err := runSample(t, language, code, d.url, wrong)
+					require.Error(t, err, "it fails if the response is an error")
+					assert.Contains(t, out, "INVALID_CREDENTIALS")
+				}
+			})
+		}
+	}
+	assert.Len(t, samples, 10)
+}
+
+// The texts of a document must not end the literals that they are in: what runs is only what the template has.
+//
+//nolint:tparallel // the subtests compare what they send
+func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
+	t.Parallel()
+	const attack = `'; touch attacked; ' "; touch attacked; " $(touch attacked) ${require('fs')} ` + "`touch attacked` \\' \\\" \\n %s ''' \"\"\" */ <?php ?> \u2028\u202e ü 🙂"
+	text := fmt.Sprintf(`{"openapi": "3.1.1", "info": {"title": %[1]q}, "servers": [{"url": "{base_url}/v1"}],
+		"security": [{"key": []}], "paths": {"/o'$(touch attacked)/{id}": {"patch": {"operationId": "change",
+		"parameters": [
+			{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}, "example": %[1]q},
+			{"name": %[1]q, "in": "query", "required": true, "schema": {"type": "array", "items": {"type": "string"}}, "example": [%[1]q, "b"]},
+			{"name": "flat", "in": "query", "required": true, "explode": false, "schema": {"type": "array", "items": {"type": "integer"}}, "example": [1, 2]},
+			{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}, "example": %[1]q}],
+		"requestBody": {"required": true, "content": {"application/merge-patch+json": {"schema": {"type": "object", "required": [%[1]q, "n"], "properties": {
+			%[1]q: {"type": "string", "example": %[1]q}, "id": {"type": "string", "readOnly": true}, "n": {"type": "integer", "minimum": 12345678901234567}}}}}},
+		"responses": {"200": {"description": "Changed."}}}}}}`, attack)
+	page, err := reference.Render([]byte(text), "")
+	require.NoError(t, err)
+	c := gatewaytest.Caller{PublicKey: "pk_live_0123456789", PrivateKey: "sk_live_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
+	verifier, bodies := &authsigner.Verifier{MaxBody: 1 << 20}, make(chan string, len(interpreters))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		claim, err := verifier.ReadClaim(r, r.RequestURI)
+		if err == nil {
+			_, err = verifier.VerifyClaim(&claim, &authsigner.Credential{PublicKey: c.PublicKey, PrivateKey: c.PrivateKey, Status: authsigner.StatusActive})
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		bodies <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("Content-Type"), " ", r.Header.Get("Idempotency-Key"), " ", string(body))
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(server.Close)
+	var first string
+	for language, code := range readSamples(t, string(page))["change"] {
+		t.Run(language, func(t *testing.T) {
+			out, err := runSample(t, language, code, server.URL, c)
+			require.NoError(t, err, "%s\n%s", code, out)
+			assert.Equal(t, "{}", strings.TrimSpace(out))
+			got := <-bodies
+			if first == "" {
+				first = got
+			}
+			assert.Equal(t, first, got, "all languages send the same")
+		})
+	}
+	require.Contains(t, first, `"n": 12345678901234567`)
+	require.Contains(t, first, "PATCH /v1/o%27%24%28touch%20attacked%29/%27%3B%20touch")
+	require.Contains(t, first, "flat=1,2")
+	require.NotContains(t, first, `"id"`)
+}
+
+func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.start(t, "", "base_path /gw\n\t\tdocs_path /gw/docs")
+	page := anonymous().Get(t, g.URL, "/gw/docs?from=a-letter")
+	require.Equal(t, http.StatusOK, page.Status, page.Body)
+	assert.Equal(t, "text/html; charset=utf-8", page.Header.Get("Content-Type"))
+	policy := page.Header.Get("Content-Security-Policy")
+	assert.Contains(t, policy, "default-src 'none'")
+	assert.Contains(t, policy, "frame-ancestors 'none'")
+	assert.NotContains(t, policy, "unsafe")
+	assert.NotContains(t, policy, "script-src")
+	assert.Equal(t, "no-cache", page.Header.Get("Cache-Control"))
+	assert.Equal(t, "9", page.Header.Get("X-RateLimit-Remaining"), "it counts against the client IP")
+	assert.Contains(t, page.Body, `href="docs/openapi.yaml"`)
+	get := func(method, target string, header http.Header) gatewaytest.Response {
+		a, err := anonymous().Send(t.Context(), method, g.URL, target, header, nil)
+		require.NoError(t, err)
+		return a
+	}
+	published, err := definition.PublicDefinition().Published()
+	require.NoError(t, err)
+	document := get(http.MethodGet, "/gw/docs/openapi.yaml", nil)
+	assert.Equal(t, string(published), document.Body)
+	assert.Equal(t, "application/yaml", document.Header.Get("Content-Type"))
+	head := get(http.MethodHead, "/gw/docs", nil)
+	assert.Equal(t, http.StatusOK, head.Status)
+	assert.Empty(t, head.Body)
+	unchanged := get(http.MethodGet, "/gw/docs", http.Header{"If-None-Match": {page.Header.Get("ETag")}})
+	assert.Equal(t, http.StatusNotModified, unchanged.Status)
+	requireProblem(t, get(http.MethodPost, "/gw/docs", nil), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	for _, elsewhere := range []string{"/gw/docs/", "/gw/Docs", "/gw/docs/../docs", "/gw/d%6Fcs"} {
+		requireProblem(t, get(http.MethodGet, elsewhere, nil), http.StatusNotFound, "NOT_FOUND")
+	}
+	counts := statuses(20, func(int) gatewaytest.Response { return get(http.MethodGet, "/gw/docs", nil) })
+	assert.Equal(t, map[int]int{http.StatusOK: 5, http.StatusTooManyRequests: 15}, counts, "five of ten requests came before")
+}
