@@ -294,3 +294,60 @@ func TestDemoFlagErrors(t *testing.T) {
 		})
 	}
 }
+
+// A definition and service of one's own: each command that is printed works, and the log says what was removed and rejected, without values.
+func TestDemoServesOnesOwnDefinition(t *testing.T) {
+	t.Parallel()
+	service := &recorder{}
+	service.setResponse(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/orders/recent":
+			respondWith(200, "application/json", `{"id":"o-1","account":"18","total":"1","stolen":"s3cret"}`)(w, r)
+		case r.Method == "POST" && r.URL.Path == "/v1/orders":
+			respondWith(201, "application/json", goodOrder)(w, r)
+		case r.URL.Path == "/v1/news" && r.Method == "GET":
+			respondWith(200, "application/json", `[{"title":"Open","author":"s3cret","s3cret name":1}]`)(w, r)
+		case strings.HasSuffix(r.URL.Path, "/invoice"):
+			respondWith(200, "application/pdf", "%PDF")(w, r)
+		case r.URL.Path == "/v1/orders/search":
+			respondWith(200, "application/json", `[]`)(w, r)
+		case r.URL.Path == "/v1/orders":
+			respondWith(200, "application/json", `{"data":[]}`)(w, r)
+		case r.Method == "GET" || r.Method == "PATCH":
+			respondWith(200, "application/json", strings.Replace(goodOrder, "o-1", strings.TrimPrefix(r.URL.Path, "/v1/orders/"), 1))(w, r)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	w := newEnvironment(t, service)
+	dir, err := filepath.Abs("testdata/shop")
+	require.NoError(t, err)
+	flags := []string{"--definition", dir + "/openapi.yaml", "--overlay", dir + "/overlay.yaml", "--upstream", w.dataURL}
+	d := startDemo(t, append(flags, "--except", "deleteOrder", "--business", "17")...)
+	pasted := d.pasted(t)
+	var statuses []string
+	for line := range strings.Lines(d.stdout.String()) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") {
+			statuses = append(statuses, strings.Fields(shell(t, pasted+line))[1])
+		}
+	}
+	require.Equal(t, strings.Fields("200 201 502 200 200 204 204 200 200 200 204 401"), statuses)
+	require.Eventually(t, func() bool {
+		log := d.stderr.String()
+		return strings.Contains(log, "/0/author") && strings.Contains(log, "is removed: it is not documented") && strings.Contains(log, "cross-tenant record: orders")
+	}, patience, 10*time.Millisecond, d.stderr.String())
+	require.NotContains(t, d.stderr.String(), "s3cret")
+	for name, tc := range map[string]struct{ args, words []string }{
+		"no service":                     {flags[:2], []string{"--definition", "--upstream"}},
+		"no definition":                  {flags[4:], []string{"--definition", "--upstream"}},
+		"both ways":                      {append(flags, "--protect", w.dataURL), []string{"--protect"}},
+		"a service that is not there":    {append(flags[:5:5], "http://127.0.0.1:1", "--except", "deleteOrder"), []string{"--upstream", "start your service first"}},
+		"an operation that is not there": {append(flags[:6:6], "--only", "listOrder"), []string{dir + "/openapi.yaml:", "there is no operation and no tag \"listOrder\""}},
+		"no such file":                   {append([]string{"--definition", "none.yaml"}, flags[4:]...), []string{"none.yaml"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			demoCLI(t, append(tc.args, "--listen", gatewaytest.FreeAddr(t))...).requireError(t, tc.words...)
+		})
+	}
+}

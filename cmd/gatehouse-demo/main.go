@@ -367,7 +367,9 @@ var templates embed.FS
 // fill returns a template with the view's values.
 func (v *view) fill(name string) ([]byte, error) {
 	var b bytes.Buffer
-	t, err := template.ParseFS(templates, name)
+	t, err := template.New(name).Funcs(template.FuncMap{
+		"quote": func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }, // for a shell
+	}).ParseFS(templates, name)
 	if err == nil {
 		err = t.Execute(&b, v)
 	}

@@ -50,7 +50,10 @@ type page struct {
 	shapes     map[*yaml.Node]*shape
 	references map[object]int
 	objects    map[object]*link
-	queue      []object // to be described
+	counted    map[place]bool
+	open       map[place]bool // what is being described
+	queue      []object       // to be described
+	requests   []Request
 	programs   *texttemplate.Template
 	budget     int // of values in the example that is being made
 }
@@ -127,17 +130,11 @@ type other struct {
 // Render returns the page of a published document in YAML. documentURL leads to the document, relative to the page; without it, the page
 // has no link.
 func Render(published []byte, documentURL string) ([]byte, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(published, &document); err != nil || len(document.Content) == 0 {
-		return nil, fmt.Errorf("reading the published document: %w", err)
-	}
-	p := &page{
-		Document: documentURL, root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{},
-		references: map[object]int{}, objects: map[object]*link{},
-	}
-	if err := p.read(); err != nil {
+	p, err := read(published)
+	if err != nil {
 		return nil, err
 	}
+	p.Document = documentURL
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"css":       func() template.CSS { return template.CSS(style.CSS + sheet) }, //nolint:gosec // G203: it is our own
 		"policy":    Policy,
@@ -154,6 +151,19 @@ func Render(published []byte, documentURL string) ([]byte, error) {
 		return nil, fmt.Errorf("rendering the reference: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// read reads a published document.
+func read(published []byte) (*page, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(published, &document); err != nil || len(document.Content) == 0 {
+		return nil, fmt.Errorf("reading the published document: %w", err)
+	}
+	p := &page{
+		root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, references: map[object]int{}, objects: map[object]*link{},
+		counted: map[place]bool{}, open: map[place]bool{},
+	}
+	return p, p.read()
 }
 
 func (p *page) read() error {
@@ -301,8 +311,10 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		}
 		o.Responses = append(o.Responses, described)
 	}
+	r := p.request(method, path, all, content, !o.Public)
+	p.requests = append(p.requests, r)
 	var err error
-	o.Samples, err = p.samples(p.request(method, path, all, content, !o.Public))
+	o.Samples, err = p.samples(r)
 	return o, err
 }
 

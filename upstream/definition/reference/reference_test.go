@@ -221,18 +221,20 @@ func TestSchemasThatReferToThemselvesEnd(t *testing.T) {
 	}
 	self := `{"$ref": "#/components/schemas/A"}`
 	for name, schemas := range map[string]string{
-		"an object in itself":      `"A": {"type": "object", "properties": {"a": ` + self + `}}`,
-		"a required array of it":   `"A": {"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 1, "items": ` + self + `}}}`,
-		"an array of itself":       `"A": {"type": "array", "minItems": 1, "items": ` + self + `}`,
-		"a map of itself":          `"A": {"type": "object", "additionalProperties": ` + self + `}`,
-		"a choice of itself":       `"A": {"oneOf": [` + self + `, {"type": "array", "items": ` + self + `}]}`,
-		"two of each other":        `"A": {"properties": {"b": {"$ref": "#/components/schemas/B"}}}, "B": {"properties": {"a": ` + self + `}}`,
-		"itself, by all":           `"A": {"allOf": [` + self + `, {"properties": {"x": {"type": "string"}}}]}`,
-		"a reference to itself":    `"A": ` + self,
-		"hundreds of itself":       `"A": {"type": "object", "properties": {` + members(300, self) + `}}`,
-		"hundreds, all of it":      `"A": {"type": "object", "required": ["m0", "m1", "m2"], "properties": {` + members(300, `{"type": "array", "minItems": 1, "items": `+self+`}`) + `}}`,
-		"a reference to nothing":   `"A": {"properties": {"x": {"$ref": "#/components/schemas/Nothing"}}}`,
-		"a value that is no shape": `"A": true`,
+		"an object in itself":                 `"A": {"type": "object", "properties": {"a": ` + self + `}}`,
+		"a required array of it":              `"A": {"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 1, "items": ` + self + `}}}`,
+		"an array of itself":                  `"A": {"type": "array", "minItems": 1, "items": ` + self + `}`,
+		"a map of itself":                     `"A": {"type": "object", "additionalProperties": ` + self + `}`,
+		"a choice of itself":                  `"A": {"oneOf": [` + self + `, {"type": "array", "items": ` + self + `}]}`,
+		"two of each other":                   `"A": {"properties": {"b": {"$ref": "#/components/schemas/B"}}}, "B": {"properties": {"a": ` + self + `}}`,
+		"itself, by all":                      `"A": {"allOf": [` + self + `, {"properties": {"x": {"type": "string"}}}]}`,
+		"a member that is it, by all of it":   `"A": {"properties": {"a": {"description": "x", "allOf": [` + self + `]}}}`,
+		"a member that is more, by all of it": `"A": {"properties": {"a": {"allOf": [` + self + `, {"properties": {"x": {"type": "string"}}}]}}}`,
+		"a reference to itself":               `"A": ` + self,
+		"hundreds of itself":                  `"A": {"type": "object", "properties": {` + members(300, self) + `}}`,
+		"hundreds, all of it":                 `"A": {"type": "object", "required": ["m0", "m1", "m2"], "properties": {` + members(300, `{"type": "array", "minItems": 1, "items": `+self+`}`) + `}}`,
+		"a reference to nothing":              `"A": {"properties": {"x": {"$ref": "#/components/schemas/Nothing"}}}`,
+		"a value that is no shape":            `"A": true`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

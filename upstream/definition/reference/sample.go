@@ -28,17 +28,29 @@ func languages() []language {
 	return []language{{"shell", "Shell"}, {"python", "Python"}, {"javascript", "JavaScript"}, {"php", "PHP"}}
 }
 
-// request is an example of a request.
-type request struct {
-	Method, Target, Body string
-	Headers              []fact // of printable ASCII
+// Request is an example of a request.
+type Request struct {
+	Method, Target, Body string   // the target with the base path
+	Headers              []Header // besides the signature's, of printable ASCII
 	Signed               bool
+}
+
+// Header is a header of a request.
+type Header struct{ Name, Value string }
+
+// Requests returns an example of a request for each operation of a published document in YAML, in its order.
+func Requests(published []byte) ([]Request, error) {
+	p, err := read(published)
+	if err != nil {
+		return nil, err
+	}
+	return p.requests, nil
 }
 
 type sample struct{ Language, Code string }
 
 // samples returns programs that send a request.
-func (p *page) samples(r request) (all []sample, err error) {
+func (p *page) samples(r Request) (all []sample, err error) {
 	if p.programs == nil {
 		// A text of the document must not end the literal that it is in. Literals in double quotes are of printable ASCII.
 		escape := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
@@ -61,8 +73,8 @@ func (p *page) samples(r request) (all []sample, err error) {
 }
 
 // request returns an example of a request for an operation.
-func (p *page) request(method, path string, parameters []node, body node, signed bool) request {
-	r := request{Method: method, Signed: signed}
+func (p *page) request(method, path string, parameters []node, body node, signed bool) Request {
+	r := Request{Method: method, Signed: signed}
 	escape := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 	header := func(name, value string) {
 		printable := func(c rune) rune {
@@ -71,7 +83,7 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 			}
 			return c
 		}
-		r.Headers = append(r.Headers, fact{strings.Map(printable, name), strings.Map(printable, value)})
+		r.Headers = append(r.Headers, Header{strings.Map(printable, name), strings.Map(printable, value)})
 	}
 	content := body.get("content").entries()
 	if i := slices.IndexFunc(content, func(e entry) bool { return e.name == "application/json" }); i > 0 {

@@ -80,7 +80,11 @@ func (p *page) shape(schema node) *shape {
 		}
 	}
 	add(schema)
-	if ref := schema.get("$ref").text(); ref != "" {
+	ref := schema.get("$ref").text()
+	if all := schema.get("allOf").items(); ref == "" && len(all) == 1 && schema.get("properties").Node == nil { // with a description or null
+		ref = all[0].get("$ref").text()
+	}
+	if ref != "" {
 		s.ref = component(ref)
 	}
 	return s
@@ -135,6 +139,12 @@ func (s *shape) impliedType() string {
 	return map[string]string{"!!int": "integer", "!!float": "number", "!!bool": "boolean", "!!str": "string"}[value.ShortTag()]
 }
 
+// place is a schema where it stands, for one side.
+type place struct {
+	*yaml.Node
+	from side
+}
+
 // object is a component that is described once, for one side.
 type object struct {
 	name string
@@ -143,16 +153,21 @@ type object struct {
 
 // count counts how often objects are referred to.
 func (p *page) count(schema node, from side) {
-	if ref := schema.get("$ref").text(); ref != "" {
-		o := object{component(ref), from}
+	if schema.Node == nil {
+		return
+	}
+	s, at := p.shape(schema), place{schema.Node, from}
+	if o := (object{s.ref, from}); s.ref != "" {
 		if p.references[o]++; p.references[o] > 1 {
 			return
 		}
 	}
-	if schema.Node != nil {
-		for _, n := range p.shape(schema).below(from) {
-			p.count(n, from)
-		}
+	if p.counted[at] { // a schema within itself, by allOf
+		return
+	}
+	p.counted[at] = true
+	for _, n := range s.below(from) {
+		p.count(n, from)
 	}
 }
 
@@ -167,7 +182,11 @@ func (p *page) field(name string, schema node, from side) field {
 		f.Type = strings.Replace(f.Type, "object", "", 1)
 		return f
 	}
-	f.inside(p, s, from)
+	if at := (place{schema.Node, from}); !p.open[at] { // a schema within itself, by allOf, is not described again
+		p.open[at] = true
+		defer delete(p.open, at)
+		f.inside(p, s, from)
+	}
 	return f
 }
 
