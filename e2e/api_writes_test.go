@@ -311,13 +311,13 @@ func TestNothingRepeatsAWrite(t *testing.T) {
 	})
 	w := newEnvironment(t, nil)
 	writer := w.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{"shop"}, Write: true})
+	n := 0 // each is another write
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
 			addresses, trust := twoAddresses(t, scheme, handler)
 			o := w.options(highLimits, "")
 			o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\ttimeout 2s\n\t\tupstream " + addresses + " {\n\t\t\tlb_retries 3\n\t\t\tlb_try_duration 5s\n\t\t\tfail_duration 0s\n\t\t\t" + trust + "\n\t\t}\n\t}"
 			g := gatewaytest.Start(t, o)
-			n := 0
 			for name, end := range map[string]struct {
 				how    func(net.Conn)
 				status int
