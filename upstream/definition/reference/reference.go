@@ -3,6 +3,7 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -44,18 +45,17 @@ type page struct {
 	Objects                 []section
 	Others                  []other
 
-	root       node
-	base       string // path of the API
-	ids        map[string]int
-	shapes     map[*yaml.Node]*shape
-	references map[object]int
-	objects    map[object]*link
-	counted    map[place]bool
-	open       map[place]bool // what is being described
-	queue      []object       // to be described
-	requests   []Request
-	programs   *texttemplate.Template
-	budget     int // of values in the example that is being made
+	root     node
+	base     string // path of the API
+	ids      map[string]int
+	shapes   map[*yaml.Node]*shape
+	objects  map[string]*object
+	counted  map[place]bool
+	open     map[place]bool // what is being described
+	queue    []string       // objects to be described
+	requests []Request
+	programs *texttemplate.Template
+	budget   int // of values in the example that is being made
 }
 
 type link struct{ Title, ID string }
@@ -72,6 +72,7 @@ type operation struct {
 	Deprecated, Public bool
 	Text               template.HTML
 	Parameters         []parameters
+	BodyText           template.HTML
 	Bodies             []body
 	Responses          []response
 	Errors             []failure
@@ -160,7 +161,7 @@ func read(published []byte) (*page, error) {
 		return nil, fmt.Errorf("reading the published document: %w", err)
 	}
 	p := &page{
-		root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, references: map[object]int{}, objects: map[object]*link{},
+		root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{},
 	}
 	return p, p.read()
@@ -192,16 +193,13 @@ func (p *page) read() error {
 	for _, e := range p.root.get("x-other-requests").entries() {
 		o := other{Text: p.text(e.value.get("description").text(), 6, nil)}
 		for _, e := range e.value.get("responses").entries() {
-			if failed := p.failure(e.name, p.resolve(e.value)); failed != nil {
-				o.Failures = append(o.Failures, *failed)
-			}
+			o.Failures = append(o.Failures, p.failure(e.name, p.resolve(e.value)))
 		}
 		p.Others = append(p.Others, o)
 	}
 	for ; len(p.queue) > 0; p.queue = p.queue[1:] {
-		o := p.queue[0]
-		schema := p.root.get("components", "schemas", o.name)
-		p.Objects = append(p.Objects, section{*p.objects[o], body{field: p.whole(schema, o.from), Example: p.exampleText(node{}, schema, o.from)}})
+		o, schema := p.objects[p.queue[0]], p.root.get("components", "schemas", p.queue[0])
+		p.Objects = append(p.Objects, section{*o.link, body{field: p.whole(schema, o.sent), Example: p.exampleText(node{}, schema, o.sent)}})
 	}
 	slices.SortFunc(p.Objects, func(a, b section) int { return strings.Compare(a.Title, b.Title) })
 	slices.SortStableFunc(p.Errors, func(a, b problem) int { return strings.Compare(a.Statuses[0], b.Statuses[0]) })
@@ -231,11 +229,11 @@ func (p *page) operations() error {
 			}
 			all = append(all, listed{strings.ToUpper(e.name), path.name, e.value})
 			for _, body := range p.resolve(e.value.get("requestBody")).get("content").entries() {
-				p.count(body.value.get("schema"), caller)
+				p.count(body.value.get("schema"), true)
 			}
 			for _, response := range e.value.get("responses").entries() {
 				for _, body := range p.resolve(response.value).get("content").entries() {
-					p.count(body.value.get("schema"), gateway)
+					p.count(body.value.get("schema"), false)
 				}
 			}
 		}
@@ -251,7 +249,7 @@ func (p *page) operations() error {
 		add(tag.get("name").text(), tag.get("description"))
 	}
 	for i, o := range all {
-		name := strings.Split(o.path, "/")[1]
+		name, _, _ := strings.Cut(strings.TrimPrefix(o.path, "/"), "/")
 		if tags := o.get("tags").texts(); len(tags) > 0 {
 			name = tags[0]
 		}
@@ -272,9 +270,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		Name: n.get("operationId").text(), Method: method, Path: p.base + path, Deprecated: n.get("deprecated").isTrue(),
 		Public: n.get("security").Node != nil && len(n.get("security").items()) == 0, Text: p.text(n.get("description").text(), 4, nil),
 	}
-	if o.Title = n.get("summary").text(); o.Title == "" {
-		o.Title = method + " " + o.Path
-	}
+	o.Title = cmp.Or(n.get("summary").text(), o.Name, method+" "+o.Path)
 	var all []node
 	for _, parameter := range n.get("parameters").items() {
 		all = append(all, p.resolve(parameter))
@@ -283,7 +279,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		group := parameters{In: in}
 		for _, parameter := range all {
 			if parameter.get("in").text() == in {
-				group.Fields = append(group.Fields, p.valued(parameter.get("name").text(), parameter, caller))
+				group.Fields = append(group.Fields, p.valued(parameter.get("name").text(), parameter, true))
 			}
 		}
 		if len(group.Fields) > 0 {
@@ -291,22 +287,25 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		}
 	}
 	content := p.resolve(n.get("requestBody"))
-	o.Bodies = p.bodies(content, caller)
+	o.Bodies, o.BodyText = p.bodies(content, true), p.text(content.get("description").text(), 6, nil)
 	for i := range o.Bodies {
 		o.Bodies[i].Required = content.get("required").isTrue()
 	}
 	for _, e := range n.get("responses").entries() {
 		r := p.resolve(e.value)
-		if failed := p.failure(e.name, r); failed != nil {
-			o.Errors = append(o.Errors, *failed)
+		failed := p.failure(e.name, r)
+		if len(failed.Codes) > 0 {
+			o.Errors = append(o.Errors, failed)
+		}
+		if _, _, own := p.split(r.get("content", "application/json", "schema"), map[string]bool{}); len(failed.Codes) > 0 && len(own) == 0 {
 			continue
 		}
-		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: p.bodies(r, gateway)}
+		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: p.bodies(r, false)}
 		for _, header := range r.get("headers").entries() {
 			if header.value.get("$ref").Node == nil {
-				described.Headers = append(described.Headers, p.valued(header.name, header.value, gateway))
+				described.Headers = append(described.Headers, p.valued(header.name, header.value, false))
 			} else if !slices.ContainsFunc(p.Headers, func(f field) bool { return f.Name == header.name }) {
-				p.Headers = append(p.Headers, p.valued(header.name, p.resolve(header.value), gateway))
+				p.Headers = append(p.Headers, p.valued(header.name, p.resolve(header.value), false))
 			}
 		}
 		o.Responses = append(o.Responses, described)
@@ -319,9 +318,9 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 }
 
 // valued describes what has a schema: a parameter or a header.
-func (p *page) valued(name string, n node, from side) field {
-	f := p.field(name, n.get("schema"), from)
-	f.Presence, f.Deprecated = presence(n.get("required").isTrue(), from), f.Deprecated || n.get("deprecated").isTrue()
+func (p *page) valued(name string, n node, sent bool) field {
+	f := p.field(name, n.get("schema"), sent)
+	f.Presence, f.Deprecated = presence(n.get("required").isTrue(), sent), f.Deprecated || n.get("deprecated").isTrue()
 	if text := n.get("description").text(); text != "" {
 		f.Text = p.text(text, 6, nil)
 	}
@@ -331,83 +330,102 @@ func (p *page) valued(name string, n node, from side) field {
 	return f
 }
 
-func (p *page) bodies(n node, from side) (all []body) {
+func (p *page) bodies(n node, sent bool) (all []body) {
 	for _, e := range n.get("content").entries() {
-		b := body{MediaType: e.name, field: p.field("", e.value.get("schema"), from)}
-		if strings.HasSuffix(e.name, "json") {
-			b.Example = p.exampleText(e.value, e.value.get("schema"), from)
+		schema := e.value.get("schema")
+		errors, _, own := p.split(schema, map[string]bool{})
+		if len(errors) > 0 && len(own) == 1 { // the gateway's errors are described elsewhere
+			schema = own[0]
+		}
+		b := body{MediaType: e.name, field: p.field("", schema, sent)}
+		if strings.HasSuffix(e.name, "json") && len(errors) == 0 {
+			b.Example = p.exampleText(e.value, e.value.get("schema"), sent)
 		}
 		all = append(all, b)
 	}
 	return all
 }
 
-// failure describes a response if all that its body can be are errors that a code tells apart, and adds them to p.Errors.
-func (p *page) failure(status string, r node) *failure {
-	media := r.get("content", "application/json")
-	schemas := p.shape(media.get("schema")).choices
-	if len(schemas) == 0 {
-		schemas = []node{media.get("schema")}
+// split returns the alternatives of a schema that are errors with a code, with their codes, and the others.
+func (p *page) split(schema node, seen map[string]bool) (errors []node, codes []string, others []node) {
+	s := p.shape(schema)
+	for _, m := range s.members {
+		if code := p.shape(m.value).keywords["const"].text(); m.name == "code" && code != "" {
+			return []node{schema}, []string{code}, nil
+		}
 	}
-	failed := &failure{Status: status}
-	for _, schema := range schemas {
-		var code string
-		for _, m := range p.shape(schema).members {
-			if m.name == "code" {
-				code = p.shape(m.value).keywords["const"].text()
-			}
-		}
-		if code == "" || !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5") {
-			return nil
-		}
-		failed.Codes = append(failed.Codes, link{code, ""})
+	switch {
+	case len(s.members) > 0 || len(s.choices) == 0:
+		return nil, nil, []node{schema}
+	case s.ref != "" && seen[s.ref]:
+		return nil, nil, nil
+	}
+	seen[s.ref] = true
+	for _, choice := range s.choices {
+		e, c, o := p.split(choice, seen)
+		errors, codes, others = append(errors, e...), append(codes, c...), append(others, o...)
+	}
+	return errors, codes, others
+}
+
+// failure describes the gateway's errors in a response, and adds them to p.Errors.
+func (p *page) failure(status string, r node) (failed failure) {
+	failed.Status = status
+	media := r.get("content", "application/json")
+	if status < "4" {
+		return failed
 	}
 	examples := []node{media.get("example")}
 	for _, e := range media.get("examples").entries() {
 		examples = append(examples, p.resolve(e.value).get("value"))
 	}
-	for i, schema := range schemas {
-		code := failed.Codes[i].Title
+	schemas, codes, _ := p.split(media.get("schema"), map[string]bool{})
+	for i, code := range codes {
 		at := slices.IndexFunc(p.Errors, func(e problem) bool { return e.Title == code })
 		if at < 0 {
 			at = len(p.Errors)
-			p.Errors = append(p.Errors, problem{link: link{code, p.id(code)}, shared: true, Fields: p.whole(schema, gateway).Fields})
-			for _, example := range examples {
-				if example.get("code").text() == code && p.Errors[at].Message == "" {
-					p.Errors[at].Message, p.ErrorExample = example.get("error").text(), toJSON(example, 0)
+			p.Errors = append(p.Errors, problem{link: link{code, p.id(code)}, shared: true, Fields: p.whole(schemas[i], false).Fields})
+		}
+		e := &p.Errors[at]
+		for _, example := range examples {
+			if text := toJSON(example, 0); example.get("code").text() == code && e.Message == "" {
+				e.Message = example.get("error").text()
+				if len(text) > len(p.ErrorExample) { // it shows the most
+					p.ErrorExample = text
 				}
 			}
 		}
-		e := &p.Errors[at]
-		if !slices.Contains(e.Statuses, status) {
+		if status == "4XX" {
+			e.Statuses = nil // it is one of them
+		}
+		if !slices.Contains(e.Statuses, status) && !slices.Contains(e.Statuses, "4XX") {
 			e.Statuses = append(e.Statuses, status)
 			slices.Sort(e.Statuses)
 		}
 		if e.shared {
-			e.shared = len(schemas) > 1
+			e.shared = len(codes) > 1
 			e.Text = p.text(r.get("description").text(), 6, nil)
 		}
-		failed.Codes[i].ID = e.ID
+		failed.Codes = append(failed.Codes, e.link)
 	}
 	return failed
 }
 
 // commonErrorFields moves the members that all errors have to one place.
 func (p *page) commonErrorFields() {
-	common := func(f field) bool {
-		return !slices.ContainsFunc(p.Errors, func(e problem) bool {
-			return !slices.ContainsFunc(e.Fields, func(other field) bool { return other.Name == f.Name })
-		})
+	has := func(fields []field, name string) bool {
+		return slices.ContainsFunc(fields, func(f field) bool { return f.Name == name })
 	}
-	if len(p.Errors) > 0 {
-		p.ErrorFields = slices.DeleteFunc(slices.Clone(p.Errors[0].Fields), func(f field) bool { return !common(f) })
-		for i := range p.ErrorFields {
-			p.ErrorFields[i].Facts = nil // of this error
+	for i, e := range p.Errors {
+		if i == 0 {
+			p.ErrorFields = slices.Clone(e.Fields)
 		}
+		p.ErrorFields = slices.DeleteFunc(p.ErrorFields, func(f field) bool { return !has(e.Fields, f.Name) })
+	}
+	for i := range p.ErrorFields {
+		p.ErrorFields[i].Facts = nil // of the first error
 	}
 	for i := range p.Errors {
-		p.Errors[i].Fields = slices.DeleteFunc(p.Errors[i].Fields, func(f field) bool {
-			return slices.ContainsFunc(p.ErrorFields, func(other field) bool { return other.Name == f.Name })
-		})
+		p.Errors[i].Fields = slices.DeleteFunc(p.Errors[i].Fields, func(f field) bool { return has(p.ErrorFields, f.Name) })
 	}
 }

@@ -2,11 +2,13 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,16 +93,11 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 	}
 	if len(content) > 0 {
 		header("Content-Type", content[0].name)
-		r.Body = p.exampleText(content[0].value, content[0].value.get("schema"), caller)
+		r.Body = p.exampleText(content[0].value, content[0].value.get("schema"), true)
 	}
-	segments, query := strings.Split(p.base+path, "/"), []string(nil)
-	for i, segment := range segments {
-		if !strings.HasPrefix(segment, "{") {
-			segments[i] = escape(segment)
-		}
-	}
+	segments, query, values := strings.Split(p.base+path, "/"), []string(nil), map[string]string{}
 	for _, parameter := range parameters {
-		name, value := parameter.get("name").text(), p.example(parameter, parameter.get("schema"), caller)
+		name, value := parameter.get("name").text(), p.example(parameter, parameter.get("schema"), true)
 		text, separator := value.Value, ","
 		if value.Kind == yaml.SequenceNode {
 			var texts []string
@@ -117,11 +114,7 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 		required := parameter.get("required").isTrue()
 		switch parameter.get("in").text() {
 		case "path":
-			for i := range segments {
-				if segments[i] == "{"+name+"}" {
-					segments[i] = text
-				}
-			}
+			values["{"+name+"}"] = text
 		case "query":
 			if required {
 				query = append(query, escape(name)+"="+text)
@@ -132,6 +125,9 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 			}
 		}
 	}
+	for i, segment := range segments {
+		segments[i] = cmp.Or(values[segment], escape(segment))
+	}
 	r.Target = strings.Join(segments, "/")
 	if len(query) > 0 {
 		r.Target += "?" + strings.Join(query, "&")
@@ -140,41 +136,19 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 }
 
 // example returns an example of what has a schema: the document's, or one made from the schema.
-func (p *page) example(n, schema node, from side) *yaml.Node {
+func (p *page) example(n, schema node, sent bool) *yaml.Node {
 	examples := n.get("examples").entries()
 	if example := n.get("example"); example.Node != nil {
-		return p.sent(example, schema, from, 0)
+		return example.Node
 	} else if len(examples) > 0 && p.resolve(examples[0].value).get("value").Node != nil {
-		return p.sent(p.resolve(examples[0].value).get("value"), schema, from, 0)
+		return p.resolve(examples[0].value).get("value").Node
 	}
 	p.budget = maxExample
-	return p.made(schema, from, 0)
+	return p.made(schema, sent, 0)
 }
 
-func (p *page) exampleText(n, schema node, from side) string {
-	return toJSON(node{p.example(n, schema, from)}, 0)
-}
-
-// sent returns an example without members that a side does not send.
-func (p *page) sent(value, schema node, from side, depth int) *yaml.Node {
-	if value.Kind == yaml.ScalarNode || depth > maxNesting {
-		return value.Node
-	}
-	s := p.shape(schema)
-	out := &yaml.Node{Kind: value.Kind}
-	for _, item := range value.items() {
-		out.Content = append(out.Content, p.sent(item, s.keywords["items"], from, depth+1))
-	}
-	for _, e := range value.entries() {
-		i := slices.IndexFunc(s.members, func(m entry) bool { return m.name == e.name })
-		switch {
-		case i < 0:
-			put(out, e.name, e.value.Node)
-		case !s.members[i].value.get(string(from)).isTrue():
-			put(out, e.name, p.sent(e.value, s.members[i].value, from, depth+1))
-		}
-	}
-	return out
+func (p *page) exampleText(n, schema node, sent bool) string {
+	return toJSON(node{p.example(n, schema, sent)}, 0)
 }
 
 func put(object *yaml.Node, name string, value *yaml.Node) {
@@ -186,7 +160,7 @@ func scalar(tag, value string) *yaml.Node {
 }
 
 // made returns an example for a schema. What callers send has only the members that they must send, or one.
-func (p *page) made(schema node, from side, depth int) *yaml.Node {
+func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 	s := p.shape(schema)
 	for _, name := range []string{"example", "examples", "const", "default", "enum", "x-extensible-enum"} {
 		value := s.keywords[name]
@@ -194,7 +168,7 @@ func (p *page) made(schema node, from side, depth int) *yaml.Node {
 			value = items[0]
 		}
 		if value.Node != nil {
-			return p.sent(value, schema, from, 0)
+			return value.Node
 		}
 	}
 	types, null := s.types()
@@ -204,17 +178,17 @@ func (p *page) made(schema node, from side, depth int) *yaml.Node {
 	case p.budget < 0 || depth > maxNesting:
 		return scalar("!!null", "null")
 	case len(s.choices) > 0 && !object:
-		return p.made(s.choices[0], from, depth+1)
+		return p.made(s.choices[0], sent, depth+1)
 	case object:
 		out := &yaml.Node{Kind: yaml.MappingNode}
-		members := s.seenBy(from)
+		members := s.members
 		for i, m := range members {
-			if slices.Contains(s.required, m.name) || depth < 4 && p.budget > 0 && (from == gateway || i == 0 && len(s.required) == 0) {
-				put(out, m.name, p.made(m.value, from, depth+1))
+			if slices.Contains(s.required, m.name) || depth < 4 && p.budget > 0 && (!sent || i == 0 && len(s.required) == 0) {
+				put(out, m.name, p.made(m.value, sent, depth+1))
 			}
 		}
 		if len(s.choices) > 0 {
-			for _, e := range (node{p.made(s.choices[0], from, depth+1)}).entries() {
+			for _, e := range (node{p.made(s.choices[0], sent, depth+1)}).entries() {
 				if (node{out}).get(e.name).Node == nil {
 					put(out, e.name, e.value.Node)
 				}
@@ -224,7 +198,7 @@ func (p *page) made(schema node, from side, depth int) *yaml.Node {
 	case slices.Contains(types, "array"):
 		out := &yaml.Node{Kind: yaml.SequenceNode}
 		if depth < 4 || s.keywords["minItems"].text() > "0" {
-			out.Content = append(out.Content, p.made(s.keywords["items"], from, depth+1))
+			out.Content = append(out.Content, p.made(s.keywords["items"], sent, depth+1))
 		}
 		return out
 	case slices.Contains(types, "integer"), slices.Contains(types, "number"):
@@ -250,28 +224,55 @@ func (s *shape) madeText() string {
 	}[s.keywords["format"].text()]; text != "" && s.keywords["pattern"].Node == nil {
 		return text
 	}
-	pattern, err := regexp.Compile(s.keywords["pattern"].text())
+	pattern, err := syntax.Parse(s.keywords["pattern"].text(), syntax.Perl)
+	if err != nil {
+		return "example"
+	}
 	var low, high int
 	_, _ = fmt.Sscan(s.keywords["minLength"].text(), &low)
 	_, _ = fmt.Sscan(s.keywords["maxLength"].text(), &high)
-	for _, text := range []string{
-		"example", "2027-01-31T12:00:00Z", "2027-01-31", "12:00", "12.50", "1", "a", "A", "EUR", "DE", "A1", "A-1", "a-1", "US", "+12025550143",
-		"#336699", "1.0.0", "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c01", "https://business.example/", "0123456789abcdef",
-	} {
-		if low > len(text) && low < 1024 {
-			text = strings.Repeat(text, low/len(text)+1)[:low]
-		}
-		if high > 0 && high < len(text) {
-			text = text[:high]
-		}
-		if err == nil && pattern.MatchString(text) {
+	low = min(low, maxExample)
+	matches := regexp.MustCompile(s.keywords["pattern"].text()).MatchString
+	for _, text := range []string{"example", strings.Repeat("example-", low/8+1)[:max(low, 1)], matching(pattern, 1), matching(pattern, low)} {
+		if n := utf8.RuneCountInString(text); n >= low && (high == 0 || n <= high) && matches(text) {
 			return text
 		}
 	}
-	return "example"
+	return matching(pattern, 1)
 }
 
-// maxExample is how many values an example that is made from a schema has at most. Schemas can refer to themselves more than once.
+// matching returns a text that a regular expression matches, in which what may be repeated stands n times.
+func matching(pattern *syntax.Regexp, n int) (text string) {
+	switch pattern.Op {
+	case syntax.OpLiteral:
+		return string(pattern.Rune)
+	case syntax.OpCharClass:
+		for _, c := range "1aAé" {
+			for i := 0; i < len(pattern.Rune); i += 2 {
+				if pattern.Rune[i] <= c && c <= pattern.Rune[i+1] {
+					return string(c)
+				}
+			}
+		}
+		return string(pattern.Rune[:1])
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return "a"
+	case syntax.OpAlternate, syntax.OpCapture:
+		return matching(pattern.Sub[0], n)
+	case syntax.OpPlus, syntax.OpStar:
+		return strings.Repeat(matching(pattern.Sub[0], 1), min(n, maxExample))
+	case syntax.OpRepeat:
+		return strings.Repeat(matching(pattern.Sub[0], n), pattern.Min)
+	case syntax.OpConcat:
+		for _, part := range pattern.Sub {
+			text += matching(part, n)
+		}
+	}
+	return text
+}
+
+// maxExample is how many values or characters an example that is made from a schema has at most. Schemas can refer to themselves more than
+// once.
 const maxExample = 500
 
 // maxLine is the length up to which an object or an array stands on one line.
@@ -279,15 +280,14 @@ const maxLine = 44
 
 // toJSON returns a value in JSON, at a depth of an indented text.
 func toJSON(n node, depth int) string {
-	switch n.Kind {
-	case yaml.ScalarNode:
+	switch {
+	case n.Node == nil:
+		return "null"
+	case n.Kind == yaml.ScalarNode:
 		if tag := n.ShortTag(); (tag == "!!int" || tag == "!!float" || tag == "!!bool" || tag == "!!null") && json.Valid([]byte(n.Value)) {
 			return n.Value
 		}
 		return quote(n.Value)
-	case yaml.SequenceNode, yaml.MappingNode:
-	default:
-		return "null"
 	}
 	var parts []string
 	for _, item := range n.items() {

@@ -8,14 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// side is who sends a body. Members that the other side alone sends are left out.
-type side string
-
-const (
-	caller  side = "readOnly"
-	gateway side = "writeOnly"
-)
-
 // field describes a parameter, a header, a member of an object, or a whole body.
 type field struct {
 	Name       string
@@ -101,19 +93,6 @@ func (p *page) resolve(n node) node {
 	return n
 }
 
-// below returns the schemas of what a value is made of.
-func (s *shape) below(from side) (all []node) {
-	for _, m := range s.seenBy(from) {
-		all = append(all, m.value)
-	}
-	return append(append(all, s.choices...), s.keywords["items"], s.keywords["additionalProperties"])
-}
-
-// seenBy returns the members that a side sends.
-func (s *shape) seenBy(from side) []entry {
-	return slices.DeleteFunc(slices.Clone(s.members), func(m entry) bool { return m.value.get(string(from)).isTrue() })
-}
-
 // types returns the JSON types but for null, and whether null is one.
 func (s *shape) types() (types []string, null bool) {
 	all := s.keywords["type"].texts()
@@ -142,80 +121,81 @@ func (s *shape) impliedType() string {
 // place is a schema where it stands, for one side.
 type place struct {
 	*yaml.Node
-	from side
+	sent bool
 }
 
-// object is a component that is described once, for one side.
+// object is a schema among the components.
 type object struct {
-	name string
-	from side
+	references int
+	sent       bool  // by callers
+	link       *link // to its place, if it has one
 }
 
-// count counts how often objects are referred to.
-func (p *page) count(schema node, from side) {
+// count counts how often objects are referred to. sent means that callers send them.
+func (p *page) count(schema node, sent bool) {
 	if schema.Node == nil {
 		return
 	}
-	s, at := p.shape(schema), place{schema.Node, from}
-	if o := (object{s.ref, from}); s.ref != "" {
-		if p.references[o]++; p.references[o] > 1 {
+	s := p.shape(schema)
+	if s.ref != "" {
+		o := p.objects[s.ref]
+		if o == nil {
+			o = new(object)
+			p.objects[s.ref] = o
+		}
+		o.references++
+		if o.references > 1 && (o.sent || !sent) {
 			return
 		}
+		o.sent = sent
 	}
-	if p.counted[at] { // a schema within itself, by allOf
+	if p.counted[place{schema.Node, sent}] { // a schema within itself, by allOf
 		return
 	}
-	p.counted[at] = true
-	for _, n := range s.below(from) {
-		p.count(n, from)
+	p.counted[place{schema.Node, sent}] = true
+	for _, m := range s.members {
+		p.count(m.value, sent)
+	}
+	for _, n := range append(slices.Clone(s.choices), s.keywords["items"], s.keywords["additionalProperties"]) {
+		p.count(n, sent)
 	}
 }
 
 // field describes a schema. An object that is referred to more than once has a place of its own, which is also where recursion ends.
-func (p *page) field(name string, schema node, from side) field {
+func (p *page) field(name string, schema node, sent bool) field {
 	f := field{Name: name}
 	s := p.shape(schema)
 	f.describe(p, s)
 	structured := len(s.members)+len(s.choices) > 0 || s.keywords["items"].Node != nil || len(s.keywords["additionalProperties"].entries()) > 0
-	if o := (object{s.ref, from}); s.ref != "" && structured && p.references[o] > 1 {
-		f.Of = p.object(o)
-		f.Type = strings.Replace(f.Type, "object", "", 1)
+	if o := p.objects[s.ref]; o != nil && structured && o.references > 1 {
+		if o.link == nil {
+			o.link = &link{s.ref, p.id("object-" + s.ref)}
+			p.queue = append(p.queue, s.ref)
+		}
+		f.Of, f.Type = o.link, strings.Replace(f.Type, "object", "", 1)
 		return f
 	}
-	if at := (place{schema.Node, from}); !p.open[at] { // a schema within itself, by allOf, is not described again
+	if at := (place{schema.Node, sent}); !p.open[at] { // a schema within itself, by allOf, is not described again
 		p.open[at] = true
 		defer delete(p.open, at)
-		f.inside(p, s, from)
+		f.inside(p, s, sent)
 	}
 	return f
 }
 
 // whole describes a schema where it stands, with what it is made of.
-func (p *page) whole(schema node, from side) (f field) {
+func (p *page) whole(schema node, sent bool) (f field) {
 	s := p.shape(schema)
 	f.describe(p, s)
-	f.inside(p, s, from)
+	f.inside(p, s, sent)
 	return f
 }
 
-// object returns the link to an object, which will be described.
-func (p *page) object(o object) *link {
-	if p.objects[o] == nil {
-		title := o.name
-		if o.from == caller && p.references[object{o.name, gateway}] > 0 {
-			title += " in requests"
-		}
-		p.objects[o] = &link{title, p.id("object-" + title)}
-		p.queue = append(p.queue, o)
-	}
-	return p.objects[o]
-}
-
 // inside describes what a value is made of.
-func (f *field) inside(p *page, s *shape, from side) {
-	for _, m := range s.seenBy(from) {
-		member := p.field(m.name, m.value, from)
-		member.Presence = presence(slices.Contains(s.required, m.name), from)
+func (f *field) inside(p *page, s *shape, sent bool) {
+	for _, m := range s.members {
+		member := p.field(m.name, m.value, sent)
+		member.Presence = presence(slices.Contains(s.required, m.name), sent)
 		f.Fields = append(f.Fields, member)
 	}
 	for _, choice := range s.choices {
@@ -223,7 +203,7 @@ func (f *field) inside(p *page, s *shape, from side) {
 			f.Type += " or null"
 			continue
 		}
-		f.Choices = append(f.Choices, p.field(p.shape(choice).keywords["title"].text(), choice, from))
+		f.Choices = append(f.Choices, p.field(p.shape(choice).keywords["title"].text(), choice, sent))
 	}
 	if len(f.Choices) == 1 && len(f.Fields) == 0 { // a schema or null
 		one := f.Choices[0]
@@ -235,12 +215,12 @@ func (f *field) inside(p *page, s *shape, from side) {
 		if n.Node == nil || len(n.entries()) == 0 {
 			continue
 		}
-		item := p.field("", n, from)
-		kind := "array of "
-		if part != "items" {
-			kind = "map of texts to "
+		item := p.field("", n, sent)
+		if part == "items" {
+			f.Type = strings.Replace(f.Type, "array", "array of "+item.Type, 1)
+		} else {
+			f.Type = strings.Replace(f.Type, "object", "map of texts to "+item.Type, 1)
 		}
-		f.Type = strings.Replace(strings.Replace(f.Type, "array", kind+item.Type, 1), "object", kind+item.Type, 1)
 		f.Facts, f.Of = append(f.Facts, item.Facts...), item.Of
 		f.Values, f.Growing = append(f.Values, item.Values...), f.Growing || item.Growing
 		f.Fields, f.Choices = append(f.Fields, item.Fields...), append(f.Choices, item.Choices...)
@@ -248,11 +228,11 @@ func (f *field) inside(p *page, s *shape, from side) {
 }
 
 // presence says what is not usual: what callers must send, and what the gateway does not always send.
-func presence(required bool, from side) string {
+func presence(required bool, sent bool) string {
 	switch {
-	case required && from == caller:
+	case required && sent:
 		return "required"
-	case !required && from == gateway:
+	case !required && !sent:
 		return "optional"
 	}
 	return ""
@@ -271,6 +251,7 @@ func (f *field) describe(p *page, s *shape) {
 	if null {
 		f.Type += " or null"
 	}
+	f.Type = strings.Replace(f.Type, " or ", ", ", strings.Count(f.Type, " or ")-1)
 	f.Deprecated = get("deprecated") == "true"
 	if text := get("description"); text != "" {
 		f.Text = p.text(text, 6, nil)
