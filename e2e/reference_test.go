@@ -1,99 +1,51 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/referencetest"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
 )
-
-// interpreters are the languages of the reference, with a file and what runs it.
-var interpreters = map[string][]string{
-	"shell": {"sh", "-eu", "example.sh"}, "python": {"python3", "example.py"}, "javascript": {"node", "example.mjs"}, "php": {"php", "example.php"},
-}
-
-// readSamples returns the samples of a page, by operation and language.
-func readSamples(t *testing.T, page string) map[string]map[string]string {
-	t.Helper()
-	root, err := html.Parse(strings.NewReader(page))
-	require.NoError(t, err)
-	samples := map[string]map[string]string{}
-	var operation string
-	for n := range root.Descendants() {
-		for _, a := range n.Attr {
-			switch language, isSample := strings.CutPrefix(a.Val, "sample "); {
-			case n.Data == "h3" && a.Key == "id":
-				operation = a.Val
-			case a.Key == "class" && isSample:
-				if samples[operation] == nil {
-					samples[operation] = map[string]string{}
-				}
-				samples[operation][language] = n.FirstChild.FirstChild.Data
-			}
-		}
-	}
-	return samples
-}
-
-// runSample runs a sample with the settings in its environment, and returns what it prints.
-func runSample(t *testing.T, language, code, url string, c gatewaytest.Caller) (string, error) {
-	t.Helper()
-	command := interpreters[language]
-	require.NotEmpty(t, command, language)
-	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, command[len(command)-1]), []byte(code), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "GATEHOUSE_URL="+url, "GATEHOUSE_KEY="+c.PublicKey, "GATEHOUSE_SECRET="+c.PrivateKey.Reveal())
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
 
 func TestSamplesOfTheReferenceRunAsTheyStand(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "--no-rate-limit")
 	page := anonymous().Get(t, d.url, "/docs")
 	require.Equal(t, http.StatusOK, page.Status, page.Body)
-	caller, samples := d.caller(t), readSamples(t, page.Body)
+	caller := d.caller(t)
 	wrong := gatewaytest.Caller{PublicKey: caller.PublicKey, PrivateKey: "sk_test_another_key_that_is_wrong"}
-	for _, operation := range []string{
-		"getStatus", "getMe", "getBusiness", "listContacts", "listEquipment", "listEstimates", "listInvoices", "listJobs", "listOfferings", "listEvents",
-	} {
-		require.Len(t, samples[operation], len(interpreters), operation)
-		for language, code := range samples[operation] {
-			t.Run(operation+"/"+language, func(t *testing.T) {
-				t.Parallel()
-				out, err := runSample(t, language, code, d.url, caller)
-				require.NoError(t, err, "%s\n%s", code, out)
-				require.True(t, json.Valid([]byte(out)), out)
-				require.NotContains(t, out, `"error"`)
-				if operation == "getMe" {
-					out, err := runSample(t, language, code, d.url, wrong)
-					require.Error(t, err, "it fails if the response is an error")
-					assert.Contains(t, out, "INVALID_CREDENTIALS")
-				}
-			})
-		}
+	seen := map[string]int{}
+	for _, s := range referencetest.Samples(t, page.Body) {
+		seen[s.Operation]++
+		t.Run(s.Operation+"/"+s.Language, func(t *testing.T) {
+			t.Parallel()
+			out, err := s.Run(t, d.url, caller)
+			require.NoError(t, err, "%s\n%s", s.Code, out)
+			require.True(t, json.Valid([]byte(out)), out)
+			require.NotContains(t, out, `"error"`)
+			if s.Operation == "getMe" {
+				out, err := s.Run(t, d.url, wrong)
+				require.Error(t, err, "it fails if the response is an error")
+				assert.Contains(t, out, "INVALID_CREDENTIALS")
+			}
+		})
 	}
-	assert.Len(t, samples, 10)
+	for operation := range strings.FieldsSeq("getStatus getMe getBusiness listContacts listEquipment listEstimates listInvoices listJobs listOfferings listEvents") {
+		assert.Len(t, referencetest.Languages(), seen[operation], operation)
+	}
+	assert.Len(t, seen, 10)
 }
 
 // The texts of a document must not end the literals that they are in: what runs is only what the template has.
@@ -115,7 +67,7 @@ func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
 	page, err := reference.Render([]byte(text), "")
 	require.NoError(t, err)
 	c := gatewaytest.Caller{PublicKey: "pk_live_0123456789", PrivateKey: "sk_live_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
-	verifier, bodies := &authsigner.Verifier{MaxBody: 1 << 20}, make(chan string, len(interpreters))
+	verifier, bodies := &authsigner.Verifier{MaxBody: 1 << 20}, make(chan string, 4)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		claim, err := verifier.ReadClaim(r, r.RequestURI)
 		if err == nil {
@@ -131,10 +83,12 @@ func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	var first string
-	for language, code := range readSamples(t, string(page))["change"] {
-		t.Run(language, func(t *testing.T) {
-			out, err := runSample(t, language, code, server.URL, c)
-			require.NoError(t, err, "%s\n%s", code, out)
+	samples := referencetest.Samples(t, string(page))
+	require.Len(t, samples, len(referencetest.Languages()))
+	for _, s := range samples {
+		t.Run(s.Language, func(t *testing.T) {
+			out, err := s.Run(t, server.URL, c)
+			require.NoError(t, err, "%s\n%s", s.Code, out)
 			assert.Equal(t, "{}", strings.TrimSpace(out))
 			got := <-bodies
 			if first == "" {

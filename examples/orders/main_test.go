@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/referencetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -206,6 +207,36 @@ func requireDocumented(t *testing.T, doc *openapi3.T, method, target string, hea
 	}
 	response := &openapi3filter.ResponseValidationInput{RequestValidationInput: input, Status: a.Status, Header: a.Header, Options: input.Options}
 	require.NoError(t, openapi3filter.ValidateResponse(t.Context(), response.SetBodyBytes([]byte(a.Body))), "%s %s: %d %s", method, target, a.Status, a.Body)
+}
+
+// The document has no examples of parameters and bodies: they are made from its schemas.
+//
+//nolint:tparallel // what one writes, another changes
+func TestSamplesOfTheReferenceAreAccepted(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.sh(t, "openssl genpkey -algorithm ed25519 -out hop.pem && sed -i 's/gatehouse_api {/&\\ndocs_path \\/docs/' Caddyfile")
+	callers := map[string]gatewaytest.Caller{}
+	for _, language := range referencetest.Languages() { // one key each: the same write twice within a second is a replay
+		callers[language], _ = s.issue(t, "gatehouse keys issue --file keys.json --business-name x --business-slug x --business-id 17 --write")
+	}
+	s.run(t)
+	page := gatewaytest.Caller{}.Get(t, s.gateway.URL, "/docs")
+	require.Equal(t, http.StatusOK, page.Status, page.Body)
+	samples := referencetest.Samples(t, page.Body)
+	require.Len(t, samples, 10*len(callers))
+	for _, sample := range samples {
+		t.Run(sample.Operation+"/"+sample.Language, func(t *testing.T) {
+			out, err := sample.Run(t, s.gateway.URL, callers[sample.Language])
+			if sample.Operation == "changeOrder" { // nobody can guess the version that it changes
+				require.Error(t, err)
+				require.Contains(t, out, "changed in the meantime")
+				return
+			}
+			require.NoError(t, err, "%s\n%s", sample.Code, out)
+			require.Regexp(t, "^\\{", out)
+		})
+	}
 }
 
 func TestOnlyGatewaysAreServed(t *testing.T) {
