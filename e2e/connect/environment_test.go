@@ -88,7 +88,7 @@ func start(t *testing.T, o options) *environment {
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 5s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
-	g.Site = fmt.Sprintf("gatehouse_health\n\tgatehouse_connect {\n\t\tissuer %s\n\t\tupstream %[2]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[2]s\n\t}",
+	g.Site = fmt.Sprintf("gatehouse_health\n\tgatehouse_connect {\n\t\tissuer %s\n\t\tupstream %[2]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[2]s\n\t\tdocs_path /docs\n\t}",
 		w.url, data.URL)
 	w.Write(t, g.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://")))
 	w.Run(t)

@@ -299,6 +299,23 @@ await step('a member of the business may look, and decide nothing', async () => 
   assert.equal(await page.getByRole('button', { name: 'Issue key' }).count(), 0);
 });
 
+await step('the reference is read without scripts: a language for all requests, and the contents on a phone', async () => {
+  await page.goto(`${base}/docs#listInvoices`);
+  await look('reference');
+  const top = () => page.locator('#listInvoices').boundingBox().then(({ y }) => Math.round(y));
+  const shown = () => page.locator('.sample').filter({ visible: true }).allTextContents();
+  const before = await top();
+  await page.getByText('Python', { exact: true }).click();
+  assert.ok((await shown()).every((code) => code.includes('urllib')), 'every request is in Python');
+  assert.equal(await top(), before, 'the reader stays where they were');
+  await page.setViewportSize(phone);
+  await page.getByRole('link', { name: 'Contents' }).click();
+  await page.getByRole('navigation').getByRole('link', { name: 'Jobs' }).click();
+  assert.ok(page.url().endsWith('#listJobs'));
+  assert.equal(await page.getByRole('navigation').isVisible(), false, 'the contents are gone');
+  await page.setViewportSize(desk);
+});
+
 // A page that says no is one: the browser's console notes it.
 assert.deepEqual(complaints.filter((c) => !/status of (4\d\d)/.test(c)), []);
 back.close();
