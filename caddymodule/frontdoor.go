@@ -114,7 +114,7 @@ func (d *frontDoor) provision(ctx caddy.Context, name string, route route) (err 
 		return err
 	}
 	d.name, d.route, d.logger = name, route, ctx.Logger()
-	d.app.serveAsterisk(ctx)
+	d.app.configureServer(ctx)
 	return nil
 }
 
@@ -124,9 +124,10 @@ func (d *frontDoor) withMetrics(op operation) *operation {
 	return &op
 }
 
-// serveAsterisk makes the server pass "OPTIONS *" to its routes like any other request. net/http would otherwise respond
-// itself, wait for the body, and keep the connection even if the framing is ambiguous.
-func (a *App) serveAsterisk(ctx caddy.Context) {
+// configureServer sets what Caddy has no option for. The server passes "OPTIONS *" to its routes like any other request: net/http would
+// otherwise respond itself, wait for the body, and keep the connection even if the framing is ambiguous. And its write timeout also ends
+// connections of HTTP/2 whose client reads nothing: net/http ends a stream with a frame, which it cannot write to such a client.
+func (a *App) configureServer(ctx caddy.Context) {
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || a.servers[server] {
 		return
@@ -141,6 +142,7 @@ func (a *App) serveAsterisk(ctx caddy.Context) {
 		once.Do(func() {
 			if srv, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok {
 				srv.DisableGeneralOptionsHandler = true
+				srv.HTTP2 = &http.HTTP2Config{WriteByteTimeout: srv.WriteTimeout}
 			}
 		})
 		return ctx

@@ -141,22 +141,29 @@ func TestResponseCutOffByTheWriteTimeoutIsAborted(t *testing.T) {
 		_, err := readResponse(conn.r, http.MethodGet)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	})
-	t.Run(overHTTP2, func(t *testing.T) {
-		c := dialH2(t, g.Addr)
-		id, err := c.open(true, append(h2Request("GET", target), signedFields(w.acme, "GET", target, "")...)...)
-		require.NoError(t, err)
-		awaitEnd()
-		for {
-			f, err := c.framer.ReadFrame()
+	// With a small window, the server waits for more of it; with a large one, for the socket.
+	for _, window := range []uint32{64 << 10, 16 << 20} {
+		t.Run(fmt.Sprint(overHTTP2, " with a window of ", window), func(t *testing.T) {
+			c := dialH2(t, g.Addr)
+			require.NoError(t, c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+			id, err := c.open(true, append(h2Request("GET", target), signedFields(w.acme, "GET", target, "")...)...)
 			require.NoError(t, err)
-			if data, ok := f.(*http2.DataFrame); ok {
-				require.False(t, data.StreamEnded(), "a clean end")
+			awaitEnd()
+			for {
+				f, err := c.framer.ReadFrame()
+				if window > 1<<20 && err != nil {
+					return // the end of the connection
+				}
+				require.NoError(t, err)
+				if data, ok := f.(*http2.DataFrame); ok {
+					require.False(t, data.StreamEnded(), "a clean end")
+				}
+				if _, ok := f.(*http2.RSTStreamFrame); ok && f.Header().StreamID == id {
+					return
+				}
 			}
-			if _, ok := f.(*http2.RSTStreamFrame); ok && f.Header().StreamID == id {
-				return
-			}
-		}
-	})
+		})
+	}
 	t.Run(overHTTP3, func(t *testing.T) {
 		h3.dial()
 		stream, err := h3.conn.OpenStreamSync(t.Context())
