@@ -285,6 +285,60 @@ func TestAChoiceOfABodyIsOneAlternativeWhole(t *testing.T) {
 	}
 }
 
+// What is readOnly is never accepted, and what is writeOnly never leaves, wherever the document says it.
+func TestOnlyOneSideSeesAMemberWhereverTheDocumentSaysSo(t *testing.T) {
+	t.Parallel()
+	const text = `
+openapi: 3.1.0
+info: {title: x, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /x:
+    post:
+      requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/Body"}}}}
+      responses: {"200": {description: "", content: {application/json: {schema: {$ref: "#/components/schemas/Body"}}}}}
+components:
+  schemas:
+    Body: {type: object, required: [p], properties: {p: SCHEMA}}
+    Id: {type: string, SIDE: true}
+    Text: {type: string}
+    Choice: {SIDE: true, oneOf: [{type: string}, {type: integer}]}
+    Beside: {$ref: "#/components/schemas/Text", SIDE: true}
+`
+	for name, c := range map[string]struct{ schema, body, reason string }{
+		"in an alternative beside null":  {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]}`, `{"p":"secret"}`, "is read-only"},
+		"null of such a choice":          {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]}`, `{"p":null}`, "is read-only"},
+		"in all alternatives":            {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: integer, SIDE: true}]}`, `{"p":1}`, "is read-only"},
+		"of a choice that is referred":   {`{$ref: "#/components/schemas/Choice"}`, `{"p":"secret"}`, "is read-only"},
+		"of a choice in an allOf":        {`{allOf: [{$ref: "#/components/schemas/Choice"}]}`, `{"p":"secret"}`, "is read-only"},
+		"in a part of a choice":          {`{oneOf: [{type: string}, {type: integer}], allOf: [{SIDE: true}]}`, `{"p":"secret"}`, "is read-only"},
+		"beside a reference elsewhere":   {`{$ref: "#/components/schemas/Beside"}`, `{"p":"secret"}`, "is read-only"},
+		"beside a reference in an allOf": {`{allOf: [{$ref: "#/components/schemas/Text", SIDE: true}]}`, `{"p":"secret"}`, "is read-only"},
+		"on the items of a list":         {`{type: array, maxItems: 9, items: {$ref: "#/components/schemas/Id"}}`, `{"p":["secret"]}`, "is read-only"},
+		"in one alternative":             {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: boolean}]}`, `{"p":"secret"}`, "expected true or false"},
+		"in one of several alternatives": {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: boolean}, {type: integer}]}`, `{"p":"secret"}`, "expected one of the alternatives"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, side := range []string{"readOnly", "writeOnly"} {
+				d, err := load(strings.NewReplacer("SCHEMA", strings.ReplaceAll(c.schema, "SIDE", side), "SIDE", side).Replace(text), definition.Options{})
+				require.NoError(t, err)
+				m, _ := d.API.Match("/x")
+				op := m.Path.Operation(http.MethodPost)
+				var out bytes.Buffer
+				if side == "readOnly" {
+					_, err = new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(c.body))
+					require.Equal(t, []string{"/p " + c.reason}, violations(err))
+				} else {
+					_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], upstream.Query{}, "17", []byte(c.body))
+					require.Equal(t, c.reason == "is read-only", err == nil, "an alternative that does not count does not fit")
+				}
+				require.NotContains(t, out.String(), "p")
+			}
+		})
+	}
+}
+
 func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})

@@ -657,14 +657,18 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 func (c *compiler) afterwards(n *operationNode) {
 	op := n.op
 	for _, kind := range op.Body.All() {
-		c.nesting(kind.Schema, 1)
+		if c.nesting(kind.Schema, 1); c.hidden(kind.Schema) {
+			c.fault(n.get("requestBody"), "is readOnly: no body would be accepted")
+		}
 	}
 	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		response := n.responses[r.Status]
 		success := r.Status/100 == 2 || r.Status == 2
-		c.nesting(r.Body, 1)
+		if c.nesting(r.Body, 1); c.hidden(r.Body) {
+			c.fault(response.get("content"), "is writeOnly: nothing of it may leave")
+		}
 		for _, extension := range []node{response.get(extRecords), response.get(extPage)} {
 			switch {
 			case extension.Node == nil:

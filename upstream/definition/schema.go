@@ -51,6 +51,11 @@ const (
 
 	// maxTried is the maximum number of alternatives that are tried along a nesting of choices.
 	maxTried = 64
+
+	// maxLists is the maximum number of lists in each other: no value has more levels.
+	maxLists = 64
+
+	besideReference = "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf"
 )
 
 //nolint:gochecknoglobals // a constant
@@ -79,7 +84,8 @@ type about struct {
 	closed    bool            // additionalProperties is false
 	hidden    bool            // it is writeOnly in a response, or readOnly in a request
 	finished  bool
-	level     int // of a choice with known types: of choices that are alternatives of each other
+	sided     bool // whether a choice is hidden is known
+	level     int  // of a choice with known types: of choices that are alternatives of each other
 
 	// Of a choice: the references to its alternatives, its discriminator, and how many alternatives are tried at most.
 	names         []string
@@ -171,11 +177,16 @@ func (c *compiler) beside(n node) bool {
 	found := false
 	for _, e := range n.entries() {
 		switch {
+		case !c.old && (e.name == "readOnly" || e.name == "writeOnly"):
+			found = found || c.hides(n)
 		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
+			if c.old && (e.name == "readOnly" || e.name == "writeOnly") && c.hides(n) { // what stands beside a member's own has been heeded
+				c.fault(e.value, besideReference)
+			}
 		case !c.old:
 			found = true
 		case strings.HasPrefix(e.name, extPrefix):
-			c.fault(e.value, "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf")
+			c.fault(e.value, besideReference)
 		default:
 			c.warn(e.value, "is ignored, because OpenAPI 3.0 ignores members beside $ref")
 		}
@@ -191,11 +202,63 @@ func (c *compiler) settle() {
 		next()
 	}
 	for _, s := range c.choices {
+		c.hidden(s)
+	}
+	for _, s := range c.choices {
 		c.unwrap(s, 0)
 	}
 	c.choices = slices.DeleteFunc(c.choices, func(s *upstream.Schema) bool { return s.Choice == nil })
 	for _, s := range c.choices {
 		c.choiceTypes(s)
+	}
+}
+
+// hidden reports whether values of a schema are not in what is compiled: it is said of the schema, of the items of an array, or of all
+// alternatives of a choice but null. Other choices lose the alternatives of which it is said.
+func (c *compiler) hidden(s *upstream.Schema) bool {
+	for range maxLists {
+		info := c.about[s]
+		switch {
+		case s == nil || info == nil:
+			return false
+		case info.hidden:
+			return true
+		case s.Choice != nil:
+			if !info.sided {
+				info.sided = true
+				c.withhold(s, info)
+			}
+			return info.hidden
+		}
+		s = s.Items
+	}
+	return false
+}
+
+// withhold removes the alternatives of a choice that are hidden.
+func (c *compiler) withhold(s *upstream.Schema, info *about) {
+	var kept []*upstream.Schema
+	var names []string
+	values := 0
+	for i, alternative := range s.Choice.Alternatives {
+		if c.hidden(alternative) {
+			continue
+		}
+		if kept = append(kept, alternative); alternative.Choice != nil || alternative.Types != upstream.TypeNull {
+			values++
+		}
+		if i < len(info.names) {
+			names = append(names, info.names[i])
+		}
+	}
+	switch {
+	case len(kept) == len(s.Choice.Alternatives):
+	case values == 0:
+		info.hidden = true
+	case info.discriminator.Node != nil:
+		c.fault(info.discriminator, "all alternatives must be readOnly or writeOnly, or none")
+	default:
+		s.Choice, info.names = &upstream.Choice{Alternatives: kept}, names
 	}
 }
 
@@ -231,11 +294,11 @@ func (c *compiler) finish(s *upstream.Schema) {
 	s.Properties = slices.Clone(s.Properties)
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		if about := c.about[p.Schema]; about != nil && about.hidden {
+		if c.hidden(p.Schema) {
 			hide(p, info.view, upstream.ReadOnly)
 		}
 	}
-	if about := c.about[s.Additional]; about != nil && about.hidden {
+	if c.hidden(s.Additional) {
 		s.Additional = nil
 	}
 	arrange(s, info)
