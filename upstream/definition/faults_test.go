@@ -170,6 +170,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"an extension that is misspelt":           field("{type: string, x-gatehouse-internl: true}", "/x-gatehouse-internl", "cannot be enforced here"),
 		"internal that is a text":                 field(`{type: string, x-gatehouse-internal: "true"}`, "/x-gatehouse-internal", "must be true or false"),
 		"internal on items":                       field("{type: array, maxItems: 1, items: {type: string, x-gatehouse-internal: true}}", "/items/x-gatehouse-internal", "is for the place of the member"),
+		"internal beside a reference of items":    field("{type: array, maxItems: 1, items: {$ref: '#/components/schemas/Order', x-gatehouse-internal: true}}", "/items/x-gatehouse-internal", "is for the place of the member"),
+		"internal beside a reference in allOf":    field("{allOf: [{$ref: '#/components/schemas/Order', x-gatehouse-internal: true}]}", "/allOf/0/x-gatehouse-internal", "is for the place of the member"),
 		"visible without values":                  field("{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: []}}", "/x-gatehouse-visible", "must be one member with a list of values"),
 		"visible with two members":                field("{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: [a], t: [a]}}", "/x-gatehouse-visible", "must be one member with a list of values"),
 		"visible that is a text":                  field("{properties: {s: {type: string}}, x-gatehouse-visible: s}", "/x-gatehouse-visible", "must be one member with a list of values"),

@@ -55,6 +55,7 @@ const (
 	// maxLists is the maximum number of lists in each other: no value has more levels.
 	maxLists = 64
 
+	notPlaced       = "is for the place of the member, and not for all references to a schema"
 	besideReference = "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf"
 )
 
@@ -177,6 +178,8 @@ func (c *compiler) beside(n node) bool {
 	found := false
 	for _, e := range n.entries() {
 		switch {
+		case e.name == extInternal && !c.places[n.Node]:
+			c.fault(e.value, notPlaced)
 		case !c.old && (e.name == "readOnly" || e.name == "writeOnly"):
 			found = found || c.hides(n)
 		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
@@ -402,7 +405,7 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	s := &upstream.Schema{Types: allTypes}
 	info := c.describe(s, about{node: n, hidden: c.hides(n)})
 	if internal := n.get(extInternal); internal.Node != nil && !c.places[n.Node] {
-		c.fault(internal, "is for the place of the member, and not for all references to a schema")
+		c.fault(internal, notPlaced)
 	}
 	c.types(n, s, info)
 	c.text(n, s)
