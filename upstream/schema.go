@@ -207,5 +207,8 @@ func (s *Schema) expected() string {
 			names = append(names, t.name)
 		}
 	}
+	if names == nil {
+		return "null"
+	}
 	return strings.Join(names, " or ")
 }

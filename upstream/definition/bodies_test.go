@@ -72,6 +72,7 @@ components:
             lines: {type: array, items: {type: object, required: [sku], properties: {sku: {type: string}, id: {type: integer, readOnly: true}, price: {type: number, default: 5}}}}
             labels: {type: object, properties: {Main: {type: string}}, additionalProperties: {type: string, maxLength: 3}}
             extra: {type: object, additionalProperties: true}
+            nothing: {type: "null"}
             address: {type: [object, "null"], required: [city], properties: {city: {type: string}, street: {type: string}}}
         - type: object
           properties: {id: {type: string}, by: {type: string}}
@@ -181,6 +182,7 @@ func TestInvalidBodiesAreListedByPointerAndReason(t *testing.T) {
 		"another type":               {valid(`,"paid":"true"`), []string{"/paid expected true or false"}},
 		"an object for a text":       {valid(`,"note":{"$ne":null}`), []string{"/note expected a string"}},
 		"a list for a text":          {valid(`,"note":["x"]`), []string{"/note expected a string"}},
+		"a text for null":            {valid(`,"nothing":"x"`), []string{"/nothing expected null"}},
 		"null for a text":            {valid(`,"note":null`), []string{"/note expected a string"}},
 		"too short":                  {`{"number":"ü","state":"open","secret":"s","business_id":17}`, []string{"/number is too short"}},
 		"too long":                   {`{"number":"üüüüüü","state":"open","secret":"s","business_id":17}`, []string{"/number is too long"}},
