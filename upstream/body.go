@@ -68,7 +68,8 @@ func (b *RequestBody) compile() {
 //   - A body of an operation without one is invalid. So is an empty one if it is required.
 //   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing after it.
 //   - Members must be as documented. None is added, and one that the definition does not have, or that is read-only, is invalid.
-//   - A number has at most 64 characters and is between -1e308 and 1e308. An integer has at most 18 digits and neither fraction nor exponent.
+//   - A number has at most 64 characters, an exponent of at most three digits, and is 0 or, without its sign, from 1e-309 to below 1e308. An
+//     integer has at most 18 digits and neither fraction nor exponent.
 //   - The member that names the business must name the authenticated one.
 func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, businessID string, body []byte) (media string, err error) {
 	invalid := func(reason string) (string, error) { return "", &BodyError{[]Violation{{Reason: reason}}} }
@@ -220,7 +221,8 @@ func between(least, most int) string {
 	}
 }
 
-// isModerate reports whether a number is one that every program can read: at most 64 characters, and finite as a double.
+// isModerate reports whether a number is one that every program can read: at most 64 characters, a short exponent, and neither too
+// large nor too small for a double.
 func isModerate(number []byte) bool {
 	i := bytes.IndexAny(number, "eE")
 	if i < 0 || len(number) > maxNumber {
