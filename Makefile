@@ -153,7 +153,7 @@ chaos: packages test-servers ## break Redis, Vault, data services and the gatewa
 	@cd $(ROOT) && GATEHOUSE_CHAOS=1 GATEHOUSE_SIM_SEEDS=$(SIM_SEEDS) go test -count=1 -vet=off -timeout=3h -tags=$(GOTAGS) \
 		-run '^TestSimulation$$' ./ratelimit
 	@cd $(ROOT) && GATEHOUSE_CHAOS=1 go test -count=1 -vet=off -timeout=3h -tags=$(GOTAGS) \
-		-run '^TestMutatedAnswers|^TestAnswersAreValid' ./upstream/definition
+		-run '^TestMutated(Answers|Bodies)|^Test(Answers|Bodies)AreValid' ./upstream/definition
 	@cd $(ROOT) && { GATEHOUSE_CHAOS=1 CGO_ENABLED=1 go test -v $(RACE) -count=1 -vet=off -parallel=1 -timeout=3h -tags=$(GOTAGS) \
 		-run '$(CHAOS)' ./e2e 2>&1; echo $$? >$(CACHE)/chaos.status; } | tee $(CACHE)/chaos.log | \
 		grep --line-buffered -E 'figure: |^ *--- |^(ok|FAIL|panic)'; \

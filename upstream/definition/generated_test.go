@@ -2,26 +2,31 @@ package definition_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// This file makes definitions and answers of data services from a seed. naive_test.go says what must become of an answer.
+// This file makes definitions, answers of data services and bodies of requests from a seed. naive_test.go says what must become of them.
 
 // tenantID is the authenticated business, and maxItems the bound of lists without one of their own.
 const (
@@ -53,11 +58,16 @@ var (
 		"utc-date-time": {"2026-03-05T14:30:00Z", "2025-01-01T00:00:00.125+00:00", "2026-03-05T14:30:00.000001Z"}, "time-of-day": {"09:05"}, "decimal": {"-12.50", "3"},
 	}
 
-	// Without -0, which the gateway refuses where no negative number may be.
 	numbers = []string{
-		"0", "1", "2", "3", "4", "5", "6", "7", "9", "10", "12", "-1", "-7", "1.5", "4.0", "4.5", "-2.5", "1e2", "4E+0", "0.1", "2147483647", "2147483648", "-2147483648",
+		"0", "-0", "1.0", "1E+05", "1", "2", "3", "4", "5", "6", "7", "9", "10", "12", "-1", "-7", "1.5", "4.0", "4.5", "-2.5", "1e2", "4E+0", "0.1", "2147483647", "2147483648", "-2147483648",
 		"-2147483649", "900000000000000001", "900000000000000002", "999999999999999999", "1000000000000000000", "1e400", "-1e400", "0.1000000000000000000001",
 	}
+	// immoderate are numbers that a response may have, and some that a request only just may.
+	immoderate = []string{
+		"1e308", "-1e308", "1.1e308", "9e307", "1e309", "1e99999", "1e-308", "1e-400", "0e400", "0e99999", "-0.0", "1e0005", "0.1e308", "0.1e309", "100e306", "100e307", "1e+2",
+		strings.Repeat("1", 64), strings.Repeat("1", 65), "0." + strings.Repeat("0", 62), "0." + strings.Repeat("0", 63), "123456789012345678", "-123456789012345678", "1234567890123456789",
+	}
+
 	numbers30 = []string{"0", "1", "2", "3", "4", "5", "6", "7", "9", "10", "12", "-1", "-7", "1.5", "4.5", "-2.5", "2147483647", "2147483648"}
 )
 
@@ -69,6 +79,9 @@ type maker struct {
 	maps, free bool   // somewhere, an object may have any names, or any JSON
 	inside     int    // alternatives of choices
 	unique     int
+
+	request bool // bodies of requests are made
+	greedy  bool // with members that callers may not set
 }
 
 func (m *maker) chance(percent int) bool { return m.IntN(100) < percent }
@@ -116,6 +129,45 @@ func (m *maker) nullable(s object) object {
 	return s
 }
 
+// oneSided makes some schemas readOnly or writeOnly, in one of the ways to say so.
+func (m *maker) oneSided(s object) object {
+	if !m.chance(12) {
+		return s
+	}
+	side := pick(m.Rand, "readOnly", "readOnly", "writeOnly")
+	component := func(s object) object {
+		m.unique++
+		name := "Sided" + strconv.Itoa(m.unique)
+		m.components[name] = s
+		return reference(name)
+	}
+	flagged := func(s object) object { return with(s, side, true) }
+	switch n := m.IntN(9); {
+	case n < 3 && s["$ref"] == nil, m.old && s["$ref"] == nil:
+		return flagged(s)
+	case m.old:
+		return s
+	case n < 4:
+		return flagged(component(s))
+	case n < 5:
+		return component(flagged(s))
+	case n < 6:
+		return object{"allOf": []any{s, object{side: true}}}
+	case n < 7:
+		return object{"allOf": []any{flagged(component(s))}}
+	case n < 8:
+		return object{pick(m.Rand, "oneOf", "anyOf"): []any{flagged(component(object{"type": pick[any](m.Rand, "string", []string{"string", "null"})})), object{"type": pick(m.Rand, "null", "boolean")}}}
+	default:
+		return object{"type": "array", "items": component(flagged(s))}
+	}
+}
+
+func with(s object, keyword string, value any) object {
+	s = maps.Clone(s)
+	s[keyword] = value
+	return s
+}
+
 func (m *maker) scalar() object {
 	s := object{}
 	switch m.IntN(10) {
@@ -156,7 +208,7 @@ func (m *maker) scalar() object {
 		s["type"] = "boolean"
 	case 9:
 		if s["type"] = "string"; !m.old {
-			s["type"] = pick(m.Rand, []string{"string", "integer"}, []string{"boolean", "number"}, []string{"integer", "null"})
+			s["type"] = pick(m.Rand, []string{"string", "integer"}, []string{"boolean", "number"}, []string{"integer", "null"}, []string{"null"})
 		}
 	}
 	return s
@@ -207,7 +259,7 @@ func (m *maker) array(items object) object {
 func (m *maker) object(depth, tried int, names []string, owned bool) object {
 	properties, required := object{}, []string{}
 	for range 1 + m.IntN(4) {
-		name, s := pick(m.Rand, names...), m.nullable(m.schema(depth, tried, names))
+		name, s := pick(m.Rand, names...), m.oneSided(m.nullable(m.schema(depth, tried, names)))
 		if t := s["type"]; m.inside > 0 && (t == nil || t == "object" || t == "array" || s["items"] != nil || s["properties"] != nil) {
 			m.unique++ // no other alternative has it
 			name += strconv.Itoa(m.unique)
@@ -219,7 +271,7 @@ func (m *maker) object(depth, tried int, names []string, owned bool) object {
 	s := object{"type": "object", "properties": properties}
 	if owned {
 		properties["business_id"] = pick(m.Rand, object{"type": "string"}, object{"type": []string{"string", "integer"}}, object{"type": []string{"string", "null"}},
-			object{"type": []string{"string", "integer"}, "x-gatehouse-internal": true})
+			object{"type": []string{"string", "integer"}, "x-gatehouse-internal": true}, object{"type": "string", "readOnly": true})
 		if m.chance(60) {
 			required = append(required, "business_id")
 		}
@@ -272,7 +324,7 @@ func (m *maker) freeOrMap(depth, tried int) object {
 	if m.chance(50) {
 		s = m.object(0, tried, someNames, false)
 	}
-	s["additionalProperties"] = m.nullable(m.schema(depth-1, tried, otherNames))
+	s["additionalProperties"] = m.oneSided(m.nullable(m.schema(depth-1, tried, otherNames)))
 	return s
 }
 
@@ -292,6 +344,9 @@ func (m *maker) allOf(depth, tried int) object {
 				delete(one, "uniqueItems")
 				delete(other, "uniqueItems")
 			}
+		}
+		if m.chance(20) {
+			one = with(one, pick(m.Rand, "readOnly", "writeOnly"), true)
 		}
 		a["properties"].(object)[name], b["properties"].(object)[name] = one, other
 	}
@@ -382,8 +437,10 @@ func (m *maker) choice(depth, tried int) object {
 	return s
 }
 
-// reply is a response that a document describes.
+// reply is a response that a document describes, or the body of a request if it has a method.
 type reply struct {
+	method, media string
+
 	path, target string
 	status       int
 	in           string
@@ -399,8 +456,8 @@ type reply struct {
 
 const perPage = 4
 
-// document makes a document, and says which answers it has.
-func (m *maker) document() (object, []*reply) {
+// document makes a document, and says which answers and bodies it has.
+func (m *maker) document() (object, []*reply, []*reply) {
 	m.components = object{}
 	m.components["Money"] = object{"type": "object", "required": []string{"amount"}, "properties": object{"amount": object{"type": "string", "format": "decimal"}, "currency": object{"type": "string"}}}
 	if m.old {
@@ -446,8 +503,21 @@ func (m *maker) document() (object, []*reply) {
 		misc["properties"].(object)["own"] = m.object(2, 1, otherNames, true)
 		add(&reply{target: "/misc", status: 200}, pick(m.Rand, misc, m.array(misc), object{"oneOf": []any{misc, object{"type": "string"}}}), nil)
 	}
+	bodies := []*reply{{method: http.MethodPost, media: "application/json"}, {method: http.MethodPut, media: "application/json"}, {method: http.MethodPatch, media: "application/merge-patch+json"}}
+	writes := object{}
+	for _, b := range bodies {
+		if b.path, b.target = "/writes", "/writes"; m.old {
+			b.schema = m.object(3, 1, someNames, false)
+		} else {
+			b.schema = pick(m.Rand, m.object(3, 1, someNames, true), m.object(3, 1, someNames, true), reference("Thing"), reference("Node"), m.allOf(3, 1), m.choice(3, 1), m.freeOrMap(3, 1), m.array(m.object(2, 1, someNames, true)))
+		}
+		writes[strings.ToLower(b.method)] = object{
+			"requestBody": object{"required": true, "content": object{b.media: object{"schema": b.schema}}}, "responses": object{"204": object{"description": ""}},
+		}
+	}
+	paths["/writes"] = writes
 	doc["components"], doc["paths"] = object{"schemas": m.components}, paths
-	return doc, answers
+	return doc, answers, bodies
 }
 
 // records adds a list of records, one record, and an answer that is an error.
@@ -513,7 +583,9 @@ func compiledFrom(doc object, answers []*reply, most int) (text []byte, err erro
 	}
 	for _, a := range answers {
 		m, _ := d.API.Match(a.target)
-		a.op = m.Path.Operation(http.MethodGet)
+		if a.op = m.Path.Operation(cmp.Or(a.method, http.MethodGet)); a.method != "" {
+			continue
+		}
 		if a.q, err = a.op.CleanQuery(m); err != nil {
 			return text, err
 		}
@@ -532,8 +604,12 @@ type wire struct {
 
 type member struct {
 	name  string
-	value any // *wire, *[]any, string, json.Number, bool or nil
+	value any    // *wire, *[]any, string, json.Number, bool, raw or nil
+	as    string // how the name is written; empty: as usual
 }
+
+// raw is JSON.
+type raw string
 
 func (w *wire) find(name string) *member {
 	for i := range w.members {
@@ -553,9 +629,12 @@ func (m *maker) sample(d *naive, schemas []object, depth int) any {
 	if i := slices.IndexFunc(parts, isChoice); i >= 0 {
 		all, choice := d.alternatives(parts, i)
 		all = slices.DeleteFunc(all, func(schemas []object) bool { return schemas[i+1]["type"] == "null" })
+		if len(all) == 0 {
+			return nil
+		}
 		n := m.IntN(len(all))
 		value := m.sample(d, all[n], depth)
-		if w, ok := value.(*wire); ok && choice["discriminator"] != nil {
+		if w, ok := value.(*wire); ok && choice["discriminator"] != nil && w.find("kind") != nil {
 			w.find("kind").value = fmt.Sprintf("k%d", n)
 		}
 		return value
@@ -654,6 +733,8 @@ func (m *maker) sampleObject(d *naive, parts []object, depth int) *wire {
 		schemas := d.properties(parts, name)
 		var value any
 		switch {
+		case d.request && !m.greedy && d.refuses(schemas):
+			continue
 		case name == "business_id":
 			value = pick[any](m.Rand, tenantID, tenantID, json.Number(tenantID))
 		case name == "visibility":
@@ -667,11 +748,11 @@ func (m *maker) sampleObject(d *naive, parts []object, depth int) *wire {
 		default:
 			value = m.sample(d, schemas, depth-1)
 		}
-		w.members = append(w.members, member{name, value})
+		w.members = append(w.members, member{name: name, value: value})
 	}
-	if further, keep := additional(parts); keep {
+	if further, keep := d.additional(parts); keep {
 		for i := range m.IntN(3) {
-			w.members = append(w.members, member{fmt.Sprintf("%s %d", pick(m.Rand, "free", "größe", ""), i), m.sample(d, further, depth-1)})
+			w.members = append(w.members, member{name: fmt.Sprintf("%s %d", pick(m.Rand, "free", "größe", ""), i), value: m.sample(d, further, depth-1)})
 		}
 	}
 	m.Shuffle(len(w.members), func(i, j int) { w.members[i], w.members[j] = w.members[j], w.members[i] })
@@ -684,7 +765,7 @@ func (m *maker) anything(depth int) any {
 	case n == 0 && depth > 0:
 		return &[]any{m.anything(depth - 1), m.anything(depth - 1)}
 	case n == 1 && depth > 0:
-		return &wire{members: []member{{"name", m.anything(depth - 1)}, {"x", m.anything(depth - 1)}}}
+		return &wire{members: []member{{name: "name", value: m.anything(depth - 1)}, {name: "x", value: m.anything(depth - 1)}}}
 	case n == 2:
 		return nil
 	case n == 3:
@@ -725,7 +806,7 @@ func clone(value any) any {
 	case *wire:
 		c := &wire{}
 		for _, own := range v.members {
-			c.members = append(c.members, member{own.name, clone(own.value)})
+			c.members = append(c.members, member{own.name, clone(own.value), own.as})
 		}
 		return c
 	case *[]any:
@@ -765,10 +846,14 @@ func (m *maker) mutate(value any, set func(any), last bool) {
 	i := m.IntN(len(w.members))
 	own := &w.members[i]
 	add := func(name string, value any) {
-		w.members = slices.Insert(w.members, m.IntN(len(w.members)+1), member{name, value})
+		w.members = slices.Insert(w.members, m.IntN(len(w.members)+1), member{name: name, value: value})
 	}
 	undeclared := func() any {
-		return pick[any](m.Rand, markUndeclared+"x", &wire{members: []member{{"business_id", markUndeclared}, {"x", markUndeclared}}}, &[]any{markUndeclared}, json.Number("66600066"), nil)
+		return pick[any](m.Rand, markUndeclared+"x", &wire{members: []member{{name: "business_id", value: markUndeclared}, {name: "x", value: markUndeclared}}}, &[]any{markUndeclared}, json.Number("66600066"), nil)
+	}
+	if m.request && m.chance(40) {
+		m.mutateRequest(all, one, w)
+		return
 	}
 	kind := m.IntN(map[bool]int{true: 20, false: 13}[last])
 	if m.old && kind > 6 { // other rules than those of schemas
@@ -834,6 +919,71 @@ func (m *maker) mutate(value any, set func(any), last bool) {
 	}
 }
 
+// mutateRequest changes a value in a way that only matters for requests: one is a place in it, and w an object with members.
+func (m *maker) mutateRequest(all []place, one place, w *wire) {
+	own := &w.members[m.IntN(len(w.members))]
+	kind := m.IntN(9)
+	if m.old && kind > 2 {
+		kind = m.IntN(3)
+	}
+	switch kind {
+	case 0: // null for everything
+		for i := range w.members {
+			w.members[i].value = nil
+		}
+	case 1, 2: // another nesting
+		switch v := one.value.(type) {
+		case *wire:
+			if len(v.members) > 0 && m.chance(60) {
+				one.set(v.members[0].value)
+				return
+			}
+		case *[]any:
+			if len(*v) > 0 && m.chance(60) {
+				one.set((*v)[0])
+				return
+			}
+		}
+		one.set(pick[any](m.Rand, &[]any{one.value}, &wire{members: []member{{name: own.name, value: one.value}}}))
+	case 3: // a member twice, with other escapes
+		w.members = append(w.members, member{own.name, clone(own.value), escaped(own.name)})
+	case 4: // a member of something else, or many
+		for i := range pick(m.Rand, 0, 0, 0, 0, 60) {
+			w.members = append(w.members, member{name: "many" + strconv.Itoa(i), value: i%2 == 0})
+		}
+		name := pick(m.Rand, slices.Concat(someNames, otherNames, []string{"kind", "p", "r", "id", "amount", "children", "visibility", "business_id", strings.Repeat("long", 30), strings.Repeat("ü", 50)})...)
+		w.members = append(w.members, member{name: name, value: m.anything(1)})
+	case 5: // a name that differs in case only, by Unicode too
+		fold := strings.NewReplacer("s", "ſ", "k", "K", "e", "E", "a", "A", "o", "O")
+		if name := fold.Replace(own.name); m.chance(50) {
+			own.name = name
+		} else {
+			w.members = append(w.members, member{name: name, value: clone(own.value)})
+		}
+	case 6, 7: // another notation
+		if numbers := slices.DeleteFunc(slices.Clone(all), func(p place) bool { _, ok := p.value.(json.Number); return !ok }); len(numbers) > 0 {
+			one = pick(m.Rand, numbers...)
+		}
+		one.set(json.Number(pick(m.Rand, immoderate...)))
+	default: // half of a character
+		half := pick(m.Rand, `"\ud800"`, `"\uDC00\uD800"`, `"\ud83d\ude00"`, `"x\ud800\u0041"`, "\"\xff\"", "\"\xed\xa0\x80\"")
+		if m.chance(70) {
+			one.set(raw(half))
+		} else {
+			own.as = half
+		}
+	}
+}
+
+// escaped returns a string as JSON in which all characters are escaped.
+func escaped(s string) string {
+	b := []byte{'"'}
+	for _, unit := range utf16.Encode([]rune(s)) {
+		b = fmt.Appendf(b, `\u%04x`, unit)
+	}
+	return string(append(b, '"'))
+}
+
 // encode writes a value, sometimes with white space and escapes.
 func (m *maker) encode(b *bytes.Buffer, value any, loose bool) {
 	space := func() {
@@ -846,6 +996,8 @@ func (m *maker) encode(b *bytes.Buffer, value any, loose bool) {
 		if r := []rune(s); loose && len(r) > 0 && r[0] < 0x10000 && m.chance(20) {
 			rest, _ := json.Marshal(string(r[1:]))
 			quoted = fmt.Appendf(nil, `"\u%04X%s`, r[0], rest[1:])
+		} else if loose && m.chance(10) {
+			quoted = []byte(escaped(s))
 		}
 		b.Write(quoted)
 	}
@@ -858,7 +1010,11 @@ func (m *maker) encode(b *bytes.Buffer, value any, loose bool) {
 				b.WriteByte(',')
 			}
 			space()
-			text(own.name)
+			if own.as != "" {
+				b.WriteString(own.as)
+			} else {
+				text(own.name)
+			}
 			space()
 			b.WriteByte(':')
 			m.encode(b, own.value, loose)
@@ -881,10 +1037,13 @@ func (m *maker) encode(b *bytes.Buffer, value any, loose bool) {
 	space()
 }
 
-// body makes an answer: every fourth is as it should be. If broken, its text was changed.
+// body makes an answer or the body of a request: every fourth answer and every third body is as it should be. If broken, its text was changed.
 func (m *maker) body(d *naive, a *reply) (body []byte, broken bool) {
 	value := m.sample(d, []object{a.schema}, 5)
-	for n := m.IntN(4); n > 0; n-- {
+	if w, ok := value.(*wire); ok && a.method == http.MethodPatch {
+		w.members = slices.DeleteFunc(w.members, func(member) bool { return m.chance(40) })
+	}
+	for n := m.IntN(map[bool]int{true: 3, false: 4}[m.request]); n > 0; n-- {
 		m.mutate(value, func(to any) { value = to }, n == 1)
 	}
 	var b bytes.Buffer
@@ -917,14 +1076,14 @@ func generated(t *testing.T, run func(t *testing.T, seed uint64, r *rand.Rand)) 
 }
 
 // document is a document that has been compiled.
-func (m *maker) loaded(t *testing.T, seed uint64) (*naive, []byte, []*reply) {
+func (m *maker) loaded(t *testing.T, seed uint64) (d *naive, text []byte, answers, bodies []*reply) {
 	t.Helper()
-	made, answers := m.document()
+	made, answers, bodies := m.document()
 	most := maxItems
 	if m.old {
 		most = 1000 // kin-openapi has no bound of its own
 	}
-	text, err := compiledFrom(made, answers, most)
+	text, err := compiledFrom(made, slices.Concat(answers, bodies), most)
 	if err != nil {
 		t.Fatalf("GATEHOUSE_DEFINITION_SEED=%d: %v\n%s", seed, err, text)
 	}
@@ -933,7 +1092,11 @@ func (m *maker) loaded(t *testing.T, seed uint64) (*naive, []byte, []*reply) {
 		response := doc["paths"].(object)[a.path].(object)["get"].(object)["responses"].(object)[strconv.Itoa(a.status)].(object)
 		a.schema = response["content"].(object)["application/json"].(object)["schema"].(object)
 	}
-	return &naive{doc["components"].(object)["schemas"].(object)}, text, answers
+	for _, b := range bodies {
+		body := doc["paths"].(object)[b.path].(object)[strings.ToLower(b.method)].(object)["requestBody"].(object)
+		b.schema = body["content"].(object)[b.media].(object)["schema"].(object)
+	}
+	return &naive{schemas: doc["components"].(object)["schemas"].(object)}, text, answers, bodies
 }
 
 func TestMutatedAnswersNeverLetAnythingOut(t *testing.T) {
@@ -943,7 +1106,7 @@ func TestMutatedAnswersNeverLetAnythingOut(t *testing.T) {
 	generated(t, func(t *testing.T, seed uint64, r *rand.Rand) {
 		t.Helper()
 		m := &maker{Rand: r}
-		d, text, answers := m.loaded(t, seed)
+		d, text, answers, _ := m.loaded(t, seed)
 		for range 50 {
 			a := answers[r.IntN(len(answers))]
 			body, broken := m.body(d, a)
@@ -997,7 +1160,7 @@ func TestAnswersAreValidForAnotherLibraryToo(t *testing.T) {
 	generated(t, func(t *testing.T, seed uint64, r *rand.Rand) {
 		t.Helper()
 		m := &maker{Rand: r, old: true}
-		d, text, answers := m.loaded(t, seed)
+		d, text, answers, _ := m.loaded(t, seed)
 		doc, err := openapi3.NewLoader().LoadFromData(text)
 		require.NoError(t, err)
 		a := answers[0]
@@ -1008,7 +1171,7 @@ func TestAnswersAreValidForAnotherLibraryToo(t *testing.T) {
 			_, err := contract.Check(&out, a.op, a.res, a.q, tenantID, body)
 			var value any
 			require.NoError(t, json.Unmarshal(body, &value))
-			other := schema.VisitJSON(value, openapi3.EnableFormatValidation())
+			other := schema.VisitJSON(value, openapi3.EnableFormatValidation(), openapi3.VisitAsResponse())
 			switch {
 			case err != nil && other != nil:
 				neither++
@@ -1023,5 +1186,175 @@ func TestAnswersAreValidForAnotherLibraryToo(t *testing.T) {
 	if os.Getenv("GATEHOUSE_DEFINITION_SEED") == "" {
 		require.Positive(t, both)
 		require.Positive(t, neither)
+	}
+}
+
+// Bodies of requests: what is accepted is what the caller sent, and documented; what is refused says where and why.
+func TestMutatedBodiesNeverLetAnythingIn(t *testing.T) {
+	t.Parallel()
+	var total, accepted int
+	contract := new(upstream.Contract)
+	generated(t, func(t *testing.T, seed uint64, r *rand.Rand) {
+		t.Helper()
+		m := &maker{Rand: r, request: true}
+		d, _, _, bodies := m.loaded(t, seed)
+		d.request = true
+		for range 50 {
+			a := bodies[r.IntN(len(bodies))]
+			as := a
+			if m.greedy = m.chance(10); m.chance(5) {
+				as = bodies[r.IntN(len(bodies))]
+			}
+			body, _ := m.body(d, as)
+			total++
+			out, err := checkedBody(contract, a, body)
+			want, ok := d.accepted(a, body)
+			fail := func(what string) {
+				t.Helper()
+				wanted, _ := json.Marshal(want)
+				t.Fatalf("GATEHOUSE_DEFINITION_SEED=%d: %s: %s\n%s\n%s\nbecame, with %v %q:\n%s\nexpected: %v\n%s", seed, what, a.method, d.excerpt(a), body, err, violations(err), out, ok, wanted)
+			}
+			if (err == nil) != ok {
+				fail("accepted or refused")
+			}
+			if err != nil {
+				if why := badViolations(err, body); why != "" {
+					fail(why)
+				}
+				continue
+			}
+			accepted++
+			again, err := checkedBody(contract, a, out)
+			switch got := decode(out); {
+			case !reflect.DeepEqual(want, got):
+				fail("another value than that of the rules")
+			case !reflect.DeepEqual(decode(body), got):
+				fail("another value than the caller's")
+			case !jsontext.Value(out).IsValid():
+				fail("a duplicate name")
+			case !d.declares([]object{a.schema}, got):
+				fail("an undeclared member, or another business")
+			case err != nil || !bytes.Equal(out, again):
+				fail("another body when it is checked again")
+			}
+		}
+	})
+	t.Logf("%d bodies, %d accepted", total, accepted)
+	if os.Getenv("GATEHOUSE_DEFINITION_SEED") == "" {
+		require.Greater(t, accepted, total/4, "most bodies are refused: they test little")
+		require.Greater(t, total-accepted, total/4, "few bodies are refused: they test little")
+	}
+}
+
+func checkedBody(contract *upstream.Contract, a *reply, body []byte) ([]byte, error) {
+	var out bytes.Buffer
+	_, err := contract.CheckBody(&out, a.op, http.Header{"Content-Type": {a.media}}, tenantID, body)
+	return out.Bytes(), err
+}
+
+var (
+	pointers = regexp.MustCompile(`^(/([^~/]|~0|~1)*)*$`)
+	reasons  = regexp.MustCompile(`^(is required|is read-only|is not a documented member|is not your own business|is given twice|` +
+		`is too (small|large|short|long)|is not one of the possible values|does not have the required form|expected .+)$`)
+)
+
+// badViolations says what is wrong with the violations of a body, if anything.
+func badViolations(err error, body []byte) string {
+	var invalid *upstream.BodyError
+	if !errors.As(err, &invalid) || len(invalid.Violations) == 0 || len(invalid.Violations) > 50 {
+		return "not 1 to 50 violations"
+	}
+	var value any
+	valid := jsontext.Value(body).IsValid()
+	if valid {
+		value = decode(body)
+	}
+	for _, v := range invalid.Violations {
+		switch {
+		case !pointers.MatchString(v.Pointer):
+			return "no JSON Pointer: " + v.Pointer
+		case !reasons.MatchString(v.Reason):
+			return "another reason"
+		case valid && !exists(value, v):
+			return "nothing is there: " + v.Pointer
+		}
+		for _, marker := range []string{markText, markForeign, markHidden, markInternal, markUndeclared, "66600066"} {
+			if strings.Contains(v.Reason, marker) {
+				return "a value in a reason"
+			}
+		}
+	}
+	return ""
+}
+
+// exists reports whether a violation is about a value, or about a member that is missing.
+func exists(value any, v upstream.Violation) bool {
+	if v.Pointer == "" {
+		return v.Reason != "is required"
+	}
+	names := strings.Split(v.Pointer[1:], "/")
+	for i, name := range names {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		last := i == len(names)-1
+		switch in := value.(type) {
+		case object:
+			if start, cut := strings.CutSuffix(name, "…"); cut {
+				return slices.ContainsFunc(slices.Collect(maps.Keys(in)), func(name string) bool { return strings.HasPrefix(name, start) && len(start) > 60 })
+			}
+			next, ok := in[name]
+			if !ok || last && v.Reason == "is required" {
+				return !ok && last && v.Reason == "is required"
+			}
+			value = next
+		case []any:
+			at, err := strconv.Atoi(name)
+			if err != nil || at >= len(in) || strconv.Itoa(at) != name {
+				return false
+			}
+			value = in[at]
+		default:
+			return false
+		}
+	}
+	return v.Reason != "is required"
+}
+
+// OpenAPI 3.0, as in TestAnswersAreValidForAnotherLibraryToo. The other library lets undocumented members pass, and read-only ones that are null.
+func TestBodiesAreValidForAnotherLibraryToo(t *testing.T) {
+	t.Parallel()
+	var both, neither, loose int
+	contract := new(upstream.Contract)
+	generated(t, func(t *testing.T, seed uint64, r *rand.Rand) {
+		t.Helper()
+		m := &maker{Rand: r, old: true, request: true}
+		d, text, _, bodies := m.loaded(t, seed)
+		d.request, d.other = true, true
+		doc, err := openapi3.NewLoader().LoadFromData(text)
+		require.NoError(t, err)
+		a := bodies[0]
+		schema := doc.Paths.Value(a.path).Post.RequestBody.Value.Content[a.media].Schema.Value
+		for range 20 {
+			m.greedy = m.chance(20)
+			body, _ := m.body(d, a)
+			_, err := checkedBody(contract, a, body)
+			var value any
+			require.NoError(t, json.Unmarshal(body, &value))
+			other := schema.VisitJSON(value, openapi3.EnableFormatValidation(), openapi3.VisitAsRequest())
+			switch {
+			case err != nil && other != nil:
+				neither++
+			case err == nil && other == nil:
+				both++
+			case err != nil && !d.judge([]object{a.schema}, decode(body), false).invalid:
+				loose++
+			default:
+				t.Fatalf("GATEHOUSE_DEFINITION_SEED=%d: %v %q\nkin-openapi: %v\n%s\n%s", seed, err, violations(err), other, d.excerpt(a), body)
+			}
+		}
+	})
+	t.Logf("%d valid, %d invalid, %d for the gateway only", both, neither, loose)
+	if os.Getenv("GATEHOUSE_DEFINITION_SEED") == "" {
+		require.Greater(t, both, neither/10)
+		require.Greater(t, neither, both/10)
 	}
 }

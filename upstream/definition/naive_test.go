@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math/big"
+	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
@@ -18,9 +19,14 @@ import (
 // object is a JSON object, decoded.
 type object = map[string]any
 
-// naive says what must become of an answer, by the rules of docs/definition.md. It reads the decoded document and the decoded answer, and
-// shares nothing with the compiler and the checker.
-type naive struct{ schemas object }
+// naive says what must become of an answer, or of the body of a request, by the rules of docs/definition.md. It reads the decoded document and
+// the decoded answer, and shares nothing with the compiler and the checker.
+type naive struct {
+	schemas object
+	request bool // of bodies of requests
+	patch   bool // the value is a merge patch: no member is required
+	other   bool // for another library: a read-only member may be null, and lists have no bound of their own
+}
 
 // verdict is what becomes of a value.
 type verdict struct {
@@ -96,6 +102,67 @@ func (a *reply) instant(record any) (at time.Time) {
 		}
 	}
 	return at
+}
+
+// accepted returns the decoded body of a request that the data service gets, or false if the body must be refused.
+func (d *naive) accepted(a *reply, body []byte) (any, bool) {
+	if !jsontext.Value(body).IsValid() || deepest(body) > 64 {
+		return nil, false
+	}
+	d.patch = a.method == http.MethodPatch
+	v := d.judge([]object{a.schema}, decode(body), true)
+	d.patch = false
+	return v.value, !v.invalid
+}
+
+// whole lets what is in the value be no patch itself, until the result is called.
+func (d *naive) whole() func() {
+	patch := d.patch
+	d.patch = false
+	return func() { d.patch = patch }
+}
+
+// refuses reports whether a member is none that callers may set.
+func (d *naive) refuses(schemas []object) bool {
+	return flagged(schemas, "x-gatehouse-internal") || d.withheld(schemas)
+}
+
+// withheld reports whether only the other side sees values with these schemas: they are readOnly in a request, or writeOnly in a response.
+// What is said of the items of an array or of all alternatives but null is said of the whole.
+func (d *naive) withheld(schemas []object) bool {
+	parts := d.parts(schemas)
+	if flagged(parts, map[bool]string{true: "readOnly", false: "writeOnly"}[d.request]) {
+		return true
+	}
+	var items []object
+	for _, s := range parts {
+		if of, ok := s["items"].(object); ok {
+			items = append(items, of)
+		}
+		values := slices.DeleteFunc(slices.Concat(members(s["oneOf"]), members(s["anyOf"])), func(s object) bool { return s["type"] == "null" })
+		if len(values) > 0 && !slices.ContainsFunc(values, func(s object) bool { return !d.withheld([]object{s}) }) {
+			return true
+		}
+	}
+	return items != nil && d.withheld(items)
+}
+
+// moderate reports whether all numbers in a value are ones that every program can read.
+func moderate(v any) bool {
+	switch v := v.(type) {
+	case json.Number:
+		_, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
+		if len(v) > 64 || len(strings.TrimLeft(exponent, "+-")) > 3 {
+			return false
+		}
+		size := new(big.Rat).Abs(rational(v))
+		return size.Sign() == 0 || size.Cmp(rational(json.Number("1e308"))) < 0 && size.Cmp(rational(json.Number("1e-309"))) >= 0
+	case []any:
+		return !slices.ContainsFunc(v, func(item any) bool { return !moderate(item) })
+	case object:
+		return moderate(slices.Collect(maps.Values(v)))
+	}
+	return true
 }
 
 func decode(body []byte) (v any) {
@@ -201,7 +268,7 @@ func (d *naive) null(s object) bool {
 	all := func(list []object) bool { return !slices.ContainsFunc(list, func(s object) bool { return !d.null(s) }) }
 	ok := (types(s) == nil || slices.Contains(types(s), any("null"))) && all(members(s["allOf"])) && (s["$ref"] == nil || d.null(d.target(s)))
 	for _, keyword := range []string{"oneOf", "anyOf"} {
-		ok = ok && (s[keyword] == nil || slices.ContainsFunc(members(s[keyword]), d.null))
+		ok = ok && (s[keyword] == nil || slices.ContainsFunc(members(s[keyword]), func(s object) bool { return d.null(s) && !d.withheld([]object{s}) }))
 	}
 	return ok
 }
@@ -228,6 +295,9 @@ func typed(s object, v any, likely bool) bool {
 
 // judge says what becomes of a value for which all schemas hold. If strict, members that are not documented are invalid.
 func (d *naive) judge(schemas []object, v any, strict bool) verdict {
+	if d.request && !moderate(v) {
+		return invalid(true)
+	}
 	if v == nil {
 		return invalid(slices.ContainsFunc(schemas, func(s object) bool { return !d.null(s) }))
 	}
@@ -259,7 +329,9 @@ func (d *naive) alternatives(parts []object, i int) (all [][]object, choice obje
 	}
 	delete(own, keyword)
 	for _, alternative := range members(parts[i][keyword]) {
-		all = append(all, append(append(slices.Clone(parts[:i]), own, alternative), parts[i+1:]...))
+		if !d.withheld([]object{alternative}) {
+			all = append(all, append(append(slices.Clone(parts[:i]), own, alternative), parts[i+1:]...))
+		}
 	}
 	return all, parts[i]
 }
@@ -365,7 +437,7 @@ func required(parts []object) map[string]bool {
 }
 
 // additional returns the schemas of members without a name, false if they are removed.
-func additional(parts []object) (schemas []object, keep bool) {
+func (d *naive) additional(parts []object) (schemas []object, keep bool) {
 	for _, s := range parts {
 		switch a := s["additionalProperties"].(type) {
 		case object:
@@ -380,7 +452,7 @@ func additional(parts []object) (schemas []object, keep bool) {
 			keep = true
 		}
 	}
-	return schemas, keep
+	return schemas, keep && !d.withheld(schemas)
 }
 
 func flagged(schemas []object, keyword string) bool {
@@ -390,6 +462,9 @@ func flagged(schemas []object, keyword string) bool {
 func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 	var items []object
 	most, unique := maxItems, false
+	if d.other {
+		most = 1000
+	}
 	for _, s := range parts {
 		if of, ok := s["items"].(object); ok {
 			items = append(items, of)
@@ -406,6 +481,7 @@ func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 		most = 1 << 30
 	}
 	r.invalid = r.invalid || len(v) > most
+	defer d.whole()()
 	result := []any{}
 	for _, item := range v {
 		one := d.judge(items, item, strict)
@@ -423,12 +499,19 @@ func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 // object reads an object with properties, further members, or both.
 func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 	result, names := object{}, required(parts)
-	further, keep := additional(parts)
+	if d.patch {
+		names = nil
+		defer d.whole()()
+	}
+	further, keep := d.additional(parts)
 	for name, value := range v {
 		schemas := d.properties(parts, name)
 		switch {
 		case schemas == nil && !keep:
 			r.invalid = r.invalid || strict
+			continue
+		case d.request && schemas != nil && d.refuses(schemas) && !(d.other && value == nil):
+			r.invalid = true
 			continue
 		case schemas == nil:
 			if len(further) == 0 {
@@ -442,16 +525,23 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 				for declared := range properties {
 					if strings.EqualFold(declared, name) {
 						delete(result, name)
+						r.invalid = r.invalid || d.request
 					}
 				}
 			}
 			continue
+		case name == "business_id" && d.request:
+			result[name] = value
+			r.invalid = r.invalid || value != tenantID && value != json.Number(tenantID)
+			continue
 		case name == "business_id":
 			continue
 		}
-		hide := flagged(schemas, "x-gatehouse-internal") || flagged(schemas, "writeOnly")
-		schemas = slices.DeleteFunc(slices.Clone(schemas), func(s object) bool { return s["writeOnly"] == true }) // nothing is said of answers
-		if len(schemas) == 0 {
+		hide := d.refuses(schemas)
+		if !d.request {
+			schemas = slices.DeleteFunc(slices.Clone(schemas), func(s object) bool { return s["writeOnly"] == true }) // nothing is said of answers
+		}
+		if len(schemas) == 0 || !d.request && d.withheld(schemas) {
 			continue
 		}
 		if hide && value == nil {
@@ -463,13 +553,26 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 			result[name] = one.value
 		}
 	}
+	for _, s := range parts {
+		least, ok := s["minProperties"]
+		r.invalid = r.invalid || ok && len(v) < integer(least)
+		most, ok := s["maxProperties"]
+		r.invalid = r.invalid || ok && len(v) > integer(most)
+	}
+	if r.value = result; d.request {
+		for name := range names {
+			_, ok := v[name]
+			r.invalid = r.invalid || !ok && !d.refuses(d.properties(parts, name))
+		}
+		return r
+	}
 	tenant := d.properties(parts, "business_id")
 	if tenant != nil && !flagged(tenant, "x-gatehouse-internal") && v["business_id"] != nil {
 		result["business_id"] = tenantID
 	}
 	for name := range names {
 		schemas := d.properties(parts, name)
-		if _, ok := result[name]; !ok && !flagged(schemas, "x-gatehouse-internal") && !flagged(schemas, "writeOnly") {
+		if _, ok := result[name]; !ok && !d.refuses(schemas) {
 			result[name] = nil
 			r.invalid = r.invalid || slices.ContainsFunc(schemas, func(s object) bool { return !d.null(s) })
 		}
@@ -483,13 +586,6 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 		missing = !ok
 		r.foreign = r.foreign || ok && id != tenantID
 	}
-	for _, s := range parts {
-		least, ok := s["minProperties"]
-		r.invalid = r.invalid || ok && len(v) < integer(least)
-		most, ok := s["maxProperties"]
-		r.invalid = r.invalid || ok && len(v) > integer(most)
-	}
-	r.value = result
 	for _, s := range parts {
 		visible, ok := s["x-gatehouse-visible"].(object)
 		switch value, isText := v["visibility"].(string); {
@@ -568,7 +664,13 @@ func compiled(pattern string) *regexp.Regexp {
 }
 
 func bounded(s object, v json.Number) bool {
-	c := func(keyword string) int { return rational(v).Cmp(rational(s[keyword])) }
+	c := func(keyword string) int {
+		bound := rational(s[keyword])
+		if v[0] == '-' && bound.Sign() >= 0 && strings.HasSuffix(keyword, "inimum") { // -0 too
+			return -1
+		}
+		return rational(v).Cmp(bound)
+	}
 	return (s["minimum"] == nil || c("minimum") >= 0) && (s["maximum"] == nil || c("maximum") <= 0) &&
 		(s["exclusiveMinimum"] == nil || c("exclusiveMinimum") > 0) && (s["exclusiveMaximum"] == nil || c("exclusiveMaximum") < 0)
 }
@@ -615,14 +717,16 @@ func (d *naive) declares(schemas []object, v any) bool {
 		return items != nil && !slices.ContainsFunc(list, func(item any) bool { return !d.declares(items, item) })
 	}
 	o, _ := v.(object)
-	further, keep := additional(parts)
+	further, keep := d.additional(parts)
 	for name, value := range o {
 		declared := d.properties(parts, name)
 		switch {
 		case declared == nil && keep && len(further) == 0:
 		case declared == nil && (!keep || !d.declares(further, value)):
 			return false
-		case declared != nil && (flagged(declared, "x-gatehouse-internal") || flagged(declared, "writeOnly") || !d.declares(declared, value)):
+		case declared != nil && (d.refuses(declared) || !d.declares(declared, value)):
+			return false
+		case declared != nil && name == "business_id" && value != tenantID && (!d.request || value != json.Number(tenantID)):
 			return false
 		}
 	}
