@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -389,6 +392,47 @@ func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {
 		var out bytes.Buffer
 		_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodDelete), http.Header{"Content-Type": {"application/json"}}, "17", []byte(" "))
 		require.Equal(t, []string{"must be empty: this operation takes no body"}, violations(err))
+	})
+}
+
+// FuzzCheckBody begins with the bodies of the tests of this file. What is accepted has the value that was sent, and is accepted again as it is.
+func FuzzCheckBody(f *testing.F) {
+	d, err := load(bodiesDocument, definition.Options{})
+	require.NoError(f, err)
+	var bodies []*reply
+	for _, op := range d.API.Operations() {
+		for _, kind := range op.Body.All() {
+			bodies = append(bodies, &reply{op: op, media: kind.Media})
+		}
+	}
+	require.Len(f, bodies, 5)
+	source, err := os.ReadFile("bodies_test.go")
+	require.NoError(f, err)
+	for _, match := range regexp.MustCompile("(valid\\()?`([^`]*)`").FindAllSubmatch(source, -1) {
+		body := string(match[2])
+		if len(match[1]) > 0 {
+			body = valid(body)
+		}
+		for i := range bodies {
+			f.Add(uint8(i), []byte(strings.ReplaceAll(body, `"business_id":17`, `"business_id":`+tenantID)))
+		}
+	}
+	contract := new(upstream.Contract)
+	f.Fuzz(func(t *testing.T, n uint8, body []byte) {
+		b := bodies[int(n)%len(bodies)]
+		out, err := checkedBody(contract, b, body)
+		if err != nil {
+			require.Empty(t, badViolations(err, body))
+		}
+		if err != nil || len(body) == 0 { // some bodies may be absent
+			require.Empty(t, out)
+			return
+		}
+		require.True(t, jsontext.Value(body).IsValid(), "a duplicate name, or no JSON")
+		require.Equal(t, decode(body), decode(out))
+		again, err := checkedBody(contract, b, out)
+		require.NoError(t, err)
+		require.Equal(t, string(out), string(again))
 	})
 }
 
