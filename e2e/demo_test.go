@@ -303,9 +303,9 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 		switch {
 		case r.URL.Path == "/v1/orders/recent":
 			respondWith(200, "application/json", `{"id":"o-1","account":"18","total":"1","stolen":"s3cret"}`)(w, r)
-		case r.Method == "POST" && r.URL.Path == "/v1/orders":
+		case r.Method == http.MethodPost && r.URL.Path == "/v1/orders":
 			respondWith(201, "application/json", goodOrder)(w, r)
-		case r.URL.Path == "/v1/news" && r.Method == "GET":
+		case r.URL.Path == "/v1/news" && r.Method == http.MethodGet:
 			respondWith(200, "application/json", `[{"title":"Open","author":"s3cret","s3cret name":1}]`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/invoice"):
 			respondWith(200, "application/pdf", "%PDF")(w, r)
@@ -313,7 +313,7 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 			respondWith(200, "application/json", `[]`)(w, r)
 		case r.URL.Path == "/v1/orders":
 			respondWith(200, "application/json", `{"data":[]}`)(w, r)
-		case r.Method == "GET" || r.Method == "PATCH":
+		case r.Method == http.MethodGet || r.Method == http.MethodPatch:
 			respondWith(200, "application/json", strings.Replace(goodOrder, "o-1", strings.TrimPrefix(r.URL.Path, "/v1/orders/"), 1))(w, r)
 		default:
 			w.WriteHeader(http.StatusNoContent)

@@ -267,7 +267,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"XML alone":                                response("content: {application/xml: {schema: {type: string}}}", "/content/application~1xml", "application/xml cannot be enforced: possible are application/json"),
 		"a form alone":                             response("content: {application/x-www-form-urlencoded: {schema: {type: string}}}", "/content/application~1x-www-form-urlencoded", "cannot be enforced"),
 		"a media type that is none":                response(`content: {"a b": {}}`, "/content/a b", "is not a media type"),
-		"a response without a schema":              response("content: {application/json: {}}", "/content/application~1json/schema", "a schema must be an object"),
+		"a response without a schema":              response("content: {application/json: {}}", "/content/application~1json/schema", "the schema is missing"),
 		"content that is a list":                   response("content: []", "/content", "must be an object"),
 		"headers that are a list":                  response("headers: []", "/headers", "must be an object"),
 		"an unknown member of a response":          response("schema: {}", "/schema", "possible are content, headers"),

@@ -111,6 +111,10 @@ func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
 
 // schema compiles a schema, once for each tenant. What it refers to may still be compiled when it returns.
 func (c *compiler) schema(n node) *upstream.Schema {
+	if n.Node == nil {
+		c.fault(n, "the schema is missing")
+		return upstream.AnyJSON()
+	}
 	if !n.isObject() {
 		c.fault(n, "a schema must be an object")
 		return upstream.AnyJSON()
@@ -465,6 +469,9 @@ func (c *compiler) types(n node, s *upstream.Schema, info *about) {
 		}
 		s.Types |= types
 	}
+	if info.typed && c.flag(n.get("nullable")) { // null may be one of the possible values, and need not be
+		s.Types |= upstream.TypeNull
+	}
 	for _, name := range []string{"enum", "const"} {
 		value := n.get(name)
 		if value.Node == nil {
@@ -507,7 +514,11 @@ func (c *compiler) values(n node, s *upstream.Schema, info *about, values []node
 		default:
 			of, text = upstream.TypeNumber|upstream.TypeInteger, c.number(value)
 		}
-		if types |= of; s.Types&of == 0 {
+		switch types |= of; {
+		case s.Types&of != 0:
+		case of == upstream.TypeNull:
+			c.warn(value, "null is not accepted, because the type does not have it")
+		default:
 			c.fault(value, "is not of the type that the schema has: if it must be a text, put it in quotes")
 		}
 		if text != "" {
