@@ -330,7 +330,11 @@ func (p *publisher) response(operation, n, common node) *yaml.Node {
 	if media := common.get("content").get("application/json"); media.Node != nil {
 		put(content, "application/json", either(member(content, "application/json"), p.our(media)))
 	}
-	description := strings.TrimSpace(n.get("description").text()) + " " + common.get("description").text()
+	description, added := strings.TrimSpace(n.get("description").text()), common.get("description").text()
+	if description != "" && added != "" && !strings.ContainsAny(description[len(description)-1:], ".!?:") {
+		description += "." // what follows is a sentence, too
+	}
+	description += " " + added
 	out := object("description", text(strings.TrimSpace(description)), "headers", headers)
 	if len(content.Content) > 0 {
 		put(out, "content", content)
