@@ -327,6 +327,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 	case "header":
 		switch canonical := http.CanonicalHeaderKey(name); {
 		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // ignored, says OpenAPI
+		case canonical == "Accept-Language" && !required: // forwarded by every operation
 		case slices.Contains(requestHeaders, canonical):
 			own := c.value(p, canonical, required)
 			if own == nil || own.Array {
