@@ -19,7 +19,7 @@ import (
 // parseAPI parses the directive. Syntax:
 //
 //	gatehouse_api [<matcher>] {
-//	    definition [<name>] <file> { ... }
+//	    definition [[<name>] <file>] { ... }
 //	    upstream [<resources...>] <addresses...> {
 //	        <options of reverse_proxy>
 //	    }

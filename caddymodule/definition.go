@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -24,8 +25,9 @@ type Definition struct {
 	// Default: the API has no name. Only one API of a configuration may have none.
 	Name string `json:"name,omitempty"`
 
-	// File is the document, OpenAPI 3.1 or 3.0 in YAML or JSON. It is read when the configuration is loaded. Required.
-	File string `json:"file"`
+	// File is the document, OpenAPI 3.1 or 3.0 in YAML or JSON. It is read when the configuration is loaded. Default: the public
+	// contract's, which is built in, and of which only Only and Except can leave something out.
+	File string `json:"file,omitempty"`
 
 	// Overlays are the files of OpenAPI Overlays, which are applied to the document in their order. Default: none.
 	Overlays []string `json:"overlays,omitempty"`
@@ -50,6 +52,12 @@ const maxDefinitionFile = 5 << 20
 
 // Load reads the files and compiles them.
 func (d *Definition) Load() (*definition.Definition, error) {
+	if d.File == "" {
+		if d.Name != "" || len(d.Overlays) > 0 || d.MaxItems != 0 {
+			return nil, errors.New("a name, overlays and max_items need a file: of the public contract, operations can only be left out")
+		}
+		return definition.PublicPart(d.Only, d.Except) //nolint:wrapcheck // it says what was wrong
+	}
 	repl := caddy.NewReplacer()
 	files := make([]definition.File, 0, 1+len(d.Overlays))
 	for _, name := range append([]string{d.File}, d.Overlays...) {
@@ -84,8 +92,11 @@ func loadDefinition(d *Definition) (*definition.Definition, error) {
 		return nil, err
 	}
 	loaded, err := d.Load()
-	if err != nil {
+	if _, faults := errors.AsType[*definition.LoadError](err); faults { // a line for each
 		return nil, fmt.Errorf("definition:\n%w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("definition: %w", err)
 	}
 	return loaded, nil
 }
@@ -101,25 +112,28 @@ func apiOf(d *Definition) (*upstream.API, error) {
 
 // parseDefinition parses the option. Syntax:
 //
-//	definition [<name>] <file> {
+//	definition [[<name>] <file>] {
 //	    overlay   <file>
 //	    only      <operations and tags...>
 //	    except    <operations and tags...>
 //	    max_items <n>
 //	}
 //
-// "overlay" may be repeated.
+// "overlay" may be repeated. Without a file, it is the public contract, of which "only" and "except" leave something out.
 func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
-	if len(args) < 1 || len(args) > 2 {
+	def := new(Definition)
+	switch len(args) {
+	case 0:
+	case 1:
+		def.File = args[0]
+	case 2:
+		def.Name, def.File = args[0], args[1]
+	default:
 		return d.Err("definition takes a file, such as shop.openapi.yaml, preceded by a name if the API has one")
 	}
-	def := &Definition{File: args[len(args)-1]}
-	if len(args) == 2 {
-		def.Name = args[0]
-	}
 	h.Definition = def
-	return parseBlock(d, "definition",
+	err := parseBlock(d, "definition",
 		option{name: "overlay", repeatable: true, parse: func(d *caddyfile.Dispenser) error {
 			name, err := oneArg(d, "overlay")
 			def.Overlays = append(def.Overlays, name)
@@ -129,6 +143,10 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 		texts("except", &def.Except),
 		number("max_items", &def.MaxItems),
 	)
+	if err == nil && def.File == "" && len(def.Only)+len(def.Except) == 0 {
+		return d.Err("definition needs a file, such as shop.openapi.yaml, or only or except, for a part of the public contract")
+	}
+	return err
 }
 
 // skip passes over an option and its block.
@@ -159,7 +177,7 @@ func checkAPIName(name string) error {
 // without a name is called as another API.
 func (a *App) claimNames(api *upstream.API, d *Definition) error {
 	what := "the public contract"
-	if d != nil {
+	if d != nil && d.File != "" {
 		what = d.File + " " + d.Sum
 	}
 	if api.Name() != "" {

@@ -300,3 +300,24 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 		})
 	}
 }
+
+// What is left out of the public contract is not there: no path, no resource, nothing in what is published, and its data service is not needed.
+func TestAPartOfThePublicContractIsOffered(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, &recorder{})
+	o := w.options(highLimits, "")
+	o.Site = "gatehouse_api {\n\t\tdefinition {\n\t\t\texcept getStatus listJobs\n\t\t\tonly gateway listEvents listJobs\n\t\t}\n\t\tdocs_path /docs\n\t\tupstream events " + w.dataURL + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	require.Equal(t, 200, w.acme.Get(t, g.URL, eventsPath).Status)
+	require.Equal(t, 200, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+	for _, path := range []string{"/api/v1/status", "/api/v1/jobs", "/api/v1/contacts"} {
+		requireProblem(t, w.acme.Get(t, g.URL, path), 404, "NOT_FOUND")
+	}
+	published := anonymous().Get(t, g.URL, "/docs/openapi.yaml").Body
+	require.Contains(t, published, "listEvents")
+	require.NotContains(t, published, "listJobs")
+	require.NotContains(t, published, "Invoice")
+	out, err := gatewaytest.Command(t, nil, "api", "publish", "--only", "gateway,listEvents", "--except", "getStatus")
+	require.NoError(t, err)
+	require.Contains(t, out, published)
+}

@@ -49,13 +49,9 @@ func (a *apiFlags) add(cmd *cobra.Command) {
 
 // load returns the definition of the arguments, or that of the public contract.
 func (a *apiFlags) load(args []string) (*definition.Definition, error) {
-	if len(args) == 0 {
-		if len(a.Overlays)+len(a.Only)+len(a.Except) > 0 || a.Name != "" {
-			return nil, errors.New("overlays, names and selections need a file: the public contract is fixed")
-		}
-		return definition.PublicDefinition(), nil
+	if len(args) > 0 {
+		a.File = args[0]
 	}
-	a.File = args[0]
 	return a.Load() //nolint:wrapcheck // it says what was wrong
 }
 

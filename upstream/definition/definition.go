@@ -45,12 +45,17 @@ func Public() *upstream.API { return public().API }
 
 //nolint:gochecknoglobals // compiled once
 var public = sync.OnceValue(func() *Definition {
-	d, err := Load(File{Name: "public.yaml", Text: publicText}, Options{MaxItems: unbounded, byteLengths: true})
+	d, err := PublicPart(nil, nil)
 	if err != nil {
 		panic(err) // the document is part of the program
 	}
 	return d
 })
+
+// PublicPart returns a part of the public contract: see Options.Only and Options.Except. The error is a *LoadError.
+func PublicPart(only, except []string) (*Definition, error) {
+	return Load(File{Name: "public.yaml", Text: publicText}, Options{Only: only, Except: except, MaxItems: unbounded, byteLengths: true})
+}
 
 // File is the text of a file, and how messages name it.
 type File struct {
