@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -320,4 +321,52 @@ func TestAPartOfThePublicContractIsOffered(t *testing.T) {
 	out, err := gatewaytest.Command(t, nil, "api", "publish", "--only", "gateway,listEvents", "--except", "getStatus")
 	require.NoError(t, err)
 	require.Contains(t, out, published)
+}
+
+// A service with other paths and names is asked by them, and no business leaves its place in a path.
+func TestServicesAreAskedByTheirOwnPathsAndNames(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	data.setResponse(respondWith(200, "text/html; charset=UTF-8", `[{"number":"i-1","secret":1}]`))
+	w := newEnvironment(t, data)
+	file := filepath.Join(t.TempDir(), "billing.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+openapi: 3.1.0
+info: {title: Billing, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+x-gatehouse-upstream: {headers: {X-Account: "{business}"}, content_type: text/html}
+paths:
+  /invoices/{year}:
+    get:
+      operationId: listInvoices
+      x-gatehouse-upstream: {path: "/legacy/accounts/{business}/{year}.php", query: {offset: "{page.offset}", limit: "{per_page}", fmt: json}}
+      parameters:
+      - {name: year, in: path, required: true, schema: {type: integer}}
+      - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
+      - {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
+      responses:
+        "200":
+          description: Invoices
+          x-gatehouse-records: {at_most: per_page}
+          content: {application/json: {schema: {type: array, maxItems: 50, items: {type: object, properties: {number: {type: string}}}}}}
+`), 0o600))
+	odd := w.issue(t, authsigner.IssueOptions{BusinessID: "../admin"})
+	o := w.options(highLimits, "")
+	o.Site = "gatehouse_api {\n\t\tdefinition " + file + "\n\t\tupstream " + w.dataURL + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	a := w.acme.Get(t, g.URL, "/v1/invoices/2026?page=3&offset=0&account=18")
+	require.Equal(t, `[{"number":"i-1"}]`, a.Body)
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	require.Equal(t, "offset, account", a.Header.Get("X-Ignored-Parameters"))
+	got := data.last(t)
+	require.Equal(t, "/legacy/accounts/"+w.acmeID+"/2026.php?offset=40&limit=20&fmt=json", got.RequestURI)
+	require.Equal(t, []string{w.acmeID}, got.Header["X-Account"])
+	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
+	n := data.count()
+	requireProblem(t, odd.Get(t, g.URL, "/v1/invoices/2026"), 500, "INTERNAL")
+	require.Equal(t, n, data.count())
+	require.Eventually(t, func() bool {
+		return strings.Contains(g.Output(), "the business ID cannot be part of the path that the definition has for listInvoices")
+	}, patience, 10*time.Millisecond)
 }

@@ -44,6 +44,7 @@ type Operation struct {
 	Headers    []Param      // that reach the data service, by their canonical names
 	Body       *RequestBody // nil: requests have none
 	Responses  []DocumentedResponse
+	Mapping    *Mapping    // nil: none
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
 
 	sample string
@@ -150,6 +151,7 @@ func (op *Operation) compile() {
 		op.Headers[i].compile()
 	}
 	op.Body.compile()
+	op.Mapping.compile(op)
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		r.in, r.is = -1, -1

@@ -42,6 +42,8 @@ type Call struct {
 	Body     []byte
 	BodyType string
 
+	invalid error // why NewRequest fails
+
 	// Deadline ends the call, retries included. Required.
 	Deadline time.Time
 
@@ -70,7 +72,7 @@ func (r *Response) Release() {
 }
 
 // NewCall returns the call for a request to the API: the operation's method, for HEAD too, so that the same response is checked; the
-// path and the clean query; no body; and those headers of r that may be forwarded, which CheckHeaders has checked. Body, Share, Deadline and MaxResponse are
+// path and the clean query, as the operation's mapping says; no body; and those headers of r that may be forwarded, which CheckHeaders has checked. Body, Share, Deadline and MaxResponse are
 // left to the caller. r is not modified.
 func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID string) Call {
 	c := Call{
@@ -88,6 +90,9 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 			c.Header[name] = r.Header[name]
 		}
 	}
+	if op.Mapping != nil {
+		op.Mapping.apply(&c, op, q)
+	}
 	return c
 }
 
@@ -97,6 +102,9 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request, error) {
 	if !visible(c.BusinessID) || !visible(c.RequestID) {
 		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
+	}
+	if c.invalid != nil {
+		return nil, c.invalid
 	}
 	path, err := url.PathUnescape(c.Path)
 	if err != nil {

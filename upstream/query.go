@@ -39,6 +39,7 @@ type Param struct {
 	Clamp     bool     // a number outside of Min and Max is set to the nearest
 	Min, Max  int      // with Clamp
 	Number    int      // 1 more than the index in Query.Numbers. Default: 0, none
+	mapped    bool     // it is sent by the operation's mapping
 	encoded   string   // the name and an equals sign
 	byDefault string   // the encoded Default
 }

@@ -50,7 +50,8 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	}
 	values := h["Content-Type"]
 	switch {
-	case len(values) == 1 && res.Body != nil && isJSON(values[0], res.Media), res.Body == nil && res.Unchecked == nil:
+	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || op.Mapping != nil && op.Mapping.callsJSON(values[0])),
+		res.Body == nil && res.Unchecked == nil:
 		return res, nil
 	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):
 		unchecked := *res

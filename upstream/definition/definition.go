@@ -35,6 +35,7 @@ const (
 	extUnchecked  = extPrefix + "unchecked"
 	extDeprecated = extPrefix + "deprecated"
 	extRead       = extPrefix + "read"
+	extUpstream   = extPrefix + "upstream"
 )
 
 //go:embed public.yaml

@@ -23,6 +23,7 @@ const withPlaces = `openapi: 3.1.0
 info: {title: Orders, version: "1"}
 servers: [{url: /v1}]
 «tenant»
+«upstream headers»
 paths:
   /orders:
     get:
@@ -33,10 +34,11 @@ paths:
       - {name: cursor, in: query, schema: {type: string}}
       deprecated: true
       «deprecated»
+      «upstream path»
       responses:
         "200":
           description: Orders.
-          «records in»
+          «records in»«sized»
           «page»
           content:
             application/json:
@@ -103,7 +105,9 @@ func placed(t *testing.T, name string, example any) string {
 	text := withPlaces
 	for _, place := range regexp.MustCompile(`«(\w+)( [^»]+)?»`).FindAllStringSubmatch(withPlaces, -1) {
 		extension, with := "", strings.TrimSpace(place[2]) // of several places, that for values with this text
-		if place[1] == name && strings.Contains(string(encoded), with) {
+		if place[1] == "sized" && name == "upstream" {     // {page.offset} needs the size of a page
+			extension = "x-gatehouse-records: {in: orders, at_most: limit}"
+		} else if place[1] == name && strings.Contains(string(encoded), with) {
 			extension = "x-gatehouse-" + name + ": " + string(encoded)
 		} else if place[1] == "tenant" {
 			extension = "x-gatehouse-tenant: account"

@@ -34,7 +34,7 @@ var (
 
 // document compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
 func (c *compiler) document(selected func(*operationNode) bool) (base string, operations []*upstream.Operation) {
-	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant)
+	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream)
 	version := c.root.get("openapi")
 	c.old = strings.HasPrefix(version.text(), "3.0.")
 	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {
@@ -210,7 +210,7 @@ func (c *compiler) templates(all []*operationNode) {
 // operation compiles one operation. What is said of its schemas is checked afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
-		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead)
+		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
 	n.op = op
 	c.string(n.get("operationId"))
@@ -253,6 +253,7 @@ func (c *compiler) operation(base string, n *operationNode) {
 	c.parameters(op, n)
 	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
+	c.mapping(op, n)
 	c.deprecation(op, n)
 }
 

@@ -1,0 +1,196 @@
+package definition
+
+import (
+	"mime"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// ownHeaders are the headers of a call that a definition must not set: the gateway's own, those of the connection and the body, those that
+// callers' headers become, and credentials, which do not belong into a document.
+//
+//nolint:gochecknoglobals // a constant
+var ownHeaders = []string{
+	"Accept", "Accept-Encoding", "Authorization", "Connection", "Content-", "Cookie", "Expect", "Forwarded", "Host", "Idempotency-Key", "If-",
+	"Keep-Alive", "Proxy-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via", "X-Business-Id",
+	"X-Forwarded-", "X-Gateway-", "X-Request-Id", "X-Public-Key", "X-Signature", "X-Timestamp", "X-Http-Method", "X-Original-", "X-Rewrite-",
+}
+
+// placeholder is one in a path.
+//
+//nolint:gochecknoglobals // a constant
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// mapping compiles how the request to the data service differs from the caller's: what is said of the document, and of the operation.
+func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
+	m := new(upstream.Mapping)
+	unknown := func(e entry) bool { return op.Public && strings.Contains(e.value.text(), "{business}") }
+	for _, ext := range []node{c.root.get(extUpstream), n.get(extUpstream)} {
+		forAll := ext.in != n.get(extUpstream).in
+		switch {
+		case ext.Node == nil, forAll && op.ByGateway:
+			continue
+		case forAll:
+			c.only(ext, "query", "headers", "content_type")
+		case op.ByGateway:
+			c.fault(ext, "is for operations of a data service")
+			continue
+		default:
+			c.only(ext, "path", "query", "headers", "content_type")
+		}
+		if path := ext.get("path"); path.Node != nil {
+			m.Path = c.servicePath(op, n, path)
+		}
+		for _, e := range c.members(ext.get("query")) {
+			if forAll && unknown(e) {
+				continue
+			}
+			v := upstream.MappedValue{Name: e.name, Value: c.template(op, n, e.value, true, true)}
+			if m.Query = set(m.Query, v); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
+				c.fault(e.value, "a parameter that may be repeated must be the whole value")
+			}
+		}
+		for _, e := range c.members(ext.get("headers")) {
+			if forAll && unknown(e) {
+				continue
+			}
+			name := http.CanonicalHeaderKey(e.name)
+			own := func(prefix string) bool {
+				return name == prefix || strings.HasSuffix(prefix, "-") && strings.HasPrefix(name, prefix)
+			}
+			if !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "_") || slices.ContainsFunc(ownHeaders, own) {
+				c.fault(e.value, "the header %s cannot be set by a definition", e.name)
+			}
+			if strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }) {
+				c.fault(e.value, "must be visible ASCII and spaces")
+			}
+			m.Headers = set(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
+		}
+		if media := ext.get("content_type"); media.Node != nil {
+			if _, params, err := mime.ParseMediaType(c.string(media)); err != nil || len(params) > 0 {
+				c.fault(media, "must be a media type without parameters, such as text/html")
+			}
+			m.ContentType = strings.ToLower(media.text())
+		}
+		c.unambiguous(op, m, ext)
+	}
+	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
+		op.Mapping = m
+	}
+}
+
+// set replaces the value with the same name, or appends it.
+func set(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedValue {
+	if i := slices.IndexFunc(all, func(o upstream.MappedValue) bool { return o.Name == v.Name }); i >= 0 {
+		all[i] = v
+		return all
+	}
+	return append(all, v)
+}
+
+// unambiguous reports a fault if a parameter that keeps its name has the name of another value of the query, as some service may read it:
+// a caller could otherwise replace, for example, the business.
+func (c *compiler) unambiguous(op *upstream.Operation, m *upstream.Mapping, ext node) {
+	asRead := func(name string) string {
+		name, _, _ = strings.Cut(name, "[")
+		return strings.ToLower(strings.NewReplacer(".", "_", " ", "_", "-", "_").Replace(name))
+	}
+	seen := map[string]bool{}
+	for _, v := range m.Query {
+		if seen[asRead(v.Name)] {
+			c.fault(ext, "services may take two names of the query for one: %s", v.Name)
+		}
+		seen[asRead(v.Name)] = true
+	}
+	for i, p := range op.Params {
+		used := slices.ContainsFunc(m.Query, func(v upstream.MappedValue) bool {
+			return slices.ContainsFunc(v.Value, func(part upstream.Part) bool {
+				return part.Param == i+1 || part.Page > 0 && (p.Number == part.Page || p.Number == part.Size)
+			})
+		})
+		if !used && seen[asRead(p.Name)] {
+			c.fault(ext, "the parameter %s of callers would come beside a value of this name", p.Name)
+		}
+	}
+}
+
+// servicePath compiles the path of a service.
+func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path node) []upstream.Part {
+	rest, ok := strings.CutPrefix(c.string(path), "/")
+	for segment := range strings.SplitSeq(rest, "/") {
+		literal := placeholder.ReplaceAllString(segment, "")
+		plain := literal == "" && segment != "" || literalSegment(literal)
+		if !ok || !plain || literal != segment && strings.Trim(literal, ".") == "" && literal != "" {
+			c.fault(path, "must begin with a slash; each segment must be letters, digits and -._~!$&'()*+,=:@, or have placeholders such as {business}")
+			return nil
+		}
+	}
+	return c.template(op, n, path, false, false)
+}
+
+// template compiles a text with placeholders: {business}, and the operation's own parameters. Those of the query, and the offset of a page,
+// stand only in a query.
+func (c *compiler) template(op *upstream.Operation, n *operationNode, value node, mayBeEmpty, query bool) (parts []upstream.Part) {
+	text := value.text()
+	if value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty {
+		c.fault(value, "must be a text")
+		return nil
+	}
+	for text != "" {
+		literal, rest, found := strings.Cut(text, "{")
+		if literal != "" {
+			parts = append(parts, upstream.Part{Literal: literal})
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if strings.Contains(literal, "}") || found && !closed {
+			c.fault(value, "a brace stands alone")
+			return parts
+		}
+		if text = after; found {
+			parts = append(parts, c.placeholder(op, n, value, name, query))
+		}
+	}
+	return parts
+}
+
+func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value node, name string, query bool) upstream.Part {
+	index := func(all []upstream.Param, name string) int {
+		return 1 + slices.IndexFunc(all, func(p upstream.Param) bool { return p.Name == name })
+	}
+	page, isOffset := strings.CutSuffix(name, ".offset")
+	switch {
+	case name == "business" && op.Public:
+		c.fault(value, "the business of an unsigned request is not known")
+	case name == "business":
+		return upstream.Part{Business: true}
+	case index(op.PathParams, name) > 0:
+		return upstream.Part{PathParam: index(op.PathParams, name)}
+	case query && isOffset && index(op.Params, page) > 0:
+		size := node{}
+		for status, response := range n.responses {
+			if at := response.get(extRecords).get("at_most"); at.Node != nil && (status == 2 || status/100 == 2) {
+				size = at
+			}
+		}
+		if size.Node == nil {
+			c.fault(value, "{%s} needs the size of a page: at_most in %s", name, extRecords)
+			return upstream.Part{}
+		}
+		number := op.Params[index(op.Params, page)-1].Number
+		if number == 0 {
+			c.fault(value, "{%s} needs a parameter that is an integer", name)
+		}
+		return upstream.Part{Page: number, Size: c.numbered(op, size)}
+	case query && index(op.Params, name) > 0:
+		return upstream.Part{Param: index(op.Params, name)}
+	default:
+		c.fault(value, "{%s} is not a placeholder here: possible are {business}, the parameters of the path and, in a query, those of the operation's query and {page.offset}", name)
+	}
+	return upstream.Part{}
+}

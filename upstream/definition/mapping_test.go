@@ -1,0 +1,146 @@
+package definition_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// mapped loads an operation with a mapping, and the document's.
+func mapped(all, own, more string) (*definition.Definition, error) {
+	text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, ` + all + ` paths: {"/orders/{id}/lines": {get: {` + more + `
+		x-gatehouse-upstream: ` + own + `, parameters: [{name: id, in: path, required: true, schema: {type: string}},
+		{name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}, {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 100, default: 20}},
+		{name: status, in: query, schema: {type: string}}, {name: "tag[]", in: query, schema: {type: array, items: {type: string}}}, {name: sort, in: query, schema: {type: string, default: name}}],
+		responses: {"200": {description: "", x-gatehouse-records: {at_most: per_page}, content: {application/json: {schema: {type: array, maxItems: 100, items: {type: object, properties: {a: {type: integer}}}}}}}}}},
+		/status: {get: {x-gatehouse-tenant: none, x-gatehouse-public: true, responses: {"204": {description: ""}}}}}}`
+	return definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+}
+
+func callOf(t *testing.T, d *definition.Definition, target, business string) (upstream.Call, error) {
+	t.Helper()
+	m, ok := d.API.Match(target)
+	require.True(t, ok)
+	op := m.Path.Operation(http.MethodGet)
+	q, err := op.CleanQuery(m)
+	require.NoError(t, err)
+	call := upstream.NewCall(&http.Request{Host: "x"}, op, q, business, "r")
+	_, err = call.NewRequest(context.Background(), "")
+	return call, err
+}
+
+func TestCallsAreMapped(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ all, own, target, path, query, header string }{
+		"the path":                     {"", `{path: "/v2/accounts/{business}/orders/{id}.json"}`, "/v1/orders/o-1/lines", "/v2/accounts/17/orders/o-1.json", "page=1&per_page=20&sort=name", ""},
+		"a path without placeholders":  {"", `{path: /legacy}`, "/v1/orders/o-1/lines?page=2", "/legacy", "page=2&per_page=20&sort=name", ""},
+		"offset, names and texts":      {"", `{query: {offset: "{page.offset}", limit: "{per_page}", state: "{status}", expand: "lines & more"}}`, "/v1/orders/o-1/lines?page=3&status=a%20b%26c", "/v1/orders/o-1/lines", "offset=40&limit=20&state=a%20b%26c&expand=lines%20%26%20more&sort=name", ""},
+		"what was not sent":            {"", `{query: {q: "state:{status}", account: "{business}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "account=17&page=1&per_page=20&sort=name", ""},
+		"parts of a value":             {"", `{query: {q: "{status}/{id}/{business}:{per_page}"}}`, "/v1/orders/o-1/lines?status=%2F", "/v1/orders/o-1/lines", "q=%2F%2Fo-1%2F17%3A20&page=1&sort=name", ""},
+		"a parameter that is repeated": {"", `{query: {label: "{tag[]}"}}`, "/v1/orders/o-1/lines?tag[]=a&tag%5B%5D=b%3D", "/v1/orders/o-1/lines", "label=a&label=b%3D&page=1&per_page=20&sort=name", ""},
+		"the first page":               {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "offset=0&sort=name", ""},
+		"a page beyond all numbers":    {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines?page=999999999999999999&per_page=100", "/v1/orders/o-1/lines", "offset=9223372036854775807&sort=name", ""},
+		"headers of the document":      {`x-gatehouse-upstream: {headers: {X-Account: "acc {business}"}, query: {v: 2}},`, `{headers: {x-order: "{id}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=2&page=1&per_page=20&sort=name", "X-Account: acc 17, X-Order: o-1"},
+		"those of the operation win":   {`x-gatehouse-upstream: {headers: {X-Account: "{business}"}, query: {v: 2}},`, `{headers: {x-account: none}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := mapped(c.all, c.own, "")
+			require.NoError(t, err)
+			call, err := callOf(t, d, c.target, "17")
+			require.NoError(t, err)
+			require.Equal(t, c.path, call.Path)
+			require.Equal(t, c.query, call.Query)
+			var headers []string
+			for _, name := range []string{"X-Account", "X-Order"} {
+				if call.Header[name] != nil {
+					headers = append(headers, name+": "+call.Header.Get(name))
+				}
+			}
+			require.Equal(t, c.header, strings.Join(headers, ", "))
+		})
+	}
+}
+
+func TestABusinessCannotLeaveItsPlaceInAPath(t *testing.T) {
+	t.Parallel()
+	d, err := mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{path: "/v2/{business}/orders", query: {account: "{business}"}}`, "")
+	require.NoError(t, err)
+	for _, business := range []string{"a/b", "..", ".", "a%2Fb", "a?b", "a#b", "a;b", `a\b`, "a b", "ü", "a&b=c", "\r\nX: y", strings.Repeat("a", 129)} {
+		_, err := callOf(t, d, "/v1/orders/o-1/lines", business)
+		require.ErrorIs(t, err, upstream.ErrIdentity, business)
+	}
+	d, err = mapped("", `{query: {account: "{business}"}}`, "")
+	require.NoError(t, err)
+	call, err := callOf(t, d, "/v1/orders/o-1/lines?account=18&ACCOUNT=18&account[]=18", "a&b=c#d+e%2F")
+	require.NoError(t, err)
+	require.Equal(t, "account=a%26b%3Dc%23d%2Be%252F&page=1&per_page=20&sort=name", call.Query)
+}
+
+func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ all, own, want string }{
+		"an unknown placeholder":          {"", `{path: "/a/{company}"}`, "{company} is not a placeholder here"},
+		"a query's parameter in a path":   {"", `{path: "/a/{status}"}`, "{status} is not a placeholder here"},
+		"an offset in a path":             {"", `{path: "/a/{page.offset}"}`, "{page.offset} is not a placeholder here"},
+		"a query's parameter in a header": {"", `{headers: {X-Status: "{status}"}}`, "{status} is not a placeholder here"},
+		"the offset of a text":            {"", `{query: {o: "{status.offset}"}}`, "{status.offset} needs a parameter that is an integer"},
+		"a path without a slash":          {"", `{path: "a"}`, "must begin with a slash"},
+		"an empty segment":                {"", `{path: "/a//b"}`, "must begin with a slash; each segment"},
+		"dots":                            {"", `{path: "/a/../b"}`, "each segment must be"},
+		"dots with a placeholder":         {"", `{path: "/a/.{business}"}`, "each segment must be"},
+		"an escape":                       {"", `{path: "/a%2Fb"}`, "each segment must be"},
+		"a query in the path":             {"", `{path: "/a?b=c"}`, "each segment must be"},
+		"a brace alone":                   {"", `{query: {a: "{business"}}`, "a brace stands alone"},
+		"a path that is a number":         {"", `{path: 1}`, "must begin with a slash"},
+		"a value that is a list":          {"", `{query: {a: [b]}}`, "must be a text"},
+		"null":                            {"", `{query: {a: null}}`, "must be a text"},
+		"an unknown member":               {"", `{body: x}`, "body cannot be enforced here"},
+		"a path for all operations":       {`x-gatehouse-upstream: {path: /a},`, `{}`, "path cannot be enforced here"},
+		"the gateway's own header":        {"", `{headers: {x-business-id: "18"}}`, "the header x-business-id cannot be set by a definition"},
+		"another spelling of it":          {"", `{headers: {X_Business_Id: "18"}}`, "cannot be set by a definition"},
+		"a password":                      {"", `{headers: {Authorization: "Basic x"}}`, "cannot be set by a definition"},
+		"the length":                      {"", `{headers: {Content-Length: "1"}}`, "cannot be set by a definition"},
+		"no name":                         {"", `{headers: {"a b": "1"}}`, "cannot be set by a definition"},
+		"a line break in a header":        {"", `{headers: {X-A: "a\r\nb"}}`, "must be visible ASCII and spaces"},
+		"a media type with parameters":    {"", `{content_type: "text/html; charset=utf-8"}`, "must be a media type without parameters"},
+		"a parameter beside its name":     {"", `{query: {sort: "{business}"}}`, "the parameter sort of callers would come beside a value of this name"},
+		"in another case":                 {"", `{query: {Sort: "{business}"}}`, "the parameter sort of callers would come beside a value of this name"},
+		"as an array":                     {"", `{query: {tag: "{business}"}}`, "the parameter tag[] of callers would come beside a value of this name"},
+		"two names that are one":          {"", `{query: {a.b: "{business}", a_b: "{status}"}}`, "services may take two names of the query for one"},
+		"a part of what is repeated":      {"", `{query: {a: "x{tag[]}"}}`, "a parameter that may be repeated must be the whole value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := mapped(c.all, c.own, "")
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	t.Run("the business of an unsigned request", func(t *testing.T) {
+		t.Parallel()
+		_, err := mapped("", `{query: {account: "{business}"}}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
+		require.ErrorContains(t, err, "the business of an unsigned request is not known")
+		_, err = mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
+		require.NoError(t, err, "what is said of all operations is left out")
+	})
+}
+
+func TestAServiceMayCallItsJSONAnything(t *testing.T) {
+	t.Parallel()
+	d, err := mapped("", `{content_type: text/html}`, "")
+	require.NoError(t, err)
+	m, _ := d.API.Match("/v1/orders/o-1/lines")
+	op := m.Path.Operation(http.MethodGet)
+	for contentType, ok := range map[string]bool{"text/html": true, "Text/HTML; charset=UTF-8": true, "application/json": true, "text/html; charset=latin1": false, "text/plain": false} {
+		res, err := op.CheckHeader(http.StatusOK, http.Header{"Content-Type": {contentType}}, false)
+		if require.Equal(t, ok, err == nil, contentType); ok {
+			require.Equal(t, "application/json", res.MediaType(contentType))
+		}
+	}
+}
