@@ -92,7 +92,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		return "", refused
 	}
 	k := c.checker()
-	dst.Grow(len(body) + 64)
+	dst.Grow(2*len(body) + 64) // members come in any order, and are put into the definition's
 	k.start(c, op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
 	k.request, k.listing, k.strict, k.pass = true, true, true, false
 	if err = k.document(); err == nil && k.escapes {

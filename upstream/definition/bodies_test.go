@@ -454,22 +454,26 @@ func TestWritesAreTold(t *testing.T) {
 	require.Equal(t, "GET, HEAD, POST, PUT, PATCH, DELETE", d.API.Paths()[0].Allow)
 }
 
-// A kilobyte of JSON, as callers send it.
+// A kilobyte of JSON, as callers send it. Only an array whose items must differ costs allocations.
 func BenchmarkCheckBody(b *testing.B) {
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
 	require.NoError(b, err)
 	m, _ := d.API.Match("/orders")
 	op, h, contract := m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, new(upstream.Contract)
 	lines := strings.Repeat(`,{"sku":"0190f3a2-7c4b-7d11","price":129.95}`, 19)
-	body := []byte(valid(`,"note":"Please ring twice","when":"2026-03-05","amount":2599.00,"count":20,"tags":["a","b"],"lines":[` + lines[1:] + `]`))
-	var out bytes.Buffer
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		out.Reset()
-		if _, err := contract.CheckBody(&out, op, h, "17", body); err != nil {
-			b.Fatal(err)
-		}
+	for name, more := range map[string]string{"lines": "", "lines and different tags": `,"tags":["a","b"]`} {
+		b.Run(name, func(b *testing.B) {
+			body := []byte(valid(`,"note":"Please ring twice","when":"2026-03-05","amount":2599.00,"count":20,"lines":[` + lines[1:] + `]` + more))
+			var out bytes.Buffer
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				out.Reset()
+				if _, err := contract.CheckBody(&out, op, h, "17", body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
