@@ -215,12 +215,20 @@ func (h *API) checkBase(found map[string]string) error {
 	if h.Definition != nil {
 		file = h.Definition.File
 	}
-	for other, definition := range found {
-		if definition != file && (strings.HasPrefix(other, base) || strings.HasPrefix(base, other)) {
-			return fmt.Errorf("two APIs of one site have the base paths %s and %s: none may be equal to or below another", other, base)
+	paths := []string{base}
+	if h.DocsPath != "" {
+		paths = append(paths, h.DocsPath+"/")
+	}
+	for _, path := range paths {
+		for other, definition := range found {
+			if definition != file && (strings.HasPrefix(other, path) || strings.HasPrefix(path, other)) {
+				return fmt.Errorf("two APIs of one site have the base paths or docs_path %s and %s: none may be equal to or below another", other, path)
+			}
 		}
 	}
-	found[base] = file
+	for _, path := range paths {
+		found[path] = file
+	}
 	return nil
 }
 

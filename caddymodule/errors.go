@@ -255,7 +255,7 @@ func listed(list string) string {
 // problemOfDataService returns the response for a data service's error response that the gateway passes on with a body of its own.
 func problemOfDataService(status int) problem {
 	switch status {
-	case http.StatusNotFound, http.StatusGone:
+	case http.StatusNotFound:
 		return problem{Status: status, Code: "NOT_FOUND", Error: "Not found."}
 	case http.StatusTooManyRequests:
 		return problemOf(&rateLimitedError{retryAfter: unavailableRetryAfter * time.Second}, time.Time{})

@@ -285,6 +285,10 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 			"gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_api /v1/x/* {\n\t\tbase_path /v1/x\n\t\tupstream " + w.dataURL + "\n\t}",
 			"two APIs of one site have the base paths",
 		},
+		"a reference at another API's path": {
+			"gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_api {\n\t\tdocs_path /v1/docs\n\t\tupstream " + w.dataURL + "\n\t}",
+			"base paths or docs_path /v1/",
+		},
 		"a tag that does not exist": {
 			"gatehouse_api {\n\t\t" + other + "\n\t\tupstream " + w.dataURL + "\n\t}",
 			`there is no operation and no tag`,
