@@ -105,11 +105,12 @@ func placed(t *testing.T, name string, example any) string {
 	text := withPlaces
 	for _, place := range regexp.MustCompile(`«(\w+)( [^»]+)?»`).FindAllStringSubmatch(withPlaces, -1) {
 		extension, with := "", strings.TrimSpace(place[2]) // of several places, that for values with this text
-		if place[1] == "sized" && name == "upstream" {     // {page.offset} needs the size of a page
+		switch {
+		case place[1] == "sized" && name == "upstream": // {page.offset} needs the size of a page
 			extension = "x-gatehouse-records: {in: orders, at_most: limit}"
-		} else if place[1] == name && strings.Contains(string(encoded), with) {
+		case place[1] == name && strings.Contains(string(encoded), with):
 			extension = "x-gatehouse-" + name + ": " + string(encoded)
-		} else if place[1] == "tenant" {
+		case place[1] == "tenant":
 			extension = "x-gatehouse-tenant: account"
 		}
 		text = strings.Replace(text, place[0], extension, 1)

@@ -23,8 +23,6 @@ var ownHeaders = []string{
 }
 
 // placeholder is one in a path.
-//
-//nolint:gochecknoglobals // a constant
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
 // mapping compiles how the request to the data service differs from the caller's: what is said of the document, and of the operation.

@@ -293,3 +293,21 @@ func TestReferencesToNothingAreReported(t *testing.T) {
 	_, err := publish(t, strings.Replace(small, "{type: string, format: date}", `{$ref: "#/components/schemas/Loop"}`, 1), all)
 	require.ErrorContains(t, err, "circle")
 }
+
+// As the compiler understands it, readOnly may be said of the items of a list, or of all alternatives but null.
+func TestWhatABodyRefusesIsNotPublishedInIt(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/x: {post: {
+		requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/A"}}}},
+		responses: {"200": {description: "", content: {application/json: {schema: {$ref: "#/components/schemas/A"}}}}}}}},
+		components: {schemas: {Id: {type: string, readOnly: true}, A: {type: object, properties: {own: {type: string},
+			reference: {$ref: "#/components/schemas/Id"}, choice: {oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]},
+			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	text, err := d.Published()
+	require.NoError(t, err)
+	doc, err := openapi3.NewLoader().LoadFromData(text)
+	require.NoError(t, err)
+	require.Len(t, doc.Components.Schemas["A"].Value.Properties, 5)
+	require.Len(t, doc.Components.Schemas["ABody"].Value.Properties, 1)
+}
