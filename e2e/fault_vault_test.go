@@ -295,8 +295,11 @@ func secretIDExpires(t *testing.T) *vaultFault {
 				map[string]any{"role_id": roleID, "secret_id": secretID})
 			return err != nil
 		}, patience, 100*time.Millisecond, "the secret ID has not expired")
-		// the token of the last login is still valid for a while
+		// the token of the last login is still valid for a while, also after readiness has noticed
 		requireCheck(t, v.gateway, "credentials", false)
+		require.Eventually(t, func() bool {
+			return load.Callers(load.NewKeys(1, 1))[0].Get(t, v.gateway.URL, "/api/v1/me").Status == http.StatusServiceUnavailable
+		}, patience, 500*time.Millisecond, "Vault still responds")
 	}
 	v.restore = func(w *vaultEnvironment) {
 		w.useLongLivedTokens(t)
