@@ -80,7 +80,7 @@ Exit status: 0 the definition loads, 1 it does not.`,
 				printFaults(out, failed.Faults, "error")
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
-					_, _ = fmt.Fprintf(out, "\nWithout these operations, the rest loads:\n\n  except %s\n", strings.Join(failed.Except, " "))
+					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, strings.Join(failed.Except, " "))
 				}
 				return exit(cmd, 1, fmt.Errorf("the definition does not load: %s", count(len(failed.Faults), "error")))
 			case err != nil:

@@ -192,7 +192,7 @@ func (v *view) define() error {
 	d := caddymodule.Definition{File: v.File, Overlays: v.Overlays, Only: v.Only, Except: v.Except}
 	loaded, err := d.Load()
 	if failed, ok := errors.AsType[*definition.LoadError](err); ok && len(failed.Except) > 0 {
-		return fmt.Errorf("%w\n\nWithout these operations, the rest loads:\n\n  --except %s", err, strings.Join(failed.Except, ","))
+		return fmt.Errorf("%w\n\nWithout these operations, the other %d load:\n\n  --except %s", err, failed.Rest, strings.Join(failed.Except, ","))
 	}
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was wrong

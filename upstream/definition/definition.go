@@ -123,8 +123,10 @@ type LoadError struct {
 	Faults   []*FaultError
 	Warnings []*FaultError
 
-	// Except are the operations that have faults. The rest loads without them. It is empty if nothing would be left, or faults are elsewhere.
+	// Except are the operations that have faults. The others, Rest of them, load without them. It is empty if nothing would be left, or
+	// faults are elsewhere.
 	Except []string
+	Rest   int
 }
 
 // Error returns a line for each fault.
@@ -176,9 +178,9 @@ func Load(document File, o Options) (*Definition, error) {
 	failed := c.failed()
 	except := c.except(selected)
 	rest := newCompiler()
-	rest.document(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
+	_, others := rest.document(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
 	if named && len(rest.faults) == 0 {
-		failed.Except = except
+		failed.Except, failed.Rest = except, len(others)
 	}
 	return nil, failed
 }
