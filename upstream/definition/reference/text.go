@@ -11,23 +11,32 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// maxNesting is how many blocks and spans of a description may be inside each other. A deeper one is shown as it is written.
-const maxNesting = 32
+const (
+	// maxNesting is how many blocks and spans of a description may be inside each other. A deeper one is shown as it is written.
+	maxNesting = 32
+
+	// maxText is how many bytes a description may have. A longer one is shown as it is written.
+	maxText = 32 << 10
+)
 
 // text renders a description: CommonMark without raw HTML and images, whose links lead to http and https only. The highest heading gets
 // the level. Headings get IDs, and are added to headings unless that is nil.
 func (p *page) text(description string, level int, headings *[]link) template.HTML {
 	source := []byte(description)
+	asWritten := template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+	if len(source) > maxText || deepest(description) > maxNesting {
+		return asWritten // the parser takes time by the square of the depth
+	}
 	document := goldmark.DefaultParser().Parse(text.NewReader(source))
 	var removed []ast.Node // with their content, or but for it
-	depth, deepest, highest := 0, 0, 6
+	depth, deep, highest := 0, 0, 6
 	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			depth--
 			return ast.WalkContinue, nil
 		}
 		depth++
-		deepest = max(deepest, depth)
+		deep = max(deep, depth)
 		switch n := n.(type) {
 		case *ast.Heading:
 			highest = min(highest, n.Level)
@@ -48,8 +57,8 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		}
 		return ast.WalkContinue, nil
 	})
-	if deepest > maxNesting {
-		return template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+	if deep > maxNesting {
+		return asWritten
 	}
 	for _, n := range removed {
 		for child := n.FirstChild(); child != nil; child = n.FirstChild() {
@@ -70,9 +79,32 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	}
 	var out bytes.Buffer
 	if err := goldmark.New().Renderer().Render(&out, source, document); err != nil {
-		return template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+		return asWritten
 	}
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
+}
+
+// deepest returns how many quotes and lists begin in one line at most.
+func deepest(description string) (deep int) {
+	for line := range strings.Lines(description) {
+		depth := 0
+		for marker := true; marker; depth++ {
+			line = strings.TrimLeft(line, " \t")
+			number := strings.TrimLeft(line, "0123456789")
+			switch {
+			case strings.HasPrefix(line, ">"):
+				line = line[1:]
+			case len(line) > 1 && strings.ContainsRune("-+*", rune(line[0])) && (line[1] == ' ' || line[1] == '\t'):
+				line = line[2:]
+			case len(number) > 1 && len(number) < len(line) && (number[0] == '.' || number[0] == ')') && (number[1] == ' ' || number[1] == '\t'):
+				line = number[2:]
+			default:
+				marker = false
+			}
+		}
+		deep = max(deep, depth-1)
+	}
+	return deep
 }
 
 // isWeb reports whether a link leads to a web page.
