@@ -261,6 +261,14 @@ func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
 		requireProblem(t, s.write(t, overHTTP1, "POST", "/v1/news", `{"email":"`+strings.Repeat("a", 2<<20)+`"}`, json), 413, "BODY_TOO_LARGE")
 		require.Equal(t, n, s.data.count())
 	})
+	t.Run("what is public is nobody's, whoever signed it", func(t *testing.T) {
+		s.responds(204, "")
+		const body = `{"email":"a@b.example"}`
+		for _, caller := range []gatewaytest.Caller{s.writer, s.writer, s.all, s.none} { // once more; may only read; of another API
+			require.Equal(t, 204, s.write(t, overHTTP1, "POST", "/v1/news", body, jsonBody(caller, "POST", "/v1/news", body)).Status)
+			require.Equal(t, []string{"-"}, s.data.last(t).Header["X-Business-Id"])
+		}
+	})
 }
 
 func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
