@@ -39,7 +39,7 @@ const (
 	// maxPrograms is the maximum length of what all patterns of a document are compiled to.
 	maxPrograms = 500_000
 
-	// maxEnum is the maximum number of values of an enum, because each is compared.
+	// maxEnum is the maximum number of values of an enum.
 	maxEnum = 10_000
 
 	// maxChain is the maximum number of schemas that refer to each other in a row, and maxNested that of choices that are alternatives
@@ -525,6 +525,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *about, values []node
 			r.Enum = append(r.Enum, text)
 		}
 	}
+	slices.Sort(r.Enum)
 	if !info.typed {
 		s.Types, info.typed = types, true
 	}
