@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -101,13 +100,15 @@ type Property struct {
 type Rules struct {
 	MinLength, MaxLength int // of a string, in characters; MaxLength -1: any
 	Patterns             []*regexp.Regexp
-	Enum                 []string // JSON scalars; the strings decoded and preceded by a quote
+	Enum                 []string // JSON scalars, sorted; the strings decoded and preceded by a quote
 	Min, Max             string   // JSON numbers; empty: none
 	MinOpen, MaxOpen     bool     // Min and Max are excluded
 	MinItems, MaxItems   int      // of an array; MaxItems -1: any
 	Unique               bool     // the items of an array differ
 	MinMembers           int      // of an object, of those that the service sent
 	MaxMembers           int      // -1: any
+
+	numbers map[string]bool // those of Enum that are numbers, in a form in which equal numbers are equal
 }
 
 // NewRules returns rules that allow everything.
@@ -145,7 +146,7 @@ func (s *Schema) compile() {
 	s.index = make(map[string]int, len(s.Properties))
 	s.tenant, s.also, s.visible = -1, -1, -1
 	if s.Rules != nil {
-		slices.Sort(s.Rules.Enum)
+		s.Rules.compile()
 	}
 	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
 	for i := range s.Properties {

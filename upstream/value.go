@@ -361,7 +361,7 @@ func (r *Rules) text(text []byte) string {
 	return ""
 }
 
-// hasText reports whether a string is one of the possible values, which compile sorts.
+// hasText reports whether a string is one of the possible values, which are sorted.
 func (r *Rules) hasText(text []byte) bool {
 	low, high := 0, len(r.Enum)
 	for low < high {
@@ -390,15 +390,42 @@ func (r *Rules) number(number []byte) string {
 			return "is too large"
 		}
 	}
-	if r.Enum != nil && !slices.ContainsFunc(r.Enum, func(e string) bool {
-		return typeOf(e[0]) == TypeInteger|TypeNumber && compareNumbers(number, []byte(e)) == 0
-	}) {
+	if r.Enum != nil && !r.hasNumber(number) {
 		return "is not one of the possible values"
 	}
 	return ""
 }
 
+// hasNumber reports whether a JSON number is one of the possible values. Before compile, each is compared.
+func (r *Rules) hasNumber(number []byte) bool {
+	if r.numbers != nil {
+		var room [2 * maxNumber]byte
+		return r.numbers[string(parseNumber(number).append(room[:0]))]
+	}
+	return slices.ContainsFunc(r.Enum, func(e string) bool { return isNumber(e) && compareNumbers(number, []byte(e)) == 0 })
+}
+
+// isNumber reports whether a possible value is a number.
+func isNumber(e string) bool { return typeOf(e[0]) == TypeInteger|TypeNumber }
+
 // literal reports whether true, false or null is one of the possible values. Null is, because the type allows it.
 func (r *Rules) literal(text []byte) bool {
-	return r.Enum == nil || text[0] == 'n' || slices.Contains(r.Enum, string(text))
+	if r.Enum == nil || text[0] == 'n' {
+		return true
+	}
+	_, found := slices.BinarySearch(r.Enum, string(text))
+	return found
+}
+
+// compile sorts the possible values, and makes the set of those that are numbers, so that their number does not matter.
+func (r *Rules) compile() {
+	slices.Sort(r.Enum)
+	for _, e := range r.Enum {
+		if isNumber(e) {
+			if r.numbers == nil {
+				r.numbers = make(map[string]bool, len(r.Enum))
+			}
+			r.numbers[string(parseNumber([]byte(e)).append(nil))] = true
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
@@ -235,6 +236,33 @@ func TestAtMostFiftyViolationsAreListed(t *testing.T) {
 	text, err := json.Marshal(upstream.Violation{Pointer: "/a", Reason: "b"})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"pointer":"/a","reason":"b"}`, string(text))
+}
+
+// A value is not compared with each of the possible ones: a body of 1 MiB would take a minute otherwise.
+func TestManyPossibleValuesCostLittle(t *testing.T) {
+	t.Parallel()
+	var values, bodies strings.Builder
+	for i := range 9_990 {
+		fmt.Fprintf(&values, "%d.5, ", i)
+	}
+	text := strings.Replace(bodiesDocument, "count: {type: integer}", "count: {type: array, maxItems: 1000000, items: {enum: ["+values.String()+"100e1, true]}}", 1)
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/orders")
+	for _, value := range []string{"9989.5", "1000", "9.985e2", "0.0055E3", "true"} {
+		bodies.WriteString(strings.Repeat(value+",", 40_000))
+	}
+	check := func(last string) error {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(valid(`,"count":[`+bodies.String()+last+`]`)))
+		return err
+	}
+	start := time.Now()
+	require.NoError(t, check("0.50"))
+	for _, other := range []string{"-0.5", "0.05", "10000.5", "1", "false", "-0", "5e-2"} {
+		require.Equal(t, []string{"/count/200000 is not one of the possible values"}, violations(check(other)), other)
+	}
+	require.Less(t, time.Since(start), 20*time.Second)
 }
 
 func TestMergePatchesHaveNoRequiredMembersOfTheirOwn(t *testing.T) {
