@@ -39,13 +39,14 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	var (
 		res  ratelimit.Result
 		err  error
-		id   uuid.UUID
-		once = req.once != nil && req.credential != nil && req.once()
+		once bool
+		mark ratelimit.Once
 	)
-	if once {
-		id = uuid.MustParse(req.id)
-		res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, ratelimit.Once{MAC: macOf(r), ID: id}, counters...)
-	} else {
+	switch single := req.once != nil && req.credential != nil; {
+	case single && req.once():
+		once, mark = true, ratelimit.Once{MAC: macOf(r), ID: uuid.MustParse(req.id)}
+		res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, mark, counters...)
+	default:
 		res, err = h.app.limiter.Allow(context.WithoutCancel(ctx), group, counters...)
 	}
 	if span.IsRecording() {
@@ -62,11 +63,17 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 		if err := h.overLimit(w, req, res); err != nil {
 			return err
 		}
+		if once { // in shadow mode, it is served and must be remembered
+			beyond := ratelimit.Counter{Key: counters[0].Key + "\x00shadow", Limit: ratelimit.KeyLimit(ratelimit.MaxRequests)}
+			if res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, mark, beyond); err != nil {
+				return fmt.Errorf("%w: %w", errLimitUnavailable, err)
+			}
+		}
 	} else {
 		res.SetHeaders(w.Header(), time.Now())
 	}
 	switch first := uuid.UUID(res.Accepted); {
-	case !once, first == id:
+	case !once, first == mark.ID:
 		return nil
 	case first != uuid.Nil:
 		return &replayedError{first: first.String()}

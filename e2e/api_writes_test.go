@@ -303,6 +303,19 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 	})
 }
 
+// In shadow mode, writes beyond the limit are served, and are accepted once all the same.
+func TestShadowModeServesWritesOnce(t *testing.T) {
+	s := serveWriteShop(t, "limits {\n\t\t\tshadow\n\t\t\tper_key 1\n\t\t}")
+	s.responds(201, goodOrder)
+	for i := range 3 {
+		body := fmt.Sprintf(`{"total":"%d"}`, i)
+		fields := jsonBody(s.writer, "POST", "/v1/orders", body)
+		require.Equal(t, 201, s.write(t, overHTTP1, "POST", "/v1/orders", body, fields).Status)
+		requireProblem(t, s.write(t, overHTTP1, "POST", "/v1/orders", body, fields), 409, "REPLAYED")
+	}
+	require.Equal(t, 3, s.data.count())
+}
+
 // A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
 func TestNothingRepeatsAWrite(t *testing.T) {
 	var got atomic.Int64
