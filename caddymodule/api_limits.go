@@ -43,6 +43,7 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 		mark ratelimit.Once
 	)
 	switch single := req.once != nil && req.credential != nil; {
+	case single && h.exhausted(ctx, req, group, counters, &res):
 	case single && req.once():
 		once, mark = true, ratelimit.Once{MAC: macOf(r), ID: uuid.MustParse(req.id)}
 		res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, mark, counters...)
@@ -82,6 +83,23 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	default:
 		return errReplayUnknown
 	}
+}
+
+// largeBody is the size in bytes from which on checking a body costs more than asking the limiter twice.
+const largeBody = 64 << 10
+
+// exhausted reports whether the limit denies a request with a large body, which is then not checked: who is over the limit could keep
+// the gateway busy otherwise. It sets res if it is.
+func (h *signed) exhausted(ctx context.Context, req *signedRequest, group string, counters []ratelimit.Counter, res *ratelimit.Result) bool {
+	if len(req.body) < largeBody || h.app.Limits.Shadow {
+		return false
+	}
+	peeked, err := h.app.limiter.Peek(context.WithoutCancel(ctx), group, counters...)
+	if err != nil || peeked.Allowed {
+		return false
+	}
+	*res = peeked
+	return true
 }
 
 // macOf returns a part of the bytes of a signature that has been verified. The case of its digits does not matter.

@@ -316,6 +316,42 @@ func TestShadowModeServesWritesOnce(t *testing.T) {
 	require.Equal(t, 3, s.data.count())
 }
 
+// The check of a body can take long. Who is over the limit cannot have the gateway make it.
+func TestLargeBodiesBeyondTheLimitAreNotChecked(t *testing.T) {
+	s := serveWriteShop(t, highLimits)
+	definition := filepath.Join(t.TempDir(), "slow.yaml")
+	require.NoError(t, os.WriteFile(definition, []byte(`
+openapi: 3.1.0
+info: {title: Slow, version: "1"}
+servers: [{url: https://slow.internal/v1}]
+x-gatehouse-tenant: none
+paths:
+  /texts:
+    post:
+      operationId: addTexts
+      requestBody: {content: {application/json: {schema: {type: array, items: {type: string, pattern: '.{1,500}b$'}}}}}
+      responses: {"204": {description: Done}}
+`), 0o600))
+	o := s.options("limits {\n\t\t\tper_key 1\n\t\t}", "")
+	o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + definition + "\n\t\tupstream " + s.dataURL + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	text := strings.Repeat("a", 64_000)
+	body := `["` + text + strings.Repeat(`","`+text, 7) + `"]`
+	post := func() (status int, took time.Duration) {
+		start := time.Now()
+		status = raw(t, g.Addr, fmt.Sprintf("POST /v1/texts HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s\r\n%s", apiHost, len(body), linesOf(jsonBody(s.writer, "POST", "/v1/texts", body)), body)+lastRequest).Status
+		return status, time.Since(start)
+	}
+	status, checked := post()
+	require.Equal(t, 400, status)
+	require.Greater(t, checked, 200*time.Millisecond, "the check of this body takes too little time for a test")
+	for range 3 {
+		status, took := post()
+		require.Equal(t, 429, status)
+		require.Less(t, took, checked/2)
+	}
+}
+
 // A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
 func TestNothingRepeatsAWrite(t *testing.T) {
 	var got atomic.Int64
