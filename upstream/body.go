@@ -100,10 +100,10 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)
 		k.out = formatted[len(k.out):]
 	}
-	out, listed := k.out, k.listed
+	out, listed, broken := k.out, k.listed, k.broken // of what is not JSON, only that is said
 	k.release()
 	c.pool.Put(k)
-	if violated, ok := err.(*ContractError); ok && len(listed) == 0 { //nolint:errorlint // document returns it as it is
+	if violated, ok := err.(*ContractError); ok && (broken || len(listed) == 0) { //nolint:errorlint // document returns it as it is
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
 	}
 	if len(listed) > 0 {

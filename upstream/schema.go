@@ -204,7 +204,7 @@ func (s *Schema) expected() string {
 		{TypeObject, "an object"},
 		{TypeArray, "an array"},
 	} {
-		if s.Types&t.is != 0 {
+		if s.Types&t.is != 0 && (t.is != TypeInteger || s.Types&TypeNumber == 0) {
 			names = append(names, t.name)
 		}
 	}
