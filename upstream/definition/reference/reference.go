@@ -297,10 +297,11 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		if len(failed.Codes) > 0 {
 			o.Errors = append(o.Errors, failed)
 		}
-		if _, _, own := p.split(r.get("content", "application/json", "schema"), map[string]bool{}); len(failed.Codes) > 0 && len(own) == 0 {
+		bodies := p.bodies(r, false)
+		if len(failed.Codes) > 0 && len(bodies) == 0 {
 			continue
 		}
-		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: p.bodies(r, false)}
+		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: bodies}
 		for _, header := range r.get("headers").entries() {
 			if header.value.get("$ref").Node == nil {
 				described.Headers = append(described.Headers, p.valued(header.name, header.value, false))
@@ -334,7 +335,10 @@ func (p *page) bodies(n node, sent bool) (all []body) {
 	for _, e := range n.get("content").entries() {
 		schema := e.value.get("schema")
 		errors, _, own := p.split(schema, map[string]bool{})
-		if len(errors) > 0 && len(own) == 1 { // the gateway's errors are described elsewhere
+		switch { // the gateway's errors are described elsewhere
+		case len(errors) > 0 && len(own) == 0:
+			continue
+		case len(errors) > 0 && len(own) == 1:
 			schema = own[0]
 		}
 		b := body{MediaType: e.name, field: p.field("", schema, sent)}

@@ -279,6 +279,34 @@ func TestBodiesShowWhatTheirSideSends(t *testing.T) {
 	assert.NotContains(t, page, "object-ReplayedError", "errors have their own place")
 }
 
+// The errors of a service are in its own media type, beside the gateway's.
+func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /orders:
+    post:
+      operationId: createOrder
+      responses:
+        "204": {description: Done}
+        "409":
+          description: The slot is taken
+          content: {application/problem+json: {schema: {type: object, properties: {balance: {type: integer}}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published()
+	require.NoError(t, err)
+	_, root := render(t, string(published))
+	shown := text(root)
+	assert.Contains(t, shown, "application/problem+json")
+	assert.Contains(t, shown, "balance integer")
+	assert.Contains(t, shown, "The slot is taken. The request was received before")
+	assert.Contains(t, shown, "REPLAYED")
+}
+
 func TestDocumentsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string]string{"empty": "", "not YAML": "{", "a text": "x", "no members": "{}", "paths are a list": "paths: [1]"} {
