@@ -155,10 +155,35 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 		all.Content = append(all.Content, pattern)
 		put(out, "allOf", all)
 	}
-	if !alone {
-		addTypes(out, n)
+	switch {
+	case alone:
+	case n.get("nullable").text() == "true" && isComposed(n):
+		return orNull(out, n)
+	default:
+		addTypes(out, n, n.get("nullable").text() == "true")
 	}
 	return out
+}
+
+// isComposed reports whether a schema consists of others.
+func isComposed(n node) bool {
+	return slices.ContainsFunc([]string{"$ref", "allOf", "oneOf", "anyOf"}, func(name string) bool { return n.get(name).Node != nil })
+}
+
+// orNull returns a schema for null, too, as the compiler understands nullable: null in the type would not help, because all parts must hold.
+func orNull(out *yaml.Node, n node) *yaml.Node {
+	outer := object()
+	for _, name := range []string{"title", "description", "deprecated", "readOnly", "writeOnly", "default", "example", "examples"} {
+		if value := member(out, name); value != nil {
+			put(outer, name, value)
+			remove(out, name)
+		}
+	}
+	addTypes(out, n, false)
+	alternatives := list()
+	alternatives.Content = []*yaml.Node{out, object("type", text("null"))}
+	put(outer, "anyOf", alternatives)
+	return outer
 }
 
 // keyword publishes a keyword of a schema, or returns nil: this is the list of those that are published, besides format.
@@ -224,14 +249,14 @@ func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
 }
 
 // addTypes completes the type: null where it is nullable, and object where there are only properties, as the compiler understands it.
-func addTypes(out *yaml.Node, n node) {
+func addTypes(out *yaml.Node, n node, nullable bool) {
 	types := n.get("type").texts()
 	if one := n.get("type").text(); one != "" {
 		types = []string{one}
 	} else if types == nil && n.get("properties").Node != nil {
 		types = []string{"object"}
 	}
-	if n.get("nullable").text() == "true" && types != nil && !slices.Contains(types, "null") {
+	if nullable && types != nil && !slices.Contains(types, "null") {
 		types = append(types, "null") // without a type, nullable says nothing (OpenAPI 3.0.3)
 	}
 	if len(types) == 1 {

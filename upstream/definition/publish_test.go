@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -263,6 +264,49 @@ func TestUncheckedMediaTypesAndOtherMethodsArePublished(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, got, "/notes")
 	require.Contains(t, got, "GET, HEAD")
+}
+
+// In a published document, null is valid where the gateway lets it pass.
+func TestNullableSchemasThatConsistOfOthersArePublished(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ version, schema string }{
+		"allOf":           {"3.0.3", `{nullable: true, description: A, allOf: [{$ref: "#/components/schemas/Base"}]}`},
+		"allOf, typed":    {"3.0.3", `{type: object, nullable: true, allOf: [{$ref: "#/components/schemas/Base"}]}`},
+		"allOf and more":  {"3.0.3", `{nullable: true, allOf: [{$ref: "#/components/schemas/Base"}], properties: {b: {type: string}}}`},
+		"oneOf":           {"3.0.3", `{nullable: true, oneOf: [{$ref: "#/components/schemas/Base"}, {type: string}]}`},
+		"a discriminator": {"3.0.3", `{nullable: true, anyOf: [{$ref: "#/components/schemas/Base"}], discriminator: {propertyName: a}}`},
+		"a reference":     {"3.1.0", `{nullable: true, $ref: "#/components/schemas/Base"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := publish(t, `
+openapi: `+test.version+`
+info: {title: Nullable, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /x:
+    get:
+      operationId: getX
+      responses: {"200": {description: X, content: {application/json: {schema: {$ref: "#/components/schemas/X"}}}}}
+components:
+  schemas:
+    Base: {type: object, required: [a], properties: {a: {type: string}}}
+    X: {type: object, required: [x], properties: {x: `+test.schema+`}}
+`, all)
+			require.NoError(t, err)
+			tree, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, got)))
+			require.NoError(t, err)
+			c := jsonschema.NewCompiler()
+			require.NoError(t, c.AddResource("x.json", tree))
+			schema, err := c.Compile("x.json#/components/schemas/X")
+			require.NoError(t, err)
+			for value, valid := range map[string]bool{`null`: true, `{"a":"b"}`: true, `{}`: false, `1`: false, `[]`: false} {
+				instance, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"x":` + value + `}`))
+				require.NoError(t, err)
+				require.Equal(t, valid, schema.Validate(instance) == nil, "%s\n%s", value, got)
+			}
+		})
+	}
 }
 
 // Where a text or a number belongs, an object is not published: nobody has looked for what is internal in it.
