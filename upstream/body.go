@@ -183,7 +183,7 @@ func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	if number := k.body[v.start:v.end]; k.request && s.Types&typeOf(first) != 0 {
 		switch {
 		case first == '"' && s.Format.valid(k.text(v)) && s.Rules != nil:
-			why = s.Rules.text(k.text(v))
+			why = k.breaks(s.Rules, k.text(v))
 		case first == '"':
 		case typeOf(first) != TypeInteger|TypeNumber:
 			why = "is not one of the possible values"

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -157,6 +158,7 @@ type checker struct {
 	trying   bool   // the alternatives of a choice
 	strict   bool   // unknown members are invalid
 	work     int    // bytes that were read again
+	matching matching
 	report   Report
 
 	at       int   // index of the record being read, -1 outside of a list of records
@@ -194,7 +196,7 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
-	k.listing = false
+	k.listing, k.matching = false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
 }
 
 // release drops all references to the request's data and frees large buffers.

@@ -2,9 +2,12 @@ package upstream
 
 import (
 	"bytes"
+	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,7 +76,7 @@ func (k *checker) isScalar(s *Schema, first byte, v span) bool {
 		if s.Types&TypeString == 0 || s.Format != FormatText && !s.Format.valid(k.text(v)) {
 			return false
 		}
-		return s.Rules == nil || s.nonEmpty && v.end-v.start > len(`""`) || s.Rules.text(k.text(v)) == ""
+		return s.Rules == nil || s.nonEmpty && v.end-v.start > len(`""`) || k.breaks(s.Rules, k.text(v)) == ""
 	}
 	switch t := typeOf(first); {
 	case t&s.Types == 0:
@@ -340,8 +343,39 @@ func (s *Schema) similar(name []byte) bool {
 // onlyNonEmpty reports whether the only rule for strings is that they are not empty.
 func (r *Rules) onlyNonEmpty() bool { return r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil }
 
-// text returns which rule a string breaks, or "".
+// text returns which rule a string of at most MaxText bytes breaks, or "".
 func (r *Rules) text(text []byte) string {
+	why := r.unmatched(text)
+	for i := 0; why == "" && i < len(r.Patterns); i++ {
+		if !r.Patterns[i].MatchString(string(text)) {
+			why = mismatch
+		}
+	}
+	return why
+}
+
+// mismatch is why a string that does not match a pattern is invalid.
+const mismatch = "does not have the required form"
+
+// breaks returns which rule a string in a body breaks, or "".
+func (k *checker) breaks(r *Rules, text []byte) string {
+	why := r.unmatched(text)
+	for i := 0; why == "" && i < len(r.Patterns); i++ {
+		switch {
+		case len(text) > maxMatched:
+			why = mismatch
+		case k.matching.match(r.Patterns[i], text):
+		case k.matching.left < 0:
+			why = "is too expensive to check"
+		default:
+			why = mismatch
+		}
+	}
+	return why
+}
+
+// unmatched returns which rule but a pattern a string breaks, or "".
+func (r *Rules) unmatched(text []byte) string {
 	if len(text) < utf8.UTFMax*r.MinLength || r.MaxLength >= 0 && len(text) > r.MaxLength { // otherwise, the bytes decide
 		switch n := utf8.RuneCount(text); {
 		case n < r.MinLength:
@@ -353,12 +387,55 @@ func (r *Rules) text(text []byte) string {
 	if r.Enum != nil && !r.hasText(text) {
 		return "is not one of the possible values"
 	}
-	for _, pattern := range r.Patterns {
-		if len(text) > maxMatched || !pattern.MatchString(string(text)) {
-			return "does not have the required form"
-		}
-	}
 	return ""
+}
+
+const (
+	// maxMatching is how long the patterns of one body may take, for each MiB begun. A long text takes up to 100 ns for each character and
+	// each place in the pattern that it may be at, so what RE2 can do in linear time can still take minutes. Usual patterns take 13 ms for
+	// 1 MiB of short texts.
+	maxMatching = time.Second
+
+	// Shorter texts are matched without a look at the clock, and longer ones than longText with one while they are.
+	shortText, longText = 32, 4 << 10
+)
+
+// matching is the time that is left for patterns, and the text that is being matched, of which it returns the characters.
+type matching struct {
+	left    time.Duration // negative: it is used up
+	text    []byte
+	n       int
+	started time.Time
+}
+
+// match reports whether a text matches a pattern. If there is no time left, it does not.
+func (m *matching) match(pattern *regexp.Regexp, text []byte) (matches bool) {
+	switch {
+	case m.left < 0:
+		return false
+	case len(text) < shortText:
+		return pattern.Match(text)
+	}
+	m.started = time.Now()
+	if len(text) <= longText {
+		matches = pattern.Match(text)
+	} else {
+		m.text, m.n = text, 0
+		matches = pattern.MatchReader(m)
+		m.text = nil
+	}
+	m.left -= time.Since(m.started)
+	return matches && m.left >= 0
+}
+
+// ReadRune implements io.RuneReader. The text ends where the time does.
+func (m *matching) ReadRune() (r rune, size int, err error) {
+	if m.n++; len(m.text) == 0 || m.n%256 == 0 && time.Since(m.started) > m.left {
+		return 0, 0, io.EOF
+	}
+	r, size = utf8.DecodeRune(m.text)
+	m.text = m.text[size:]
+	return r, size, nil
 }
 
 // hasText reports whether a string is one of the possible values, which are sorted.

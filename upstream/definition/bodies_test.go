@@ -242,6 +242,35 @@ func TestAtMostFiftyViolationsAreListed(t *testing.T) {
 	require.JSONEq(t, `{"pointer":"/a","reason":"b"}`, string(text))
 }
 
+// A pattern of which a text may be at many places at once would take minutes for a body of 1 MiB.
+func TestExpensivePatternsTakeBoundedTime(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(bodiesDocument, "count: {type: integer}", `count: {type: array, items: {type: string, pattern: ".{1,900}b$"}}`, 1)
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/orders")
+	for name, c := range map[string]struct {
+		length, items int
+		want          string
+	}{
+		"long texts":  {60_000, 16, "/count/15 is too expensive to check"},
+		"short texts": {4000, 240, "/count/49 is too expensive to check"},
+		"one text":    {500, 1, "/count/0 does not have the required form"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			long := `"` + strings.Repeat("ü", c.length/2) + `"`
+			var out bytes.Buffer
+			start := time.Now()
+			_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17",
+				[]byte(valid(`,"count":[`+strings.Repeat(long+",", c.items-1)+long+`]`)))
+			all := violations(err)
+			require.Equal(t, c.want, all[len(all)-1])
+			require.Less(t, time.Since(start), 20*time.Second)
+		})
+	}
+}
+
 // A value is not compared with each of the possible ones: a body of 1 MiB would take a minute otherwise.
 func TestManyPossibleValuesCostLittle(t *testing.T) {
 	t.Parallel()
