@@ -29,7 +29,7 @@ const maxAmbiguous = 8
 var (
 	served          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
-	responseHeaders = []string{"Etag", "Location", "Retry-After"}
+	responseHeaders = []string{"ETag", "Location", "Retry-After"}
 )
 
 // document compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
