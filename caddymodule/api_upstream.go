@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,10 @@ func (h *API) prepare(r *http.Request, req *apiRequest) error {
 }
 
 // uncertainError means that a write may have been carried out, although its response is an error.
-type uncertainError struct{ err error }
+type uncertainError struct {
+	err        error
+	repeatable bool // with the same Idempotency-Key
+}
 
 func (e *uncertainError) Error() string { return e.err.Error() }
 
@@ -80,7 +84,7 @@ func (req *apiRequest) uncertain(err error) error {
 	if err == nil || req.resource.Read || dataservice.Unsent(err) {
 		return err
 	}
-	return &uncertainError{err}
+	return &uncertainError{err, slices.ContainsFunc(req.resource.Headers, func(p upstream.Param) bool { return p.Name == "Idempotency-Key" })}
 }
 
 // setForwarded sets X-Forwarded-* and Via as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the

@@ -99,7 +99,10 @@ func problemOf(err error, now time.Time) problem {
 	if uncertain, ok := errors.AsType[*uncertainError](err); ok {
 		p := problemOf(uncertain.err, now)
 		if p.Status > http.StatusInternalServerError {
-			p.Detail = "The change may have been made. Find out before you send it again, or repeat it with the same Idempotency-Key."
+			p.Detail = "The change may have been made. Find out before you send it again."
+			if uncertain.repeatable {
+				p.Detail = "The change may have been made. Find out before you send it again, or repeat it with the same Idempotency-Key."
+			}
 		}
 		return p
 	}

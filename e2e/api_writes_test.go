@@ -134,12 +134,12 @@ func TestWritesReachTheDataServiceAsTheyWereChecked(t *testing.T) {
 		const target, patch = "/v1/orders/o-1", `{"note":"x"}`
 		s.responds(409, `{"order":`+strings.Replace(goodOrder, "17", "18", 1)+`}`, "Content-Type", "application/problem+json")
 		a := s.write(t, overHTTP1, "PATCH", target, patch, append(signedFields(s.writer, "PATCH", target, patch), field{"Content-Type", "application/merge-patch+json"}, field{"If-Match", `"v1"`}))
-		require.Equal(t, maybeDone, requireProblem(t, a, 502, "UPSTREAM_FAILED").Detail, "another business's order")
+		require.Equal(t, maybeDone+".", requireProblem(t, a, 502, "UPSTREAM_FAILED").Detail, "another business's order")
 	})
 }
 
 // maybeDone is the beginning of what callers are told.
-const maybeDone = "The change may have been made. Find out before you send it again, or repeat it with the same Idempotency-Key."
+const maybeDone = "The change may have been made. Find out before you send it again"
 
 // twoAddresses starts two data services, and returns their URLs and the transport of the configuration.
 func twoAddresses(t *testing.T, scheme string, handler http.Handler) (urls, transport string) {
@@ -209,6 +209,9 @@ func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
 		}, 400, "INVALID_PARAMETER", nil},
 		"a short idempotency key": {func() (string, string, string, []field) {
 			return "POST", "/v1/orders", newOrder, jsonBody(s.writer, "POST", "/v1/orders", newOrder, field{"Idempotency-Key", "short"})
+		}, 400, "INVALID_PARAMETER", nil},
+		"a condition that is not documented": {func() (string, string, string, []field) {
+			return "POST", "/v1/orders", newOrder, jsonBody(s.writer, "POST", "/v1/orders", newOrder, field{"If-Match", `"1"`})
 		}, 400, "INVALID_PARAMETER", nil},
 		"no version where it is required": {func() (string, string, string, []field) { return patch(`{"note":"x"}`) }, 400, "INVALID_PARAMETER", nil},
 		"a patch that takes away":         {func() (string, string, string, []field) { return patch(`{"total":null}`, field{"If-Match", `"1"`}) }, 400, "INVALID_BODY", []violation{{"/total", `expected a decimal number in a string, such as "12.50"`}}},
@@ -407,7 +410,8 @@ func TestNothingRepeatsAWrite(t *testing.T) {
 						a, err := writer.Send(t.Context(), method, g.URL, target, header, []byte(body))
 						require.NoError(t, err)
 						p := requireProblem(t, a, end.status, map[int]string{502: "UPSTREAM_FAILED", 504: "UPSTREAM_TIMEOUT"}[end.status])
-						require.Equal(t, maybeDone, p.Detail)
+						advice := map[string]string{"POST": ", or repeat it with the same Idempotency-Key.", "DELETE": "."}[method] // which knows none
+						require.Equal(t, maybeDone+advice, p.Detail)
 						require.EqualValues(t, 1, got.Load())
 					}
 				})

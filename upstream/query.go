@@ -140,8 +140,13 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 
 // CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if one that is required is missing,
 // or if one is given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows: without
-// it, a service would do something else than the caller wanted.
+// it, a service would do something else than the caller wanted. So are conditions of a write that the operation does not forward.
 func (op *Operation) CheckHeaders(h http.Header) error {
+	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
+		if !op.Read && h[name] != nil && !op.forwards(name) {
+			return badParam(name, "is not a condition that this operation knows")
+		}
+	}
 	for i := range op.Headers {
 		p := &op.Headers[i]
 		values := h[p.Name]
@@ -162,7 +167,7 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 	return nil
 }
 
-// forwards reports whether a request header reaches the data service.
+// forwards reports whether the definition says of a request header that it reaches the data service.
 func (op *Operation) forwards(name string) bool {
 	return slices.ContainsFunc(op.Headers, func(p Param) bool { return p.Name == name })
 }
