@@ -65,6 +65,8 @@ type DocumentedResponse struct {
 	Records   *Records // nil: the definition does not say where the records are
 	Location  bool     // the header Location may leave
 	ETag      bool     // the header ETag may leave
+	Cursor    string   // the parameter of the query that says where the list goes on; empty: none
+	Next      []string // with Cursor: the names of the members that lead to the next cursor
 
 	in    int   // index of the property with the records, -1: none
 	is    int   // index of Records.Is, -1: none

@@ -102,6 +102,50 @@ func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, busi
 	return listed
 }
 
+// The reasons of Violations that a service team must not take for a mistake of form.
+const (
+	OtherBusiness = "is another business's"
+	NoBusiness    = "does not say whose it is"
+)
+
+// Violations lists all for which Check rejects a response or removes a record of another business, at most 50 places, for people who look
+// for the mistakes of a data service. Check stops at the first. There are no values in it, as in that of Removed.
+func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
+	k := c.checker()
+	defer c.pool.Put(k)
+	k.start(c, op, res, q, businessID, body, nil)
+	k.listing, k.judging = true, true
+	err := k.document()
+	if k.judging = false; err == nil && len(k.listed) == 0 {
+		err = k.settle() // of what was tried in a choice
+	}
+	listed := k.listed
+	k.release()
+	violated, ok := err.(*ContractError) //nolint:errorlint // document returns it as it is
+	repeated := func(v Violation) bool { return v.Reason == twice }
+	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
+		return listed
+	}
+	field, in := violated.Field, ""
+	if records := res.Records; records != nil && (violated.Record >= 0 || field != "" || violated.Expected == recordArray) {
+		in = records.In
+	}
+	if field == in {
+		field = "" // the array itself
+	}
+	v := Violation{Reason: "expected " + violated.Expected}
+	for _, name := range strings.Split(field, ".") {
+		v.Pointer += "/" + pointerEscaper.Replace(name)
+	}
+	if violated.Record >= 0 {
+		v.Pointer = "/" + strconv.Itoa(violated.Record) + strings.TrimSuffix(v.Pointer, "/")
+	}
+	if v.Pointer = strings.TrimSuffix(v.Pointer, "/"); in != "" {
+		v.Pointer = "/" + pointerEscaper.Replace(in) + v.Pointer
+	}
+	return append(listed, v)
+}
+
 // checker returns one from the pool.
 func (c *Contract) checker() *checker {
 	k, _ := c.pool.Get().(*checker)
@@ -155,6 +199,7 @@ type checker struct {
 	pass     bool   // keep unknown members of records
 	request  bool   // the body is a request's: unknown members are invalid
 	listing  bool   // all that is invalid or removed is listed
+	judging  bool   // with listing: all that is invalid, of all records, and not what is removed
 	trying   bool   // the alternatives of a choice
 	strict   bool   // unknown members are invalid
 	work     int    // bytes that were read again
@@ -183,6 +228,10 @@ type fault struct {
 }
 
 const (
+	recordArray  = "an array of records"
+	noDuplicates = "no duplicate names in an object"
+	twice        = "is given twice"
+
 	// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 	maxPooled = 1 << 20
 
@@ -196,7 +245,7 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
-	k.listing, k.matching = false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
+	k.listing, k.judging, k.matching = false, false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
 }
 
 // release drops all references to the request's data and frees large buffers.
@@ -231,7 +280,7 @@ func (k *checker) tooDeep() error {
 }
 
 func (k *checker) duplicate() error {
-	return k.violation(ErrContractViolation, "", "no duplicate names in an object")
+	return k.violation(ErrContractViolation, "", noDuplicates)
 }
 
 // again counts bytes that are read again. It bounds the work for a hostile response.
@@ -285,7 +334,7 @@ func (k *checker) settle() error {
 	if f.schema == nil {
 		f = k.invalid
 	}
-	if f.schema == nil || k.request {
+	if f.schema == nil || k.request || k.judging {
 		return nil
 	}
 	if f.kind == nil {
@@ -348,7 +397,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		if first == 'n' && s.Types&TypeNull != 0 {
 			return k.value(s, depth-1)
 		}
-		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "an array of records")
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, recordArray)
 	}
 	k.pos++
 	begin := len(k.out)
@@ -358,7 +407,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if !filtered && k.at >= most {
+		if !filtered && k.at >= most && !k.judging {
 			k.at = -1
 			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 		}
@@ -402,6 +451,9 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	k.at = -1
 	if k.broken {
 		return span{}, k.notJSON()
+	}
+	if k.judging && !filtered && n > most {
+		k.violate(s, "", "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 	}
 	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) {
 		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
@@ -492,6 +544,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
+	crossTenant := k.report.CrossTenant
 	var invalid, foreign fault // of what is around the object
 	if s.visible >= 0 {
 		invalid, foreign = k.invalid, k.foreign
@@ -510,7 +563,11 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
 		if k.listing {
 			k.listed = k.listed[:listed]
-			k.violate(s, "", "is removed: it may not be seen")
+			if k.judging && k.report.CrossTenant > crossTenant {
+				k.violate(s, s.Tenant, OtherBusiness)
+			} else if !k.judging {
+				k.violate(s, "", "is removed: it may not be seen")
+			}
 		}
 		return hidden, nil
 	}
@@ -532,6 +589,9 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 	}
 	switch {
 	case owner.kind == ErrCrossTenantRecord && s.visible < 0: //nolint:errorlint // it is not wrapped
+		if k.judging {
+			k.violate(s, owner.path, OtherBusiness)
+		}
 		if k.foreign.schema == nil {
 			k.foreign = owner
 		}
@@ -539,10 +599,17 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 		return true
 	case owner.schema != nil:
 		k.invalid = owner // before everything else, whether the object may be seen or not
+		if k.judging && owner.kind == ErrMissingTenant { //nolint:errorlint // it is not wrapped
+			k.violate(s, owner.path, NoBusiness)
+		} else if k.judging {
+			k.violate(s, owner.path, owner.why)
+		}
 	case s.visible >= 0:
 		value := k.text(spans[s.visible])
 		if value == nil {
-			k.invalid = fault{schema: s, path: s.Visible, why: "a string"}
+			if k.invalid = (fault{schema: s, path: s.Visible, why: "a string"}); k.judging {
+				k.violate(s, s.Visible, "a string")
+			}
 		} else if !slices.Contains(s.Shown, string(value)) {
 			k.report.Unpublished++
 			return true
@@ -576,7 +643,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		}
 		p := &s.Properties[i]
 		if previous = i + 1; k.spans[base+i].end != 0 {
-			k.note(p.Schema, p.Name, "is given twice")
+			k.note(p.Schema, p.Name, twice)
 			return 0, 0, k.duplicate()
 		}
 		var first byte // as of kind, which is too large to be inlined

@@ -310,7 +310,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 			k.note(s, string(k.unquote(rawName)), Undocumented)
 		case k.strict:
 			k.note(s, "", "no undocumented members")
-		case k.listing:
+		case k.listing && !k.judging:
 			k.violate(s, string(k.unquote(rawName)), "is removed: it is not documented")
 		}
 		_, err = k.skip(depth)

@@ -682,7 +682,7 @@ func (c *compiler) afterwards(n *operationNode) {
 		}
 		if success && r.Body != nil && !op.ByGateway {
 			c.records(op, r, response.get(extRecords))
-			r.Body = c.pages(op, r.Body, response.get(extPage))
+			r.Body = c.pages(op, r, response.get(extPage))
 		}
 		if byRecord && r.Unchecked != nil {
 			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
@@ -778,13 +778,16 @@ func (c *compiler) numbered(op *upstream.Operation, n node) int {
 }
 
 // pages returns the schema of a response with the comparisons of x-gatehouse-page: it is of this operation alone.
-func (c *compiler) pages(op *upstream.Operation, body *upstream.Schema, pages node) *upstream.Schema {
+func (c *compiler) pages(op *upstream.Operation, r *upstream.DocumentedResponse, pages node) *upstream.Schema {
 	if pages.Node == nil {
-		return body
+		return r.Body
 	}
-	own := *body
+	own := *r.Body
 	for _, page := range c.list(pages) {
 		c.page(op, &own, page)
+		if cursor := page.get("cursor"); cursor.Node != nil {
+			r.Cursor, r.Next = cursor.text(), strings.Split(strings.TrimPrefix(page.get("response").text(), "/"), "/")
+		}
 	}
 	return &own
 }
