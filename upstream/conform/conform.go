@@ -1,0 +1,267 @@
+// Package conform holds a data service to the definition of its API before a gateway is in front of it. It makes the requests that the
+// gateway makes, and judges the responses with the gateway's own checks.
+//
+// It reads, unless [Options.Write] is set. Its findings have types and names of the definition, and no values of the service's records,
+// unless [Options.ShowValues] is set.
+package conform
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
+)
+
+// DefaultTimeout is the default of Options.Timeout.
+const DefaultTimeout = 10 * time.Second
+
+// Options say what is asked of which service.
+type Options struct {
+	// Definition is the API's. Required.
+	Definition *definition.Definition
+
+	// URL is the service's scheme, host and port. Its path must be empty: that of requests is the definition's. Required.
+	URL string
+
+	// A and B are businesses of which the service has records. A is required. Default of B: none, and businesses are not compared.
+	A, B string
+
+	// Asserter signs the assertions of requests, and Key is its key. Default: none, and requests have no assertion.
+	Asserter upstream.AsserterOptions
+
+	// Write lets requests create, change and delete records. Only records that were created are changed and deleted.
+	Write bool
+
+	// ShowValues adds excerpts of the values that are wrong to the findings.
+	ShowValues bool
+
+	// Rate is the maximum number of requests a second. Default: 0, which means no limit.
+	Rate float64
+
+	// Timeout is that of a request. Default: 10s. Zero means the default.
+	Timeout time.Duration
+
+	// Seed chooses among records, pages and values. The same seed makes the same requests of the same records.
+	Seed uint64
+
+	// TLS is the configuration of connections to an https URL. Default: that of crypto/tls.
+	TLS *tls.Config
+
+	// Progress is called before each request with the number of those before, and the ID of the operation. Default: nothing.
+	Progress func(requests int, operation string)
+}
+
+// run is the state of one Run.
+type run struct {
+	Options
+
+	api        *upstream.API
+	contract   upstream.Contract
+	client     *upstream.Client
+	host       string
+	wrong      []wrongAssertion
+	asserter   *upstream.Asserter
+	random     *rand.Rand
+	examples   map[*upstream.Operation]reference.Request
+	exchanges  map[string]*exchange // those of fetch, by business and target
+	created    []created
+	writes     bool // the definition has operations that write
+	report     Report
+	positions  map[string]int // of findings in the report
+	mu         sync.Mutex
+	next       time.Time // of the next request
+	operations []*upstream.Operation
+}
+
+// Run asks the service, and returns what is wrong. The error says why nothing could be asked; when ctx is done, the report has what was found
+// before, and Interrupted.
+func Run(ctx context.Context, o Options) (Report, error) {
+	r := &run{
+		Options: o, api: o.Definition.API, random: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // G404: it chooses samples
+		examples: map[*upstream.Operation]reference.Request{}, exchanges: map[string]*exchange{}, positions: map[string]int{},
+	}
+	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
+	if err := r.prepare(ctx); err != nil {
+		return r.report, err
+	}
+	defer r.client.Close()
+	for _, op := range r.operations {
+		switch {
+		case ctx.Err() != nil:
+		case op.Read:
+			r.probeRead(ctx, op)
+		case !o.Write:
+			r.skip(op, "it writes, and --write is not given")
+		}
+	}
+	for _, op := range r.operations {
+		if o.Write && !op.Read && op.Method == http.MethodPost && ctx.Err() == nil {
+			r.probeCreate(ctx, op)
+		}
+	}
+	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		for _, op := range r.operations {
+			if o.Write && !op.Read && op.Method == method && ctx.Err() == nil {
+				r.probeChange(ctx, op)
+			}
+		}
+	}
+	r.report.Interrupted = ctx.Err() != nil
+	return r.report, nil
+}
+
+// prepare checks the options and connects to the service once.
+func (r *run) prepare(ctx context.Context) error {
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("invalid URL of the service: must be http:// or https://, a host and a port; the path of requests, %s/…, is that of the definition", r.api.Base())
+	}
+	if r.A == "" || r.A == r.B {
+		return errors.New("invalid businesses: A is required, and B must be another one")
+	}
+	r.host = u.Host
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	r.client = &upstream.Client{Dial: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{Timeout: r.Timeout}).DialContext(ctx, "tcp", address)
+	}}
+	if u.Scheme == "https" {
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		if r.TLS != nil {
+			config = r.TLS.Clone()
+		}
+		config.ServerName = cmp.Or(config.ServerName, u.Hostname())
+		r.client.TLS = func(context.Context) *tls.Config { return config }
+	}
+	conn, err := r.client.Dial(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to the service: %w", err)
+	}
+	_ = conn.Close()
+	for _, op := range r.api.Operations() {
+		if !op.ByGateway {
+			r.operations = append(r.operations, op)
+			r.writes = r.writes || !op.Read
+		}
+	}
+	r.report.Operations = len(r.operations)
+	if r.B == "" {
+		r.report.Skipped = append(r.report.Skipped, "isolation: it needs a second business, --business B=ID")
+	}
+	if err := r.prepareAssertions(); err != nil {
+		return err
+	}
+	published, err := r.Definition.Published()
+	if err != nil {
+		return fmt.Errorf("publishing the definition: %w", err)
+	}
+	requests, err := reference.Requests(published)
+	if err != nil {
+		return fmt.Errorf("making examples of requests: %w", err)
+	}
+	for _, request := range requests {
+		if m, ok := r.api.Match(request.Target); ok {
+			r.examples[m.Path.Operation(request.Method)] = request
+		}
+	}
+	return nil
+}
+
+// wrongAssertion is an assertion that a service must reject.
+type wrongAssertion struct {
+	what string
+	make func(op *upstream.Operation, business, requestID string) (string, error) // nil: none
+}
+
+// prepareAssertions makes what signs assertions, right ones and wrong ones.
+func (r *run) prepareAssertions() (err error) {
+	if len(r.Asserter.Keys) == 0 {
+		r.report.Skipped = append(r.report.Skipped, "assertions: they need a key, --assertion-key")
+		return nil
+	}
+	const other = "gatehouse-conform"
+	o := r.Asserter
+	o.Audiences = append(r.api.Resources(true), other)
+	with := func(change func(*upstream.AsserterOptions)) *upstream.Asserter {
+		own := o
+		change(&own)
+		a, failed := upstream.NewAsserter(own)
+		err = cmp.Or(err, failed)
+		return a
+	}
+	_, stranger, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return fmt.Errorf("generating a key: %w", err)
+	}
+	r.asserter = with(func(*upstream.AsserterOptions) {})
+	by := func(what string, change func(*upstream.AsserterOptions)) wrongAssertion {
+		a := with(change)
+		return wrongAssertion{what, func(op *upstream.Operation, business, id string) (string, error) {
+			return a.Assert(op.Resource, op.ID, business, id)
+		}}
+	}
+	r.wrong = []wrongAssertion{
+		{"none", nil},
+		{"with a forged signature", func(op *upstream.Operation, business, id string) (string, error) {
+			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
+			return forge(token), err
+		}},
+		by("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{stranger} }),
+		by("that has expired", func(o *upstream.AsserterOptions) { o.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) } }),
+		by("that is not valid yet", func(o *upstream.AsserterOptions) { o.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } }),
+		by("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
+		{"for another audience", func(op *upstream.Operation, business, id string) (string, error) {
+			return r.asserter.Assert(other, op.ID, business, id)
+		}},
+		{"for another business", func(op *upstream.Operation, _, id string) (string, error) {
+			return r.asserter.Assert(op.Resource, op.ID, other, id)
+		}},
+		{"for another request", func(op *upstream.Operation, business, _ string) (string, error) {
+			return r.asserter.Assert(op.Resource, op.ID, business, other)
+		}},
+		{otherOperation, func(op *upstream.Operation, business, id string) (string, error) {
+			return r.asserter.Assert(op.Resource, other, business, id)
+		}},
+	}
+	if err != nil {
+		return fmt.Errorf("preparing assertions: %w", err)
+	}
+	return nil
+}
+
+const otherOperation = "for another operation"
+
+// forge changes the signature of an assertion.
+func forge(token string) string {
+	if i := strings.LastIndexByte(token, '.') + 1; i > 0 && i < len(token) {
+		first := byte('A')
+		if token[i] == first {
+			first = 'B'
+		}
+		token = token[:i] + string(first) + token[i+1:]
+	}
+	return token
+}
+
+// skip says what could not be asked.
+func (r *run) skip(op *upstream.Operation, why string) {
+	if text := op.ID + ": " + why; !slices.Contains(r.report.Skipped, text) {
+		r.report.Skipped = append(r.report.Skipped, text)
+	}
+}

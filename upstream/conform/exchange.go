@@ -1,0 +1,408 @@
+package conform
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// request is what is asked.
+type request struct {
+	op        *upstream.Operation
+	label     string   // A, B or another text: who asks
+	values    []string // of the path's parameters
+	query     string   // as a caller would send it
+	ofRecords bool     // the target has values that the service sent
+	refers    bool     // the body has the ID of a record of the business
+	cursor    string   // the parameter that has one of them
+	header    http.Header
+	body      []byte
+	wrong     *wrongAssertion     // instead of the right assertion
+	change    func(*http.Request) // the last change
+}
+
+// exchange is a request and its response.
+type exchange struct {
+	request
+
+	target  string
+	clean   upstream.Query
+	status  int
+	header  http.Header
+	body    []byte
+	err     error // why there is no response
+	res     *upstream.DocumentedResponse
+	refused error // by CheckHeader
+	took    time.Duration
+	coded   bool // the body was compressed
+
+	value   any   // of the body
+	records []any // in it
+	list    bool
+}
+
+// business returns the ID of who asks.
+func (r *run) business(label string) string {
+	switch label {
+	case "A":
+		return r.A
+	case "B":
+		return r.B
+	default:
+		return "gatehouse-conform-unknown"
+	}
+}
+
+// fetch returns the exchange for a request that changes nothing. It is sent and judged once.
+func (r *run) fetch(ctx context.Context, q request, as string) *exchange {
+	key := q.label + " " + q.op.ID + " " + strings.Join(q.values, "/") + "?" + q.query
+	if x := r.exchanges[key]; x != nil {
+		return x
+	}
+	x := r.send(ctx, q)
+	if x != nil {
+		r.judge(ctx, x, as)
+		r.exchanges[key] = x
+	}
+	return x
+}
+
+// wait waits until the next request may be sent.
+func (r *run) wait(ctx context.Context, op *upstream.Operation) {
+	r.mu.Lock()
+	now := time.Now()
+	if r.next.Before(now) {
+		r.next = now
+	}
+	until := r.next.Sub(now)
+	if r.Rate > 0 {
+		r.next = r.next.Add(time.Duration(float64(time.Second) / r.Rate))
+	}
+	if r.Progress != nil {
+		r.Progress(r.report.Requests, op.ID)
+	}
+	r.report.Requests++
+	r.mu.Unlock()
+	if until > 0 {
+		timer := time.NewTimer(until)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// target returns the request target for a path's parameters and a query.
+func target(op *upstream.Operation, values []string, query string) string {
+	path := op.Path
+	for i, value := range values {
+		path = strings.Replace(path, "{"+op.PathParams[i].Name+"}", value, 1)
+	}
+	if query != "" {
+		path += "?" + query
+	}
+	return path
+}
+
+// send makes a request as the gateway does. It returns nil if the gateway would refuse it.
+func (r *run) send(ctx context.Context, q request) *exchange {
+	x := &exchange{request: q, target: target(q.op, q.values, q.query)}
+	m, ok := r.api.Match(x.target)
+	if !ok || m.Path.Operation(q.op.Method) != q.op {
+		return nil
+	}
+	var err error
+	if x.clean, err = q.op.CleanQuery(m); err != nil {
+		return nil
+	}
+	r.wait(ctx, q.op)
+	start := time.Now()
+	if x.err = r.exchange(ctx, x); x.err == nil {
+		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
+		x.read()
+	}
+	x.took = time.Since(start)
+	return x
+}
+
+// exchange sends a request and reads the response.
+func (r *run) exchange(ctx context.Context, x *exchange) error {
+	id, business := uuid.NewString(), r.business(x.label)
+	call := upstream.NewCall(&http.Request{Host: r.host, Header: x.request.header}, x.op, x.clean, business, id)
+	if x.request.body != nil {
+		call.Body, call.BodyType = x.request.body, x.op.Body.Kinds[0].Media
+	}
+	token := ""
+	var err error
+	switch {
+	case r.asserter == nil, x.wrong != nil && x.wrong.make == nil:
+	case x.wrong != nil:
+		token, err = x.wrong.make(x.op, business, id)
+	default:
+		token, err = r.asserter.Assert(x.op.Resource, x.op.ID, business, id)
+	}
+	if err != nil {
+		return fmt.Errorf("making an assertion: %w", err)
+	}
+	req, err := call.NewRequest(ctx, token)
+	if err != nil {
+		return fmt.Errorf("making a request: %w", err)
+	}
+	if x.change != nil {
+		x.change(req)
+	}
+	response, err := r.client.Exchange(req, time.Now().Add(r.Timeout))
+	if err != nil {
+		return err //nolint:wrapcheck // failure describes it
+	}
+	defer response.Body.Close()
+	x.status, x.header = response.StatusCode, response.Header
+	body, err := io.ReadAll(io.LimitReader(response.Body, upstream.DefaultMaxResponseSize+1))
+	if err != nil {
+		return err //nolint:wrapcheck // failure describes it
+	}
+	x.body, x.coded, err = decode(body, x.header.Get("Content-Encoding"))
+	if err == nil && int64(len(x.body)) > upstream.DefaultMaxResponseSize {
+		err = upstream.ErrResponseTooLarge
+	}
+	return err
+}
+
+// errCoding is the error of a body in a coding that the gateway does not decode, or that is invalid.
+var errCoding = errors.New("a Content-Encoding that is none of gzip, zstd and identity, or invalid")
+
+// decode returns a body that may be compressed.
+func decode(body []byte, coding string) (decoded []byte, coded bool, err error) {
+	var reader io.Reader
+	switch strings.ToLower(coding) {
+	case "", "identity":
+		return body, false, nil
+	case "gzip", "x-gzip":
+		reader, err = gzip.NewReader(bytes.NewReader(body))
+	case "zstd":
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxWindow(8<<20)); err == nil {
+			defer d.Close()
+			reader = d
+		}
+	default:
+		err = errCoding
+	}
+	if err == nil {
+		decoded, err = io.ReadAll(io.LimitReader(reader, upstream.DefaultMaxResponseSize+1))
+	}
+	if err != nil {
+		return nil, true, errCoding
+	}
+	return decoded, true, nil
+}
+
+// read decodes the body, and finds the records.
+func (x *exchange) read() {
+	d := json.NewDecoder(bytes.NewReader(x.body))
+	d.UseNumber()
+	if x.res == nil || x.res.Body == nil || x.status/100 != 2 || d.Decode(&x.value) != nil {
+		return
+	}
+	found := x.value
+	if in := recordsIn(x.res); in != "" && (x.op.Method == http.MethodGet || x.res.Records != nil) {
+		found, _ = at(x.value, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(in))
+	}
+	switch v := found.(type) {
+	case []any:
+		x.records, x.list = v, true
+	case map[string]any:
+		x.records = []any{v}
+	}
+}
+
+// recordsIn returns the member of a response that has the records: the documented one, or else the only array of objects of what is not a
+// record itself.
+func recordsIn(res *upstream.DocumentedResponse) (in string) {
+	if res.Records != nil {
+		return res.Records.In
+	}
+	if res.Body.Property("id") != nil {
+		return ""
+	}
+	for _, p := range res.Body.Properties {
+		if p.Schema.Types&upstream.TypeArray != 0 && p.Schema.Items != nil && p.Schema.Items.Types&upstream.TypeObject != 0 {
+			if in != "" {
+				return ""
+			}
+			in = p.Name
+		}
+	}
+	return in
+}
+
+// ok reports whether a response is a valid one of success.
+func (x *exchange) ok() bool { return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2 }
+
+// failure returns the rule that an exchange without a response breaks, and what came.
+func (r *run) failure(err error) (rule, got string) {
+	var network *net.OpError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, upstream.ErrOtherResponse):
+		return "request-id", "the X-Request-Id of another request, or of the service's own"
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return "connection", "no complete response within " + r.Timeout.String()
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "connection", "a response that ends before its end"
+	case errors.Is(err, upstream.ErrResponseTooLarge):
+		return "connection", fmt.Sprintf("a body of more than %d bytes", upstream.DefaultMaxResponseSize)
+	case errors.Is(err, errCoding):
+		return "media-type", errCoding.Error()
+	case errors.As(err, &network):
+		return "connection", "no connection, or one that was reset"
+	default:
+		return "connection", "what is not an HTTP/1.1 response"
+	}
+}
+
+// judge adds what is wrong with a response. as is the rule that an undocumented status breaks, and a record of another business; by default,
+// those for any request.
+func (r *run) judge(ctx context.Context, x *exchange, as string) {
+	if ctx.Err() != nil {
+		return // it was not given the time
+	}
+	if x.err != nil {
+		rule, got := r.failure(x.err)
+		r.find(rule, x, Finding{Expected: "a complete response", Got: got, Value: excerpt(x.err.Error())})
+		return
+	}
+	r.hints(x)
+	got := fmt.Sprintf("status %d", x.status)
+	var contract *upstream.ContractError
+	switch _, passed := errors.AsType[*upstream.StatusError](x.refused); {
+	case passed:
+		return
+	case errors.As(x.refused, &contract):
+		r.refused(x, as, contract.Expected, got)
+		return
+	case x.res.Body == nil && x.res.Unchecked == nil && len(x.body) > 0:
+		r.find("media-type", x, Finding{Expected: "no body", Got: fmt.Sprintf("%s with a body of %d bytes", got, len(x.body))})
+	case x.res.Body != nil:
+		r.check(x, as)
+	}
+	etag, location := x.res.Headers(r.api, "", x.header)
+	for _, h := range []struct {
+		name     string
+		may      bool
+		passed   string
+		expected string
+	}{
+		{"Etag", x.res.ETag, etag, "an ETag in double quotes, of visible ASCII"},
+		{"Location", x.res.Location, location, "as Location the path of an operation"},
+	} {
+		if values := x.header[h.name]; h.may && len(values) > 0 && h.passed == "" {
+			r.find("header", x, Finding{Expected: h.expected, Got: "another one, which the gateway removes", Value: excerpt(values[0])})
+		}
+	}
+}
+
+// refused adds the finding about a status or media type.
+func (r *run) refused(x *exchange, as, expected, got string) {
+	rule := cmp.Or(as, "status")
+	switch {
+	case x.status == http.StatusUnauthorized && (as == "" || as == "parameter"):
+		rule, expected = "assertion", "a response to a right assertion"
+		if r.asserter == nil {
+			expected = "a response to a request without an assertion: if the service requires one, give a key with --assertion-key"
+		}
+	case x.status/100 == 3:
+		rule = "redirect"
+	case !strings.HasPrefix(expected, "status "):
+		got = fmt.Sprintf("%s with Content-Type %s", got, mediaType(x.header))
+		rule = "media-type"
+	}
+	r.find(rule, x, Finding{Expected: expected, Got: got, Value: excerpt(string(x.body))})
+}
+
+// mediaType returns the Content-Type if it is an ordinary one.
+func mediaType(h http.Header) string {
+	value := h.Get("Content-Type")
+	if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/+-.;= ") != "" || len(value) > 64 {
+		return "that is not an ordinary one"
+	}
+	return cmp.Or(value, "absent")
+}
+
+// check adds what the gateway's check of the body finds.
+func (r *run) check(x *exchange, as string) {
+	business := r.business(x.label)
+	report, err := r.contract.Check(new(bytes.Buffer), x.op, x.res, x.clean, business, x.body)
+	if errors.Is(err, upstream.ErrNotVisible) {
+		return
+	}
+	isJSON := jsontext.Value(x.body).IsValid()
+	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
+		value, exists := at(x.value, v.Pointer)
+		kind, text := describe(value, exists)
+		rule := "schema"
+		switch {
+		case !isJSON:
+			rule, kind, text = "json", fmt.Sprintf("a body of %d bytes that is not", len(x.body)), excerpt(string(x.body))
+		case v.Reason == upstream.OtherBusiness || v.Reason == upstream.NoBusiness:
+			rule = "tenant"
+			if as == "isolation" {
+				rule = as
+			}
+		case v.Reason == "expected the record that was asked for":
+			rule = "record"
+		case strings.HasPrefix(v.Reason, "expected the requested "):
+			rule = "page-echo"
+		case strings.HasPrefix(v.Reason, "expected at most ") && strings.Contains(v.Reason, " records, "):
+			rule = "at-most"
+		}
+		expected, stated := strings.CutPrefix(v.Reason, "expected ")
+		if !stated {
+			expected = "not what " + v.Reason
+		}
+		r.find(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text})
+	}
+	if report.Reordered {
+		r.find("order", x, Finding{Expected: "newest first by " + strings.Join(x.res.Records.Order, " or "), Got: "another order"})
+	}
+	if report.Surplus > 0 {
+		r.find("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
+	}
+	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
+		if strings.HasSuffix(v.Reason, "it is not documented") {
+			r.find("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
+		}
+	}
+}
+
+// slow is from when on a response is slow.
+const slow = 5 * time.Second
+
+// hints adds hints about a response.
+func (r *run) hints(x *exchange) {
+	if x.coded {
+		r.find("compressed", x, Finding{Expected: "a body as it is", Got: "one that is compressed"})
+	}
+	if x.took > slow {
+		r.find("slow", x, Finding{Expected: "a response in less than " + slow.String(), Got: "one after " + x.took.Round(time.Second).String()})
+	}
+	if x.header.Get(upstream.HeaderRequestID) == "" {
+		r.find("no-request-id", x, Finding{Expected: "the X-Request-Id of the request", Got: "none"})
+	}
+}

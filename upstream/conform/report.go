@@ -1,0 +1,245 @@
+package conform
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Report is the result of a Run.
+type Report struct {
+	Operations  int       `json:"operations"` // of data services in the definition
+	Requests    int       `json:"requests"`
+	Faults      []Finding `json:"faults"`      // what the gateway rejects, or what gives callers wrong data
+	Hints       []Finding `json:"hints"`       // what should be looked at
+	Skipped     []string  `json:"skipped"`     // what could not be asked, and why
+	Interrupted bool      `json:"interrupted"` // not everything was asked
+}
+
+// Finding is something about a service.
+type Finding struct {
+	Rule      string `json:"rule"` // the name of one of Rules
+	Operation string `json:"operation"`
+	Request   string `json:"request"`            // method and target; {name} stands for a value of the service
+	Business  string `json:"business,omitempty"` // A or B
+	Pointer   string `json:"pointer,omitempty"`  // JSON Pointer (RFC 6901) in the response's body
+	Expected  string `json:"expected"`
+	Got       string `json:"got"`
+	Value     string `json:"value,omitempty"` // the beginning, with Options.ShowValues
+	Fix       string `json:"fix"`
+	Times     int    `json:"times"` // how often it was found; what else is said is of the first time
+}
+
+// Rule is something that a service must do.
+type Rule struct {
+	Name string
+	What string
+	Fix  string
+	Hint bool // breaking it is a hint
+}
+
+// Rules returns all rules.
+func Rules() []Rule {
+	return []Rule{
+		{"connection", "every request gets a complete HTTP/1.1 response in time", "Correct the server's framing: Content-Length, chunks and connections that end early.", false},
+		{"request-id", "a response has the `X-Request-Id` of its request, or none", "Send back the X-Request-Id of the request that the response is for.", false},
+		{"redirect", "no response is a redirect", "Respond at the path itself.", false},
+		{"status", "the status is one that the operation documents", "Respond with a documented status, or document this one.", false},
+		{"media-type", "the `Content-Type` is the documented one, in UTF-8", "Set the Content-Type to the documented media type.", false},
+		{"json", "the body is one JSON document in UTF-8 without repeated names", "Write the body with a JSON encoder, once and completely.", false},
+		{"schema", "members have the documented types and values, and none is missing", "Send what the definition says, or correct the definition.", false},
+		{"header", "`ETag` and `Location` are what the gateway passes on", "Send an ETag in double quotes, and as Location the path of an operation.", false},
+		{"tenant", "every record names the business that asked", "Select the records by X-Business-Id, and name the owner in each of them.", false},
+		{"record", "a record that a list has can be read, and is the one that was asked for", "Look up the record by the ID in the path.", false},
+		{"at-most", "a list has at most as many records as were asked for", "Limit the list by the parameter.", false},
+		{"order", "a list is sorted, newest first", "Sort by the members of x-gatehouse-records, descending, and then by ID.", false},
+		{"page-echo", "the page that was asked for is the page that came", "Send back the numbers of the request.", false},
+		{"paging", "pages neither repeat nor lose records, and one past the end is empty", "Sort by the creation time and then by ID, and skip the records of the pages before.", false},
+		{"cursor", "cursors lead through the whole list once, and end", "Make the cursor from the last record of the page, and leave it out at the end.", false},
+		{"parameter", "every value that the definition allows is accepted", "Accept the value, or restrict the parameter in the definition.", false},
+		{"filter", "a filter leaves the records with the value, and only them", "Compare the member with the parameter of the same name.", false},
+		{"isolation", "a business gets nothing of another one, whatever ID it asks for", "Select by X-Business-Id in every query, by ID too.", false},
+		{"unknown-business", "without a business, or for one that does not exist, no records come", "Reject requests without an X-Business-Id that the service knows.", false},
+		{"unknown-id", "an ID that does not exist is a 4xx, or an empty list", "Respond with 404.", false},
+		{"conditional", "`If-None-Match` with the current `ETag` is 304, where both are documented", "Send an ETag, and compare If-None-Match with it.", false},
+		{"assertion", "a right assertion is accepted, and every other one is 401", "Verify the assertion as docs/data-services.md says, all six steps, and the operation.", false},
+		{"create", "what was created is in its list", "Store the record before responding, and list it.", false},
+		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race", "Store the key with the record in one transaction, and repeat the response.", false},
+		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
+		{"delete", "what was deleted is gone", "Delete the record before responding.", false},
+		{"undocumented", "all members are documented: the gateway removes others", "Leave the member out, or document it.", true},
+		{"compressed", "the body is not compressed: the gateway asks for `identity`", "Do not compress for the gateway.", true},
+		{"slow", "responses take less than five seconds", "Make it faster: the gateway's timeout is the caller's.", true},
+		{"no-request-id", "responses have `X-Request-Id`", "Send back the X-Request-Id of the request: the gateway notices confused responses by it.", true},
+		{"no-idempotency", "operations that create document `Idempotency-Key`", "Document the header Idempotency-Key, so that callers can repeat a request.", true},
+		{"operation-claim", "an assertion for another operation is 401", "Compare the claim op with the operation.", true},
+	}
+}
+
+// find adds a finding about an exchange, or counts it if it is there already.
+func (r *run) find(rule string, x *exchange, f Finding) {
+	list := &r.report.Faults
+	for _, known := range Rules() {
+		if f.Rule = rule; known.Name == rule {
+			f.Fix = known.Fix
+			if known.Hint {
+				list = &r.report.Hints
+			}
+		}
+	}
+	f.Operation, f.Business, f.Request, f.Times = x.op.ID, x.label, x.shown(r.ShowValues), 1
+	if !r.ShowValues {
+		f.Value = ""
+	}
+	var places []string
+	for _, name := range strings.Split(f.Pointer, "/") {
+		if _, err := strconv.Atoi(name); err == nil {
+			name = "0"
+		}
+		places = append(places, name)
+	}
+	key := fmt.Sprint(rule, x.op.ID, places, f.Expected)
+	if rule == "no-request-id" || rule == "compressed" {
+		key = rule // of the whole service
+	}
+	if i, ok := r.positions[key]; ok {
+		(*list)[i].Times++
+		return
+	}
+	r.positions[key] = len(*list)
+	*list = append(*list, f)
+}
+
+// shown returns method and target. A value that the service sent is replaced by the parameter's name, unless values may be shown.
+func (x *exchange) shown(values bool) string {
+	if values || !x.ofRecords {
+		return x.op.Method + " " + x.target
+	}
+	text := x.op.Method + " " + x.op.Path
+	if x.query != "" && x.cursor == "" {
+		text += "?" + x.query
+	} else if x.query != "" {
+		text += "?" + x.cursor + "={" + x.cursor + "}"
+	}
+	return text
+}
+
+// maxShown is the maximum length of an excerpt in characters.
+const maxShown = 80
+
+// excerpt returns the beginning of a text.
+func excerpt(text string) string {
+	if runes := []rune(strings.ToValidUTF8(text, "\ufffd")); len(runes) > maxShown {
+		return string(runes[:maxShown-1]) + "…"
+	}
+	return strings.ToValidUTF8(text, "\ufffd")
+}
+
+// describe returns the type of a value, and the beginning of its JSON.
+func describe(value any, exists bool) (kind, text string) {
+	if !exists {
+		return "nothing: the member is missing", ""
+	}
+	encoded, _ := json.Marshal(value) //nolint:errchkjson // it was decoded from JSON
+	switch v := value.(type) {
+	case nil:
+		kind = "null"
+	case string:
+		kind = fmt.Sprintf("a string of %d characters", len([]rune(v)))
+	case json.Number:
+		if kind = "a number"; !strings.ContainsAny(v.String(), ".eE") {
+			kind = fmt.Sprintf("a whole number of %d digits", len(strings.TrimPrefix(v.String(), "-")))
+		}
+	case bool:
+		kind = "a boolean"
+	case []any:
+		kind = fmt.Sprintf("an array of %d items", len(v))
+	case map[string]any:
+		kind = fmt.Sprintf("an object of %d members", len(v))
+	}
+	return kind, excerpt(string(encoded))
+}
+
+// at returns the value at a JSON Pointer.
+func at(value any, pointer string) (any, bool) {
+	if pointer == "" {
+		return value, true
+	}
+	for _, name := range strings.Split(pointer[1:], "/") {
+		switch v := value.(type) {
+		case map[string]any:
+			var ok bool
+			if value, ok = v[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(v) {
+				return nil, false
+			}
+			value = v[i]
+		default:
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+// EncodeJSON writes the report as JSON.
+func (r Report) EncodeJSON(w io.Writer) error {
+	for _, list := range []*[]Finding{&r.Faults, &r.Hints} {
+		if *list == nil {
+			*list = []Finding{}
+		}
+	}
+	if r.Skipped == nil {
+		r.Skipped = []string{}
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// Print writes the report as text.
+func (r Report) Print(w io.Writer) error {
+	var b strings.Builder
+	for i, list := range [][]Finding{r.Faults, r.Hints} {
+		for _, f := range list {
+			fmt.Fprintf(&b, "%s %s: %s: %s", [...]string{"fault", "hint"}[i], f.Rule, f.Operation, f.Request)
+			if f.Business != "" {
+				b.WriteString(" as " + f.Business)
+			}
+			if f.Pointer != "" {
+				b.WriteString("\n  at       " + f.Pointer)
+			}
+			fmt.Fprintf(&b, "\n  expected %s\n  got      %s", f.Expected, f.Got)
+			if f.Times > 1 {
+				fmt.Fprintf(&b, " (%d times)", f.Times)
+			}
+			if f.Value != "" {
+				b.WriteString("\n  value    " + f.Value)
+			}
+			b.WriteString("\n  fix      " + f.Fix + "\n\n")
+		}
+	}
+	for _, skipped := range r.Skipped {
+		b.WriteString("skipped " + skipped + "\n")
+	}
+	if len(r.Skipped) > 0 {
+		b.WriteString("\n")
+	}
+	if r.Interrupted {
+		b.WriteString("Interrupted: not everything was asked.\n")
+	}
+	fmt.Fprintf(&b, "%d operations, %d requests: %d faults, %d hints\n", r.Operations, r.Requests, len(r.Faults), len(r.Hints))
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}

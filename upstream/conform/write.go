@@ -1,0 +1,268 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+const (
+	headerKey   = "Idempotency-Key"
+	headerMatch = "If-Match"
+	raced       = 5 // requests with one Idempotency-Key at a time
+	added       = 2 // records while a list is read
+)
+
+// created is a record that was created.
+type created struct {
+	list   *upstream.Operation
+	values []string // of the list's path
+	id     string
+}
+
+// takes reports whether an operation documents a request header.
+func takes(op *upstream.Operation, name string) bool {
+	return slices.ContainsFunc(op.Headers, func(p upstream.Param) bool { return p.Name == name })
+}
+
+// again returns the request with another Idempotency-Key.
+func again(q request) request {
+	if q.header = q.header.Clone(); takes(q.op, headerKey) {
+		q.header.Set(headerKey, uuid.NewString())
+	}
+	return q
+}
+
+// write sends a request and judges the response.
+func (r *run) write(ctx context.Context, q request, as string) *exchange {
+	x := r.send(ctx, q)
+	if x != nil {
+		r.judge(ctx, x, as)
+	}
+	return x
+}
+
+// probeCreate creates records, and repeats it.
+func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
+	q, ok := r.example(ctx, op, "A")
+	if !ok {
+		r.skip(op, "no request for it could be made")
+		return
+	}
+	q = again(q)
+	r.probeAssertions(ctx, q)
+	list := r.listAt(op.Path)
+	var before *exchange
+	if list != nil {
+		before = r.send(ctx, r.listRequest(list, q.values, "A"))
+	}
+	x := r.write(ctx, q, "")
+	switch {
+	case x == nil:
+		r.skip(op, "the example of its body is not valid")
+		return
+	case !x.ok():
+		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
+		return
+	}
+	r.probeForeignCreate(ctx, q)
+	ids := []string{""}
+	if list != nil && before.ok() && len(x.records) == 1 {
+		ids[0] = r.id(list, x.records[0])
+	}
+	if takes(op, headerKey) {
+		ids = append(ids, r.probeRepeat(ctx, q, x, list)...)
+	} else {
+		r.find("no-idempotency", x, Finding{Expected: "the request header " + headerKey, Got: "none is documented"})
+	}
+	if ids[0] == "" {
+		return
+	}
+	r.created = append(r.created, created{list, q.values, ids[0]})
+	r.compareCreated(ctx, x, before, ids)
+	if cursorOf(before) != "" {
+		r.probeAdding(ctx, q, before)
+	}
+}
+
+// probeForeignCreate creates a record of B that belongs to one of A.
+func (r *run) probeForeignCreate(ctx context.Context, q request) {
+	if r.B == "" || !q.refers && !(q.ofRecords && len(q.values) > 0) || q.op.Tenant == upstream.TenantNone {
+		return
+	}
+	if q = again(q); q.refers && len(q.values) > 0 {
+		own, known := r.bind(ctx, q.op, "B")
+		if !known {
+			return
+		}
+		q.values = own[0]
+	}
+	q.label = "B"
+	if x := r.write(ctx, q, "isolation"); x.ok() {
+		r.find("isolation", x, Finding{Expected: "a status from 400, because a record of A is named", Got: fmt.Sprintf("status %d", x.status)})
+	}
+}
+
+// probeRepeat repeats a request, and lets requests race. It returns the IDs of what must be there besides the first record.
+func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list *upstream.Operation) (ids []string) {
+	repeated := r.write(ctx, q, "idempotency")
+	if repeated.err == nil && (repeated.status != first.status || !bytes.Equal(repeated.body, first.body)) {
+		r.find("idempotency", repeated, Finding{
+			Expected: "the same response to the same Idempotency-Key", Got: fmt.Sprintf("another one, with status %d", repeated.status),
+		})
+	}
+	q = again(q)
+	exchanges := make([]*exchange, raced)
+	var racing sync.WaitGroup
+	for i := range exchanges {
+		racing.Go(func() { exchanges[i] = r.send(ctx, q) })
+	}
+	racing.Wait()
+	for _, x := range exchanges {
+		busy := x.status == http.StatusConflict || x.status == http.StatusTooEarly || x.status == http.StatusTooManyRequests
+		if !busy {
+			r.judge(ctx, x, "idempotency")
+		}
+		if x.ok() && list != nil && len(x.records) == 1 {
+			if id := r.id(list, x.records[0]); id != "" && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if len(ids) > 1 {
+		r.find("idempotency", exchanges[0], Finding{
+			Expected: fmt.Sprintf("one record for %d requests at a time with one Idempotency-Key", raced), Got: fmt.Sprintf("%d records", len(ids)),
+		})
+	}
+	return ids
+}
+
+// compareCreated compares a list before and after records were created.
+func (r *run) compareCreated(ctx context.Context, x, before *exchange, ids []string) {
+	after := r.write(ctx, r.listRequest(before.op, x.values, "A"), "")
+	if !after.ok() {
+		return
+	}
+	had, has := r.keys(before), r.keys(after)
+	for _, id := range ids {
+		if !slices.Contains(has, id) {
+			r.find("create", after, Finding{Expected: "the record that was created", Got: "a list without it"})
+			break
+		}
+	}
+	more := 0
+	for _, id := range has {
+		if !slices.Contains(had, id) && !slices.Contains(ids, id) {
+			more++
+		}
+	}
+	if more > 0 && takes(x.op, headerKey) && (complete(before) || before.res.Cursor != "" && nextCursor(before) == "") {
+		r.find("idempotency", after, Finding{Expected: "one new record for each Idempotency-Key", Got: fmt.Sprintf("%d more", more)})
+	}
+	if r.B == "" || len(x.values) > 0 || x.op.Tenant == upstream.TenantNone {
+		return
+	}
+	others := r.write(ctx, r.listRequest(before.op, nil, "B"), "")
+	for _, record := range others.records {
+		if slices.Contains(ids, r.id(before.op, record)) && slices.ContainsFunc(after.records, func(own any) bool {
+			return canonical(x.op, own) == canonical(x.op, record)
+		}) {
+			r.find("isolation", others, Finding{Expected: "records of B", Got: "the record that A created"})
+			return
+		}
+	}
+}
+
+// probeAdding reads a list while records are added.
+func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
+	size := sizeOf(before.op)
+	if size == nil {
+		return
+	}
+	current := r.send(ctx, before.request)
+	if !current.ok() {
+		return
+	}
+	all := r.keys(current)
+	slow := before.request
+	slow.query = with(slow.query, size.Name, fmt.Sprint(max(bound(size, false, 1), (len(all)+4)/5)))
+	got, done := r.follow(ctx, slow, func(page int) {
+		if page <= added {
+			_ = r.send(ctx, again(q))
+		}
+	})
+	switch lost := slices.ContainsFunc(all, func(key string) bool { return !slices.Contains(got.keys, key) }); {
+	case got.err != "":
+		r.find("cursor", got.last, Finding{Expected: "records that no page before had, while records are added", Got: got.err})
+	case done && lost && nextCursor(current) == "" && got.last.ok():
+		r.find("cursor", got.last, Finding{Expected: "all records that were there before, while records are added", Got: "a list without one"})
+	}
+}
+
+// probeChange changes or deletes a record that was created.
+func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
+	q, ok := r.example(ctx, op, "A")
+	i := slices.IndexFunc(r.created, func(c created) bool {
+		return len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, c.list.Path+"/{")
+	})
+	if !ok || i < 0 {
+		r.skip(op, "no record was created that it could change")
+		return
+	}
+	made := r.created[i]
+	q.values, q.ofRecords = append(slices.Clone(made.values), made.id), true
+	q = again(q)
+	get := r.listAt(op.Path)
+	current := func() *exchange {
+		if get == nil {
+			return nil
+		}
+		return r.send(ctx, request{op: get, label: "A", values: q.values, ofRecords: true})
+	}
+	was := current()
+	if takes(op, headerMatch) && was != nil {
+		if !was.ok() || was.header.Get("Etag") == "" {
+			r.find("precondition", was, Finding{Expected: "the ETag of a record that was created", Got: fmt.Sprintf("status %d without one", was.status)})
+			return
+		}
+		q.header.Set(headerMatch, was.header.Get("Etag"))
+	}
+	r.probeAssertions(ctx, q)
+	if r.B != "" && op.Tenant != upstream.TenantNone {
+		foreign := again(q)
+		foreign.label = "B"
+		if x := r.write(ctx, foreign, "isolation"); x.ok() {
+			r.find("isolation", x, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", x.status)})
+		}
+	}
+	refused := func(etag, what string) {
+		stale := again(q)
+		stale.header.Set(headerMatch, etag)
+		if x := r.write(ctx, stale, "precondition"); x.ok() {
+			r.find("precondition", x, Finding{Expected: "status 412 for an If-Match " + what, Got: fmt.Sprintf("status %d", x.status)})
+		}
+	}
+	if takes(op, headerMatch) {
+		refused(`"gatehouse-conform"`, "that the record never had")
+	}
+	x := r.write(ctx, q, "")
+	switch {
+	case !x.ok():
+		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
+	case op.Method == http.MethodDelete:
+		r.created = slices.Delete(r.created, i, i+1)
+		if left := current(); left.ok() {
+			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
+		}
+	case takes(op, headerMatch):
+		refused(q.header.Get(headerMatch), "that the record had before it was changed")
+	}
+}
