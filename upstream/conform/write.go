@@ -201,7 +201,7 @@ func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
 	})
 	switch lost := slices.ContainsFunc(all, func(key string) bool { return !slices.Contains(got.keys, key) }); {
 	case got.err != "":
-		r.find("cursor", got.last, Finding{Expected: "records that no page before had, while records are added", Got: got.err})
+		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had, while records are added", Got: got.err})
 	case done && lost && nextCursor(current) == "" && got.last.ok():
 		r.find("cursor", got.last, Finding{Expected: "all records that were there before, while records are added", Got: "a list without one"})
 	}
