@@ -1,4 +1,4 @@
-// Package cli has the commands of Gatehouse: api, check, explain, keys and sign, which importing it adds to Caddy's, and [Main] of the
+// Package cli has the commands of Gatehouse: api, check, conform, explain, keys and sign, which importing it adds to Caddy's, and [Main] of the
 // program gatehouse.
 package cli
 
@@ -54,6 +54,7 @@ Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 		CobraFunc: configureExplain,
 	})
 	registerCheck()
+	registerConform()
 	registerAPI()
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",

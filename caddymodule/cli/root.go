@@ -80,6 +80,7 @@ func configureRoot(root *cobra.Command) {
 		{"api", groupConfiguration, ""},
 		{"adapt", groupConfiguration, "Prints a Caddyfile as JSON"},
 		{"check", groupConfiguration, ""},
+		{"conform", groupConfiguration, ""},
 		{"fmt", groupConfiguration, "Formats a Caddyfile"},
 		{"validate", groupConfiguration, "Says whether a configuration is valid"},
 

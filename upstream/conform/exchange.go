@@ -322,7 +322,7 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 func (r *run) refused(x *exchange, as, expected, got string) {
 	rule := cmp.Or(as, "status")
 	switch {
-	case x.status == http.StatusUnauthorized && (as == "" || as == "parameter"):
+	case x.status == http.StatusUnauthorized:
 		rule, expected = "assertion", "a response to a right assertion"
 		if r.asserter == nil {
 			expected = "a response to a request without an assertion: if the service requires one, give a key with --assertion-key"
@@ -385,7 +385,7 @@ func (r *run) check(x *exchange, as string) {
 		r.find("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
-		if strings.HasSuffix(v.Reason, "it is not documented") {
+		if isJSON && strings.HasSuffix(v.Reason, "it is not documented") {
 			r.find("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
 		}
 	}

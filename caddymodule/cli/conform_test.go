@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
+)
+
+// runConform runs `gatehouse conform`, and returns what it prints and whether its exit status was 0.
+func runConform(t *testing.T, args ...string) (stdout, stderr string, ok bool) {
+	t.Helper()
+	cmd := &cobra.Command{Use: "conform", SilenceErrors: true}
+	configureConform(cmd)
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err == nil
+}
+
+// demoService serves the records of the demo to a gateway with a key that keys publishes, and returns the arguments of the command.
+func demoService(t *testing.T, keys upstream.KeySource, wrap func(http.Handler) http.Handler) []string {
+	t.Helper()
+	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{Authorize: func(r *http.Request) error {
+		resource, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/")
+		_, err := (&upstream.AssertionVerifier{Issuer: "gatehouse", Audience: resource, Keys: keys}).VerifyRequest(r)
+		return err
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, data.Close()) })
+	server := httptest.NewServer(wrap(data.Handler()))
+	t.Cleanup(server.Close)
+	all := demo.Businesses()
+	return []string{server.URL, "--rate", "1e9", "--business", "A=" + all[0].ID, "--business", "B=" + all[1].ID}
+}
+
+// freeAddress returns an address on which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, reserved, err := porttest.Reserve()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, reserved.Close()) })
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+func unbroken(h http.Handler) http.Handler { return h }
+
+// ownKey writes a key to a file, and returns the source of its public key.
+func ownKey(t *testing.T) (file string, source upstream.KeySource) {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	file = filepath.Join(t.TempDir(), "conform.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), 0o600))
+	kid, err := upstream.KeyID(public)
+	require.NoError(t, err)
+	return file, upstream.StaticKeys{kid: public}
+}
+
+func TestConformFindsNothingOnTheDemosDataService(t *testing.T) {
+	t.Parallel()
+	file, source := ownKey(t)
+	args := append(demoService(t, source, unbroken), "--assertion-key", file)
+	for seed := range 10 {
+		stdout, stderr, ok := runConform(t, append(args, "--json", "--seed", strconv.Itoa(seed))...)
+		require.True(t, ok, stdout+stderr)
+		var report conform.Report
+		require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+		require.Empty(t, report.Faults, stdout)
+		require.Len(t, report.Hints, 8, stdout) // of each operation, that the claim op is not compared
+		require.Empty(t, report.Skipped, stdout)
+	}
+}
+
+func TestConformServesTheKeysOfItsAssertions(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	args := demoService(t, &upstream.RemoteKeys{URL: "http://" + address + "/.well-known/gatehouse-jwks.json"}, unbroken)
+	stdout, stderr, ok := runConform(t, append(args, "--serve-keys", address)...)
+	require.True(t, ok, stdout+stderr)
+	require.Contains(t, stdout, " 0 faults")
+}
+
+func TestConformExitsWithOneIfThereAreFaultsAndSaysWhatAndHow(t *testing.T) {
+	t.Parallel()
+	file, source := ownKey(t)
+	args := demoService(t, source, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			q := r.URL.Query()
+			q.Del("status")
+			r.URL.RawQuery = q.Encode()
+			h.ServeHTTP(w, r)
+		})
+	})
+	stdout, stderr, ok := runConform(t, append(args, "--assertion-key", file)...)
+	require.False(t, ok)
+	assert.Empty(t, stderr)
+	assert.Contains(t, stdout, "fault filter: listEquipment: GET /api/v1/equipment?")
+	assert.Contains(t, stdout, "  fix      Compare the member with the parameter of the same name.\n")
+}
+
+func TestConformSaysWhyItCannotAsk(t *testing.T) {
+	t.Parallel()
+	closed := "http://" + freeAddress(t)
+	secret := filepath.Join(t.TempDir(), "no.pem")
+	require.NoError(t, os.WriteFile(secret, []byte("not a key"), 0o600))
+	for want, args := range map[string][]string{
+		"expected one argument":                            {},
+		"--business A=ID is required":                      {closed},
+		`invalid --business "C=1"`:                         {closed, "--business", "C=1"},
+		"connecting to the service":                        {closed, "--business", "A=1"},
+		"invalid URL of the service":                       {closed + "/api", "--business", "A=1"},
+		"invalid businesses":                               {closed, "--business", "A=1", "--business", "B=1"},
+		"must be positive":                                 {closed, "--business", "A=1", "--rate", "0"},
+		"reading the key: invalid assertion keys":          {closed, "--business", "A=1", "--assertion-key", secret},
+		"a name, overlays and max_items need a file":       {closed, "--business", "A=1", "--overlay", "x.yaml"},
+		"reading a definition: open missing.openapi.yaml:": {closed, "--business", "A=1", "--definition", "missing.openapi.yaml"},
+	} {
+		stdout, stderr, ok := runConform(t, args...)
+		assert.False(t, ok, want)
+		assert.Empty(t, stdout, want)
+		assert.Contains(t, stderr, want)
+	}
+}
