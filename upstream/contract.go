@@ -134,7 +134,7 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 		field = "" // the array itself
 	}
 	v := Violation{Reason: "expected " + violated.Expected}
-	for _, name := range strings.Split(field, ".") {
+	for name := range strings.SplitSeq(field, ".") {
 		v.Pointer += "/" + pointerEscaper.Replace(name)
 	}
 	if violated.Record >= 0 {
@@ -598,7 +598,7 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 	case owner.kind == ErrCrossTenantRecord, s.visible >= 0 && k.foreign.schema != foreign.schema: //nolint:errorlint // as above
 		return true
 	case owner.schema != nil:
-		k.invalid = owner // before everything else, whether the object may be seen or not
+		k.invalid = owner                                // before everything else, whether the object may be seen or not
 		if k.judging && owner.kind == ErrMissingTenant { //nolint:errorlint // it is not wrapped
 			k.violate(s, owner.path, NoBusiness)
 		} else if k.judging {

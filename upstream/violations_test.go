@@ -3,6 +3,7 @@ package upstream_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,10 +51,7 @@ func TestViolationsAreWhatCheckRejects(t *testing.T) {
 	values := []any{nil, 1, "b1", "b2", "draft", true, []any{}, map[string]any{}, "2026-03-05T14:30:00Z"}
 	for name := range event {
 		for _, value := range values {
-			changed := map[string]any{}
-			for k, v := range event {
-				changed[k] = v
-			}
+			changed := maps.Clone(event)
 			changed[name] = value
 			body, err := json.Marshal(map[string]any{"events": []any{event, changed}})
 			require.NoError(t, err)

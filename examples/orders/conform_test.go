@@ -87,9 +87,11 @@ func TestConformFindsNothingOnACorrectService(t *testing.T) {
 }
 
 // is reports whether a request is for an operation, by the method and the beginning of its path.
-func is(r *http.Request, target string) bool { return strings.HasPrefix(r.Method+" "+r.URL.Path, target) }
+func is(r *http.Request, target string) bool {
+	return strings.HasPrefix(r.Method+" "+r.URL.Path, target)
+}
 
-// response changes responses to an operation.
+// responses changes responses to an operation.
 func responses(target string, change func(*http.Request, *httptest.ResponseRecorder)) wrap {
 	return func(b breaker) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +195,7 @@ func has(name, value string) func(*http.Request) bool {
 // claims are those of an assertion, which nobody has verified, and the key ID.
 func claims(r *http.Request) map[string]any {
 	all := map[string]any{}
-	for _, part := range strings.Split(r.Header.Get(upstream.HeaderAssertion), ".") {
+	for part := range strings.SplitSeq(r.Header.Get(upstream.HeaderAssertion), ".") {
 		if decoded, err := base64.RawURLEncoding.DecodeString(part); err == nil {
 			_ = json.Unmarshal(decoded, &all)
 		}
@@ -214,7 +216,7 @@ func (b breaker) sign(r *http.Request, business string) {
 	}
 }
 
-// accepts accepts some assertions that are wrong.
+// accepts breaks the service so that it takes some assertions that are wrong.
 func accepts(when func(r *http.Request, b breaker) bool) wrap {
 	return func(b breaker) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +228,7 @@ func accepts(when func(r *http.Request, b breaker) bool) wrap {
 	}
 }
 
-// claimed accepts assertions with a claim that differs from what it should be.
+// claimed takes assertions with a claim that differs from what it should be.
 func claimed(name string, should func(r *http.Request, b breaker) any) wrap {
 	return accepts(func(r *http.Request, b breaker) bool {
 		got, ok := claims(r)[name]
@@ -248,20 +250,10 @@ func leaks(target string, when func(status int) bool, business func(own string) 
 			own := r.Header.Get(upstream.HeaderBusinessID)
 			body := new(bytes.Buffer)
 			_, _ = body.ReadFrom(r.Body)
-			serve := func() *httptest.ResponseRecorder {
-				recorded := httptest.NewRecorder()
-				again := r.Clone(r.Context())
-				again.Body = http.NoBody
-				if body.Len() > 0 {
-					again.Body = readCloser{bytes.NewReader(body.Bytes())}
-				}
-				b.ServeHTTP(recorded, again)
-				return recorded
-			}
-			recorded := serve()
+			recorded := b.recorded(r, body.Bytes())
 			if is(r, target) && recorded.Code != http.StatusUnauthorized && when(recorded.Code) {
 				b.sign(r, business(own))
-				recorded = serve()
+				recorded = b.recorded(r, body.Bytes())
 				recorded.Body = bytes.NewBufferString(strings.ReplaceAll(recorded.Body.String(), `"account":"`+business(own)+`"`, `"account":"`+own+`"`))
 			}
 			maps.Copy(w.Header(), recorded.Header())
@@ -269,6 +261,18 @@ func leaks(target string, when func(status int) bool, business func(own string) 
 			_, _ = w.Write(recorded.Body.Bytes())
 		})
 	}
+}
+
+// recorded returns the correct service's response to a request.
+func (b breaker) recorded(r *http.Request, body []byte) *httptest.ResponseRecorder {
+	recorded := httptest.NewRecorder()
+	again := r.Clone(r.Context())
+	again.Body = http.NoBody
+	if len(body) > 0 {
+		again.Body = readCloser{bytes.NewReader(body)}
+	}
+	b.ServeHTTP(recorded, again)
+	return recorded
 }
 
 type readCloser struct{ *bytes.Reader }

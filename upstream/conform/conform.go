@@ -223,8 +223,12 @@ func (r *run) prepareAssertions() (err error) {
 			return forge(token), err
 		}},
 		by("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{stranger} }),
-		by("that has expired", func(o *upstream.AsserterOptions) { o.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) } }),
-		by("that is not valid yet", func(o *upstream.AsserterOptions) { o.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } }),
+		by("that has expired", func(o *upstream.AsserterOptions) {
+			o.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) }
+		}),
+		by("that is not valid yet", func(o *upstream.AsserterOptions) {
+			o.Now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+		}),
 		by("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
 		{"for another audience", func(op *upstream.Operation, business, id string) (string, error) {
 			return r.asserter.Assert(other, op.ID, business, id)

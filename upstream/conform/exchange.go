@@ -253,7 +253,9 @@ func recordsIn(res *upstream.DocumentedResponse) (in string) {
 }
 
 // ok reports whether a response is a valid one of success.
-func (x *exchange) ok() bool { return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2 }
+func (x *exchange) ok() bool {
+	return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2
+}
 
 // failure returns the rule that an exchange without a response breaks, and what came.
 func (r *run) failure(err error) (rule, got string) {
