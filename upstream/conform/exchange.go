@@ -374,9 +374,12 @@ func (r *run) check(x *exchange, as string) {
 		case strings.HasPrefix(v.Reason, "expected at most ") && strings.Contains(v.Reason, " records, "):
 			rule = "at-most"
 		}
-		expected, stated := strings.CutPrefix(v.Reason, "expected ")
-		if !stated {
-			expected = "not what " + v.Reason
+		expected := strings.TrimPrefix(v.Reason, "expected ")
+		switch {
+		case rule == "tenant", rule == "isolation":
+			expected = "the business that asked"
+		case strings.HasPrefix(expected, "is "):
+			expected = "a value that " + strings.Replace(expected, "is ", "is not ", 1)
 		}
 		r.find(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text})
 	}

@@ -50,7 +50,9 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 		}
 	}
 	if !first.ok() {
-		r.skip(op, "its first response is not one of success: nothing else was asked")
+		if ctx.Err() == nil {
+			r.skip(op, "its first response is not one of success: nothing else was asked")
+		}
 		return
 	}
 	if first.list && len(first.records) == 0 && !known {
@@ -659,7 +661,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		x := r.send(ctx, q)
 		if x != nil && x.err == nil && x.status/100 == 2 && (missing || len(x.records) > 0) {
 			x.label = "nobody"
-			r.find("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d with %d records", x.status, len(x.records))})
+			r.find("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
 		}
 	}
 }

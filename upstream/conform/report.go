@@ -186,6 +186,14 @@ func at(value any, pointer string) (any, bool) {
 	return value, true
 }
 
+// count returns a number with a noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
 // EncodeJSON writes the report as JSON.
 func (r Report) EncodeJSON(w io.Writer) error {
 	for _, list := range []*[]Finding{&r.Faults, &r.Hints} {
@@ -236,7 +244,8 @@ func (r Report) Print(w io.Writer) error {
 	if r.Interrupted {
 		b.WriteString("Interrupted: not everything was asked.\n")
 	}
-	fmt.Fprintf(&b, "%d operations, %d requests: %d faults, %d hints\n", r.Operations, r.Requests, len(r.Faults), len(r.Hints))
+	fmt.Fprintf(&b, "%s, %s: %s, %s\n", count(r.Operations, "operation"), count(r.Requests, "request"),
+		count(len(r.Faults), "fault"), count(len(r.Hints), "hint"))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
