@@ -13,7 +13,7 @@ import (
 // xcaddy builds a program that only imports the package: Caddy, with more modules and commands.
 func TestImportingThePackageAddsCommandsAndKeepsCaddysNameAndHelp(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"check", "explain", "keys", "sign"} {
+	for _, name := range []string{"check", "conform", "explain", "keys", "sign"} {
 		assert.Contains(t, caddycmd.Commands(), name)
 	}
 	_, err := caddy.GetModule("gatehouse")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -40,6 +41,15 @@ type wrap func(breaker) http.Handler
 // held holds a broken service to the definition.
 func held(t *testing.T, broken wrap, change func(*conform.Options)) conform.Report {
 	t.Helper()
+	report, err := conform.Run(t.Context(), started(t, broken, change))
+	require.NoError(t, err)
+	require.False(t, report.Interrupted)
+	return report
+}
+
+// started starts a broken service until the end of the test, and returns what is asked of it.
+func started(t *testing.T, broken wrap, change func(*conform.Options)) conform.Options {
+	t.Helper()
 	text, err := os.ReadFile("orders.openapi.yaml")
 	require.NoError(t, err)
 	overlay, err := os.ReadFile("orders.gatehouse.yaml")
@@ -55,17 +65,14 @@ func held(t *testing.T, broken wrap, change func(*conform.Options)) conform.Repo
 	require.NoError(t, err)
 	require.NoError(t, keys.AddAudiences(d.API.Resources(true)...))
 	published := httptest.NewServer(keys)
-	defer published.Close()
-	service := httptest.NewServer(broken(breaker{handler(published.URL), d.API, keys}))
-	defer service.Close()
-	o := conform.Options{Definition: d, URL: service.URL, A: "17", B: "18", Asserter: signer}
+	t.Cleanup(published.Close)
+	server := httptest.NewServer(broken(breaker{handler(published.URL), d.API, keys}))
+	t.Cleanup(server.Close)
+	o := conform.Options{Definition: d, URL: server.URL, A: "17", B: "18", Asserter: signer}
 	if change != nil {
 		change(&o)
 	}
-	report, err := conform.Run(t.Context(), o)
-	require.NoError(t, err)
-	require.False(t, report.Interrupted)
-	return report
+	return o
 }
 
 func printed(t *testing.T, report conform.Report) string {
@@ -79,11 +86,43 @@ func TestConformFindsNothingOnACorrectService(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
 		for _, write := range []bool{false, true} {
-			report := held(t, func(b breaker) http.Handler { return b }, func(o *conform.Options) { o.Seed, o.Write = seed, write })
+			report := held(t, unbroken, func(o *conform.Options) { o.Seed, o.Write = seed, write })
 			require.Empty(t, report.Faults, printed(t, report))
 			require.Empty(t, report.Hints, printed(t, report))
 		}
 	}
+}
+
+func unbroken(b breaker) http.Handler { return b }
+
+func TestConformKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	const rate = 500
+	start := time.Now()
+	report := held(t, unbroken, func(o *conform.Options) { o.Rate, o.Write = rate, true })
+	require.GreaterOrEqual(t, time.Since(start), time.Duration(report.Requests-1)*time.Second/rate)
+}
+
+func TestConformThatIsInterruptedReportsWhatItFound(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := started(t, set("GET /v1/customers", "customers", "name", nil), func(o *conform.Options) {
+		o.Progress = func(requests int, _ string) {
+			if requests == 20 {
+				cancel()
+			}
+		}
+	})
+	report, err := conform.Run(ctx, o)
+	require.NoError(t, err)
+	require.True(t, report.Interrupted)
+	require.NotEmpty(t, report.Faults)
+	for _, f := range report.Faults {
+		require.Equal(t, "schema", f.Rule, "what the interruption caused is not a fault")
+	}
+	require.Less(t, report.Requests, 60)
+	require.Contains(t, printed(t, report), "Interrupted: not everything was asked.")
 }
 
 // is reports whether a request is for an operation, by the method and the beginning of its path.
