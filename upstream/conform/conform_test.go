@@ -92,6 +92,15 @@ paths:
               schema:
                 type: array
                 items: {type: object, required: [text, owner], properties: {text: {type: string}, owner: {type: string, x-gatehouse-internal: true}}}
+  /motd:
+    get:
+      operationId: getMessage
+      x-gatehouse-public: true
+      x-gatehouse-tenant: none
+      responses:
+        "200":
+          description: A message.
+          content: {application/json: {schema: {type: object, required: [text], properties: {text: {type: string}}}}}
 components:
   schemas:
     Note:
@@ -134,7 +143,9 @@ func notes(broken ...string) http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
-			owner, status, body := r.Header.Get("X-Business-Id"), 401, any(nil)
+			owner := r.Header.Get("X-Business-Id")
+			var status int
+			var body any
 			asked, _ := strconv.Atoi(r.PathValue("note"))
 			owned := owner
 			if is("foreign") && r.Method == http.MethodDelete && asked > len(all[owner]) {
@@ -190,6 +201,14 @@ func notes(broken ...string) http.Handler {
 			return 200, []any{map[string]any{"text": 7, "owner": owner}}
 		}
 		return 200, []any{map[string]string{"text": found.Text, "owner": owner}}
+	})
+	mux.HandleFunc("GET /api/motd", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+		if r.Header.Get("X-Business-Id") != "-" { // of callers that the gateway does not know
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = w.Write([]byte(`{"text":"hello"}`))
 	})
 	return mux
 }

@@ -56,12 +56,14 @@ type exchange struct {
 	list    bool
 }
 
-// business returns the ID of who asks.
-func (r *run) business(label string) string {
-	switch label {
-	case "A":
+// business returns the ID of who asks for an operation.
+func (r *run) business(op *upstream.Operation, label string) string {
+	switch {
+	case op.Public:
+		return "-" // as the gateway says of callers that it does not know
+	case label == "A":
 		return r.A
-	case "B":
+	case label == "B":
 		return r.B
 	default:
 		return "gatehouse-conform-unknown"
@@ -143,7 +145,7 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 
 // exchange sends a request and reads the response.
 func (r *run) exchange(ctx context.Context, x *exchange) error {
-	id, business := uuid.NewString(), r.business(x.label)
+	id, business := uuid.NewString(), r.business(x.op, x.label)
 	call := upstream.NewCall(&http.Request{Host: r.host, Header: x.request.header}, x.op, x.clean, business, id)
 	if x.request.body != nil {
 		call.Body, call.BodyType = x.request.body, x.op.Body.Kinds[0].Media
@@ -349,7 +351,7 @@ func mediaType(h http.Header) string {
 
 // check adds what the gateway's check of the body finds.
 func (r *run) check(x *exchange, as string) {
-	business := r.business(x.label)
+	business := r.business(x.op, x.label)
 	report, err := r.contract.Check(new(bytes.Buffer), x.op, x.res, x.clean, business, x.body)
 	if errors.Is(err, upstream.ErrNotVisible) {
 		return

@@ -112,7 +112,7 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 		return q, false
 	}
 	var out bytes.Buffer
-	_, err = r.contract.CheckBody(&out, op, http.Header{"Content-Type": {op.Body.Kinds[0].Media}}, r.business(label), encoded)
+	_, err = r.contract.CheckBody(&out, op, http.Header{"Content-Type": {op.Body.Kinds[0].Media}}, r.business(op, label), encoded)
 	q.body = out.Bytes()
 	return q, err == nil
 }
@@ -589,9 +589,12 @@ func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	}
 }
 
+// apart reports whether businesses are kept apart in an operation.
+func apart(op *upstream.Operation) bool { return !op.Public && op.Tenant != upstream.TenantNone }
+
 // probeIsolation compares what the two businesses get.
 func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, samples [][]string, known bool) {
-	if r.B == "" || op.Tenant == upstream.TenantNone {
+	if r.B == "" || !apart(op) {
 		return
 	}
 	same := func(a, b *exchange) {
@@ -648,7 +651,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 			}
 		}
 	}
-	if first.op.Tenant == upstream.TenantNone {
+	if !apart(first.op) {
 		return
 	}
 	for _, missing := range []bool{true, false} {

@@ -95,7 +95,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 
 // probeForeignCreate creates a record of B that belongs to one of A.
 func (r *run) probeForeignCreate(ctx context.Context, q request) {
-	if r.B == "" || !q.refers && !(q.ofRecords && len(q.values) > 0) || q.op.Tenant == upstream.TenantNone {
+	if r.B == "" || !q.refers && !(q.ofRecords && len(q.values) > 0) || !apart(q.op) {
 		return
 	}
 	if q = again(q); q.refers && len(q.values) > 0 {
@@ -167,7 +167,7 @@ func (r *run) compareCreated(ctx context.Context, x, before *exchange, ids []str
 	if more > 0 && takes(x.op, headerKey) && (complete(before) || before.res.Cursor != "" && nextCursor(before) == "") {
 		r.find("idempotency", after, Finding{Expected: "one new record for each Idempotency-Key", Got: fmt.Sprintf("%d more", more)})
 	}
-	if r.B == "" || len(x.values) > 0 || x.op.Tenant == upstream.TenantNone {
+	if r.B == "" || len(x.values) > 0 || !apart(x.op) {
 		return
 	}
 	others := r.write(ctx, r.listRequest(before.op, nil, "B"), "")
@@ -236,7 +236,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		q.header.Set(headerMatch, was.header.Get("Etag"))
 	}
 	r.probeAssertions(ctx, q)
-	if r.B != "" && op.Tenant != upstream.TenantNone {
+	if r.B != "" && apart(op) {
 		foreign := again(q)
 		foreign.label = "B"
 		if x := r.write(ctx, foreign, "isolation"); x.ok() {
