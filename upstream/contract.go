@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -116,12 +117,13 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 	k.start(c, op, res, q, businessID, body, nil)
 	k.listing, k.judging = true, true
 	err := k.document()
-	if k.judging = false; err == nil && len(k.listed) == 0 {
-		err = k.settle() // of what was tried in a choice
-	}
 	listed := k.listed
-	k.release()
 	violated, ok := err.(*ContractError) //nolint:errorlint // document returns it as it is
+	if !ok && len(listed) == 0 {         // Check may reject what a choice or the removal of an object has taken back
+		k.start(c, op, res, q, businessID, body, nil)
+		violated, ok = k.document().(*ContractError) //nolint:errorlint // as above
+	}
+	k.release()
 	repeated := func(v Violation) bool { return v.Reason == twice }
 	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
 		return listed
@@ -134,6 +136,12 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 		field = "" // the array itself
 	}
 	v := Violation{Reason: "expected " + violated.Expected}
+	switch {
+	case errors.Is(violated, ErrCrossTenantRecord):
+		v.Reason = OtherBusiness
+	case errors.Is(violated, ErrMissingTenant):
+		v.Reason = NoBusiness
+	}
 	for name := range strings.SplitSeq(field, ".") {
 		v.Pointer += "/" + pointerEscaper.Replace(name)
 	}

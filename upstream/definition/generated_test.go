@@ -1112,7 +1112,8 @@ func TestMutatedAnswersNeverLetAnythingOut(t *testing.T) {
 			body, broken := m.body(d, a)
 			total++
 			var out bytes.Buffer
-			_, err := contract.Check(&out, a.op, a.res, a.q, tenantID, body)
+			report, err := contract.Check(&out, a.op, a.res, a.q, tenantID, body)
+			listed := contract.Violations(a.op, a.res, a.q, tenantID, body)
 			want, ok := d.expected(a, body)
 			fail := func(what string) {
 				t.Helper()
@@ -1122,6 +1123,9 @@ func TestMutatedAnswersNeverLetAnythingOut(t *testing.T) {
 			}
 			if (err == nil) != ok {
 				fail("accepted or rejected")
+			}
+			if rejected := err != nil && !errors.Is(err, upstream.ErrNotVisible) || report.CrossTenant > 0; rejected != (len(listed) > 0) {
+				fail(fmt.Sprintf("listed %v", listed))
 			}
 			if err != nil {
 				continue
