@@ -12,7 +12,7 @@ import (
 // A program that uses the modules gets no commands unless it imports package cli.
 func TestImportingTheModulesRegistersNoCommands(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"check", "explain", "keys", "sign"} {
+	for _, name := range []string{"check", "conform", "explain", "keys", "sign"} {
 		assert.NotContains(t, caddycmd.Commands(), name)
 	}
 }
