@@ -3,6 +3,7 @@ package upstream
 import (
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,13 +193,18 @@ func DeprecationHeaders(since, sunset time.Time, link string) http.Header {
 
 // Headers returns what may leave of a data service's response headers: an entity tag in the form of RFC 9110, section 8.8.3, and a location
 // that matches an operation of the API, with the path under which the API is mounted; each only where it is documented.
-func (r *DocumentedResponse) Headers(api *API, mounted string, h http.Header) (etag, location string) {
+// Of a URL whose host is one of hosts, by which the service was asked, the path counts.
+func (r *DocumentedResponse) Headers(api *API, mounted string, h http.Header, hosts ...string) (etag, location string) {
 	if values := h["Etag"]; r.ETag && len(values) == 1 && isETag(values[0]) {
 		etag = values[0]
 	}
-	if values := h["Location"]; r.Location && len(values) == 1 {
-		if _, ok := api.Match(values[0]); ok && printable(values[0], maxForwarded, false) {
-			location = mounted + values[0]
+	if values := h["Location"]; r.Location && len(values) == 1 && printable(values[0], maxForwarded, false) {
+		target := values[0]
+		if u, err := url.Parse(target); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && slices.Contains(hosts, u.Host) {
+			target = u.RequestURI()
+		}
+		if _, ok := api.Match(target); ok {
+			location = mounted + target
 		}
 	}
 	return etag, location

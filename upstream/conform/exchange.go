@@ -306,7 +306,7 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 	case x.res.Body != nil:
 		r.check(x, as)
 	}
-	etag, location := x.res.Headers(r.api, "", x.header)
+	etag, location := x.res.Headers(r.api, "", x.header, r.host)
 	for _, h := range []struct {
 		name     string
 		may      bool
