@@ -717,7 +717,9 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
-	k.within(listed, p.Name)
+	if len(k.listed) > listed {
+		k.within(listed, p.Name)
+	}
 	if err != nil {
 		return 0, 0, err
 	}

@@ -76,7 +76,13 @@ func (k *checker) isScalar(s *Schema, first byte, v span) bool {
 		if s.Types&TypeString == 0 || s.Format != FormatText && !s.Format.valid(k.text(v)) {
 			return false
 		}
-		return s.Rules == nil || s.nonEmpty && v.end-v.start > len(`""`) || k.breaks(s.Rules, k.text(v)) == ""
+		if s.Rules == nil || s.nonEmpty && v.end-v.start > len(`""`) {
+			return true
+		}
+		if s.Rules.Patterns == nil {
+			return s.Rules.unmatched(k.text(v)) == ""
+		}
+		return k.breaks(s.Rules, k.text(v)) == ""
 	}
 	switch t := typeOf(first); {
 	case t&s.Types == 0:
