@@ -101,60 +101,44 @@ Exit status: 0 the definition loads, 1 it does not.`,
 }
 
 func apiPublishCommand() *cobra.Command {
-	var flags apiFlags
-	cmd := &cobra.Command{
-		Use:   "publish [<file>]",
-		Short: "Prints the OpenAPI document that callers read",
-		Long: `
+	return apiPrintCommand("publish [<file>]", "Prints the OpenAPI document that callers read", `
 Prints the published document in YAML: the operations that are served, with what
 the gateway enforces of them, and what is the same for every API: signatures,
 errors, rate limits. Nothing internal is in it.
 
 To find breaking changes, compare two of them:
 
-  oasdiff breaking old.yaml new.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := flags.load(args)
-			if err != nil {
-				return err
-			}
-			text, err := d.Published()
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
-		},
-	}
-	flags.add(cmd)
-	return cmd
+  oasdiff breaking old.yaml new.yaml`, func(published []byte) ([]byte, error) { return published, nil })
 }
 
 func apiDocsCommand() *cobra.Command {
-	var flags apiFlags
-	cmd := &cobra.Command{
-		Use:   "docs [<file>]",
-		Short: "Prints the reference for callers, an HTML page",
-		Long: `
+	return apiPrintCommand("docs [<file>]", "Prints the reference for callers, an HTML page", `
 Prints the reference of the published document: one HTML page without scripts,
 which loads nothing. It has operations, fields, errors, limits and, for each
 operation, signed requests in shell, Python, JavaScript and PHP.
 
-The gateway serves it too: see docs_path of gatehouse_api.`,
+The gateway serves it too: see docs_path of gatehouse_api.`, func(published []byte) ([]byte, error) { return reference.Render(published, "") })
+}
+
+// apiPrintCommand returns a command that prints what is made of the published document.
+func apiPrintCommand(use, short, long string, render func(published []byte) ([]byte, error)) *cobra.Command {
+	var flags apiFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := flags.load(args)
 			if err != nil {
 				return err
 			}
-			text, err := d.Published()
+			published, err := d.Published()
 			if err != nil {
 				return err
 			}
-			page, err := reference.Render(text, "")
+			text, err := render(published)
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(page)
+			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
 	}
