@@ -93,6 +93,18 @@ func TestConformFindsNothingOnACorrectService(t *testing.T) {
 	}
 }
 
+// A server that compresses names the coding of a response without a body, too. The gateway accepts that.
+func TestConformAcceptsACodingWithoutABody(t *testing.T) {
+	t.Parallel()
+	report := held(t, responses("", func(_ *http.Request, w *httptest.ResponseRecorder) {
+		if w.Code == http.StatusNotModified {
+			w.Header().Set("Content-Encoding", "gzip")
+		}
+	}), nil)
+	require.Empty(t, report.Faults, printed(t, report))
+	require.Empty(t, report.Hints, printed(t, report))
+}
+
 func unbroken(b breaker) http.Handler { return b }
 
 func TestConformKeepsItsRate(t *testing.T) {
@@ -466,6 +478,10 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"another Content-Type", "media-type", head(customers, "Content-Type", "text/plain"), nil},
 		{"another charset", "media-type", head(customers, "Content-Type", "application/json; charset=latin1"), nil},
 		{"an unknown coding", "media-type", head(customers, "Content-Encoding", "br"), nil},
+		{"a coding twice", "media-type", responses(customers, func(_ *http.Request, w *httptest.ResponseRecorder) {
+			w.Header()["Content-Encoding"] = []string{"identity", "identity"}
+		}), nil},
+		{"a coding that the body does not have", "media-type", head(customers, "Content-Encoding", "gzip"), nil},
 		{"an error in HTML", "media-type", instead(customer, func(r *http.Request) bool { return len(r.URL.Path) > len("/v1/customers/c-1") }, 404, "text/html", "<h1>404</h1>"), nil},
 		{"an error with another body", "schema", instead(customer, func(r *http.Request) bool { return len(r.URL.Path) > len("/v1/customers/c-1") }, 404, "application/problem+json", `{"error":"none"}`), nil},
 		{"a redirect", "redirect", both(instead(customers, always, 301, "text/html", ""), head(customers, "Location", "/v1/customers/")), nil},

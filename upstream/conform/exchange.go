@@ -3,7 +3,6 @@ package conform
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -175,44 +173,15 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	}
 	defer response.Body.Close()
 	x.status, x.header = response.StatusCode, response.Header
-	body, err := io.ReadAll(io.LimitReader(response.Body, upstream.DefaultMaxResponseSize+1))
-	if err != nil {
+	if err := upstream.Decode(response); err != nil {
 		return err //nolint:wrapcheck // failure describes it
 	}
-	x.body, x.coded, err = decode(body, x.header.Get("Content-Encoding"))
+	x.coded = response.Uncompressed
+	x.body, err = io.ReadAll(io.LimitReader(response.Body, upstream.DefaultMaxResponseSize+1))
 	if err == nil && int64(len(x.body)) > upstream.DefaultMaxResponseSize {
 		err = upstream.ErrResponseTooLarge
 	}
 	return err
-}
-
-// errCoding is the error of a body in a coding that the gateway does not decode, or that is invalid.
-var errCoding = errors.New("a Content-Encoding that is none of gzip, zstd and identity, or invalid")
-
-// decode returns a body that may be compressed.
-func decode(body []byte, coding string) (decoded []byte, coded bool, err error) {
-	var reader io.Reader
-	switch strings.ToLower(coding) {
-	case "", "identity":
-		return body, false, nil
-	case "gzip", "x-gzip":
-		reader, err = gzip.NewReader(bytes.NewReader(body))
-	case "zstd":
-		var d *zstd.Decoder
-		if d, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxWindow(8<<20)); err == nil {
-			defer d.Close()
-			reader = d
-		}
-	default:
-		err = errCoding
-	}
-	if err == nil {
-		decoded, err = io.ReadAll(io.LimitReader(reader, upstream.DefaultMaxResponseSize+1))
-	}
-	if err != nil {
-		return nil, true, errCoding
-	}
-	return decoded, true, nil
 }
 
 // read decodes the body, and finds the records.
@@ -260,7 +229,8 @@ func (x *exchange) ok() bool {
 }
 
 // failure returns the rule that an exchange without a response breaks, and what came.
-func (r *run) failure(err error) (rule, got string) {
+func (r *run) failure(x *exchange) (rule, got string) {
+	err := x.err
 	var network *net.OpError
 	var timeout net.Error
 	switch {
@@ -272,10 +242,12 @@ func (r *run) failure(err error) (rule, got string) {
 		return "connection", "a response that ends before its end"
 	case errors.Is(err, upstream.ErrResponseTooLarge):
 		return "connection", fmt.Sprintf("a body of more than %d bytes", upstream.DefaultMaxResponseSize)
-	case errors.Is(err, errCoding):
-		return "media-type", errCoding.Error()
+	case errors.Is(err, upstream.ErrContentEncoding):
+		return "media-type", "a Content-Encoding that is repeated, or not gzip, zstd or identity"
 	case errors.As(err, &network):
 		return "connection", "no connection, or one that was reset"
+	case x.coded:
+		return "media-type", "a body that its Content-Encoding does not decode"
 	default:
 		return "connection", "what is not an HTTP/1.1 response"
 	}
@@ -288,7 +260,7 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 		return // it was not given the time
 	}
 	if x.err != nil {
-		rule, got := r.failure(x.err)
+		rule, got := r.failure(x)
 		r.find(rule, x, Finding{Expected: "a complete response", Got: got, Value: excerpt(x.err.Error())})
 		return
 	}
@@ -403,7 +375,7 @@ const slow = 5 * time.Second
 
 // hints adds hints about a response.
 func (r *run) hints(x *exchange) {
-	if x.coded {
+	if x.coded && len(x.body) > 0 {
 		r.find("compressed", x, Finding{Expected: "a body as it is", Got: "one that is compressed"})
 	}
 	if x.took > slow {

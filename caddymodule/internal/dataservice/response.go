@@ -52,7 +52,7 @@ func (r *response) drop() {
 func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
 	r.Status, r.Header = res.StatusCode, res.Header
 	r.drop() // of an attempt before
-	if err := decode(res); err != nil {
+	if err := upstream.Decode(res); err != nil {
 		return err
 	}
 	if n := res.ContentLength; n > r.maxSize {
@@ -75,7 +75,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 			r.drop()
 			return err
 		}
-		if body, ok := asSent(res.Body).(upstream.PatientBody); ok {
+		if body, ok := res.Body.(upstream.PatientBody); ok {
 			body.Patient(stallTimeout, func() bool { return !r.service.shares.contended() })
 		}
 		r.body.Grow(int(size+1-n) + bytes.MinRead)

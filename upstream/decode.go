@@ -1,4 +1,4 @@
-package dataservice
+package upstream
 
 import (
 	"bufio"
@@ -7,30 +7,29 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // maxWindow is the most memory in bytes that a zstd frame may ask for.
 const maxWindow = 8 << 20
 
-// decode lets the body of a response that is compressed, although the request accepts only identity, be read decoded. Limits of its size are
-// those of the decoded body. The error wraps upstream.ErrContractViolation.
-func decode(res *http.Response) error {
+// ErrContentEncoding is the error of a response whose Content-Encoding is repeated, or not gzip, zstd or identity.
+var ErrContentEncoding = fmt.Errorf("%w: the Content-Encoding", ErrContractViolation)
+
+// Decode makes the body of a response decode itself as it is read, if it is compressed although the request accepts only identity. It then
+// sets Uncompressed. Limits of its size are those of the decoded body. The error wraps [ErrContentEncoding].
+func Decode(res *http.Response) error {
 	codings := res.Header["Content-Encoding"]
 	if len(codings) == 0 {
 		return nil
 	}
-	refuse := func(why string) error {
-		return fmt.Errorf("%w: the Content-Encoding %s", upstream.ErrContractViolation, why)
-	}
 	if len(codings) > 1 {
-		return refuse("is given more than once")
+		return fmt.Errorf("%w is given more than once", ErrContentEncoding)
 	}
 	body := &decoded{ReadCloser: res.Body}
-	switch coding := strings.ToLower(strings.TrimSpace(codings[0])); coding {
+	switch strings.ToLower(strings.TrimSpace(codings[0])) {
 	case "", "identity":
 		return nil
 	case "gzip", "x-gzip":
@@ -45,9 +44,9 @@ func decode(res *http.Response) error {
 			return d, nil
 		}
 	default:
-		return refuse("is none of gzip, zstd and identity")
+		return fmt.Errorf("%w is not gzip, zstd or identity", ErrContentEncoding)
 	}
-	res.Body, res.ContentLength = body, -1
+	res.Body, res.ContentLength, res.Uncompressed = body, -1, true
 	delete(res.Header, "Content-Encoding")
 	return nil
 }
@@ -85,10 +84,9 @@ func (d *decoded) Close() error {
 	return d.ReadCloser.Close() //nolint:wrapcheck // the error of the body itself
 }
 
-// asSent returns a body as it is sent.
-func asSent(body io.ReadCloser) io.ReadCloser {
-	if d, ok := body.(*decoded); ok {
-		return d.ReadCloser
+// Patient implements [PatientBody].
+func (d *decoded) Patient(while time.Duration, more func() bool) {
+	if body, ok := d.ReadCloser.(PatientBody); ok {
+		body.Patient(while, more)
 	}
-	return body
 }
