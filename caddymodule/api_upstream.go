@@ -178,7 +178,7 @@ func (h *API) check(
 	return documented, err
 }
 
-// business returns the ID of the caller's business, or "-" for an operation that is public: whoever signed such a request, neither the
+// business returns the ID of the caller's business, or "-" for an operation that is public: even if the request is signed, neither the
 // right to make it nor its repetition was checked.
 func (req *apiRequest) business() string {
 	if req.credential == nil || req.resource.Public {

@@ -264,7 +264,7 @@ func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
 		requireProblem(t, s.write(t, overHTTP1, "POST", "/v1/news", `{"email":"`+strings.Repeat("a", 2<<20)+`"}`, json), 413, "BODY_TOO_LARGE")
 		require.Equal(t, n, s.data.count())
 	})
-	t.Run("what is public is nobody's, whoever signed it", func(t *testing.T) {
+	t.Run("a public operation has no business, even if the request is signed", func(t *testing.T) {
 		s.responds(204, "")
 		const body = `{"email":"a@b.example"}`
 		for _, caller := range []gatewaytest.Caller{s.writer, s.writer, s.all, s.none} { // once more; may only read; of another API

@@ -292,7 +292,7 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 		},
 		"a tag that does not exist": {
 			"gatehouse_api {\n\t\t" + other + "\n\t\tupstream " + w.dataURL + "\n\t}",
-			`there is no operation and no tag`,
+			`no operation or tag is called`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

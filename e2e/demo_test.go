@@ -342,7 +342,7 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 		"no definition":                  {flags[4:], []string{"--definition", "--upstream"}},
 		"both ways":                      {append(flags, "--protect", w.dataURL), []string{"--protect"}},
 		"a service that is not there":    {append(flags[:5:5], "http://127.0.0.1:1", "--except", "deleteOrder"), []string{"--upstream", "start your service first"}},
-		"an operation that is not there": {append(flags[:6:6], "--only", "listOrder"), []string{dir + "/openapi.yaml:", "there is no operation and no tag \"listOrder\""}},
+		"an operation that is not there": {append(flags[:6:6], "--only", "listOrder"), []string{dir + "/openapi.yaml:", "no operation or tag is called \"listOrder\""}},
 		"no such file":                   {append([]string{"--definition", "none.yaml"}, flags[4:]...), []string{"none.yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {

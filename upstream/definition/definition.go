@@ -292,7 +292,7 @@ func (c *compiler) selection() func(*operationNode) bool {
 	}
 	for _, name := range slices.Concat(c.o.Only, c.o.Except) {
 		if !slices.ContainsFunc(all, func(n *operationNode) bool { return names([]string{name}, n) }) {
-			c.fault(c.root.get("paths"), "only and except: there is no operation and no tag %q", name)
+			c.fault(c.root.get("paths"), "only and except: no operation or tag is called %q", name)
 		}
 	}
 	return func(n *operationNode) bool {
