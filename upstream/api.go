@@ -46,6 +46,7 @@ type Operation struct {
 	Responses  []DocumentedResponse
 	Mapping    *Mapping    // nil: none
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
+	Enforce    Enforcement // of the definition, in responses
 
 	sample string
 }

@@ -48,6 +48,8 @@ type Report struct {
 	Unpublished   int  // records that may not be seen, removed
 	Surplus       int  // records beyond the number that was asked for, removed where visibility filters
 	Reordered     bool // records were not newest first, and were sorted
+
+	Deviations []Deviation // that passed; at most 50
 }
 
 // Check checks the body of a data service's response against the definition and appends the result for the caller to dst:
