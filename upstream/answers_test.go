@@ -59,7 +59,9 @@ func TestAnswersOfThePublicContractAreThoseRecorded(t *testing.T) {
 			} else {
 				accepted++
 			}
-			_, _ = fmt.Fprintf(sum, "%+v %s\n", report, out.Bytes())
+			require.Empty(t, report.Deviations)
+			_, _ = fmt.Fprintf(sum, "{Records:%d CrossTenant:%d MissingTenant:%d Unpublished:%d Surplus:%d Reordered:%t} %s\n",
+				report.Records, report.CrossTenant, report.MissingTenant, report.Unpublished, report.Surplus, report.Reordered, out.Bytes())
 		}
 		_, _ = fmt.Fprintf(&got, "%s %d accepted %s\n", res.Name, accepted, hex.EncodeToString(sum.Sum(nil)))
 	}
