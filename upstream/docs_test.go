@@ -2,13 +2,17 @@ package upstream_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,31 +23,37 @@ import (
 // documented is the business of the page's examples.
 const documented = "biz_7f3a9c21"
 
-// section is a part of docs/data-services.md with its code blocks.
-type section struct {
-	text   string
-	blocks [][2]string // the kind and the text
-}
-
-// sections splits the page at its headings of level 3. The path of a resource is such a heading; "" is the page's beginning.
-func sections(t *testing.T) map[string]section {
+// page returns docs/data-services.md, and its code blocks: the kind and the text of each.
+func page(t *testing.T) (text string, blocks [][2]string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/data-services.md")
 	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```([a-z ]+)\n(.*?)```\n")
-	all := map[string]section{}
-	for i, text := range strings.Split(string(page), "\n### ") {
-		heading, _, _ := strings.Cut(text, "\n")
-		if i == 0 {
-			heading = ""
-		}
-		s := section{text: text}
-		for _, b := range block.FindAllStringSubmatch(text, -1) {
-			s.blocks = append(s.blocks, [2]string{b[1], b[2]})
-		}
-		all[strings.Trim(heading, "`")] = s
+	for _, b := range regexp.MustCompile("(?s)```([a-z ]+)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1) {
+		blocks = append(blocks, [2]string{b[1], b[2]})
+	}
+	return string(page), blocks
+}
+
+// examples are the responses that the page shows as files, by the names of the files.
+func examples(t *testing.T) map[string]exchange {
+	t.Helper()
+	files, err := filepath.Glob("../examples/dataservice/responses/*.json")
+	require.NoError(t, err)
+	all := map[string]exchange{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var e exchange
+		require.NoError(t, json.Unmarshal(text, &e), file)
+		all[strings.TrimSuffix(filepath.Base(file), ".json")] = e
 	}
 	return all
+}
+
+// exchange is a request as a data service gets it, such as "GET /api/v1/business", and the response.
+type exchange struct {
+	Request  string
+	Response json.RawMessage
 }
 
 // match is the resource of a target, its query and the clean one.
@@ -59,63 +69,117 @@ func match(t *testing.T, target string) (*resource, string, upstream.Query) {
 
 func TestDocumentedResponsesMeetTheContract(t *testing.T) {
 	t.Parallel()
-	for heading, section := range sections(t) {
-		// The first example belongs to the request at the beginning of the page.
-		res, q := byName("contacts"), query(2, 50)
-		for _, b := range section.blocks {
-			kind, text := b[0], b[1]
-			if kind == "http" {
-				var raw string
-				res, raw, q = match(t, strings.Fields(text)[1])
-				require.Equal(t, raw, q.Raw, "data services get clean queries")
-			}
-			if kind != "json" && kind != "json sloppy" {
-				continue
-			}
-			var dst bytes.Buffer
-			report, err := res.check(new(upstream.Contract), &dst, q, documented, []byte(text))
-			require.NoError(t, err, heading)
-			if kind == "json" {
-				require.Positive(t, report.Records, heading)
-				require.Equal(t, upstream.Report{Records: report.Records}, report, heading)
-				continue
-			}
+	const sloppy = "unfiltered-events"
+	checked := func(name string, res *resource, q upstream.Query, response []byte) {
+		var dst bytes.Buffer
+		report, err := res.check(new(upstream.Contract), &dst, q, documented, response)
+		require.NoError(t, err, name)
+		if name == sloppy {
 			assert.Equal(t, upstream.Report{Records: 2, CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true}, report)
 			assert.Equal(t, []string{uuid(0x102), uuid(0x101)}, idsIn(t, "events", dst.String()))
+			return
 		}
+		require.Positive(t, report.Records, name)
+		require.Equal(t, upstream.Report{Records: report.Records}, report, name)
 	}
+	all := examples(t)
+	require.Contains(t, all, sloppy)
+	for name, e := range all {
+		method, target, _ := strings.Cut(e.Request, " ")
+		require.Equal(t, http.MethodGet, method)
+		res, raw, q := match(t, target)
+		require.Equal(t, raw, q.Raw, "data services get clean queries")
+		if name != sloppy {
+			require.Equal(t, res.Name, name)
+		}
+		checked(name, res, q, e.Response)
+	}
+	// The first example on the page belongs to the request at its beginning.
+	_, blocks := page(t)
+	first := blocks[slices.IndexFunc(blocks, func(b [2]string) bool { return b[0] == "json" })]
+	checked("the page", byName("contacts"), query(2, 50), []byte(first[1]))
 }
 
-func TestDocumentedFieldsAreThoseOfTheContract(t *testing.T) {
+func TestExamplesHaveTheFieldsOfTheContract(t *testing.T) {
 	t.Parallel()
-	all := sections(t)
-	row := regexp.MustCompile("(?m)^\\| *`([^`]+)` *\\|[^|]*\\|([^|]*)\\|")
+	all := examples(t)
 	for _, res := range resources() {
 		if res.ByGateway {
 			continue
 		}
-		t.Run(res.Name, func(t *testing.T) {
-			t.Parallel()
-			section, example := all[res.Path], ""
-			for _, b := range section.blocks {
-				if b[0] == "json" {
-					example = b[1]
-				}
-			}
-			require.NotEmpty(t, example)
-			rows := map[string]string{} // the third cell by the name of the field
-			for _, r := range row.FindAllStringSubmatch(section.text, -1) {
-				rows[r[1]] = r[2]
-			}
-			for _, name := range allNames("", res.Fields) {
-				require.Contains(t, rows, name)
-				require.Contains(t, example, `"`+name[strings.LastIndexByte(name, '.')+1:]+`":`)
-				for _, value := range valuesOf(res.Fields, name) {
-					assert.Contains(t, rows[name], "`"+value+"`", name)
-				}
-			}
-		})
+		require.Contains(t, all, res.Name)
+		for _, name := range allNames("", res.Fields) {
+			require.Contains(t, string(all[res.Name].Response), `"`+name[strings.LastIndexByte(name, '.')+1:]+`":`, res.Name)
+		}
 	}
+}
+
+// docs/openapi.yaml is the reference to which the page refers.
+func TestReferenceHasTheFieldsOfTheContract(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromFile("../docs/openapi.yaml")
+	require.NoError(t, err)
+	for _, res := range resources() {
+		if res.ByGateway {
+			continue
+		}
+		body := doc.Paths.Value("/" + res.Name).Get.Responses.Status(http.StatusOK).Value.Content["application/json"].Schema.Value
+		record := body.Properties[res.documented.Records.In].Value
+		if record.Items != nil {
+			record = record.Items.Value
+		}
+		requireFields(t, res.Name, res.Fields, record)
+	}
+}
+
+// requireFields requires that a schema of the document has exactly the fields, with their values.
+func requireFields(t *testing.T, path string, fields []field, s *openapi3.Schema) {
+	t.Helper()
+	require.Len(t, s.Properties, len(fields), path)
+	for _, f := range fields {
+		at := path + "." + f.Name
+		require.Contains(t, s.Properties, f.Name, path)
+		p := s.Properties[f.Name].Value
+		var values []string
+		for _, v := range asArray(p.Extensions["x-extensible-enum"]) {
+			value, _ := v.(string)
+			values = append(values, value)
+		}
+		require.Equal(t, f.Values, values, at)
+		if len(f.Fields) > 0 {
+			requireFields(t, at, f.Fields, p.Items.Value)
+		}
+	}
+}
+
+// The published document does not have internal members, so the page is where data services find them.
+func TestInternalMembersAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, _ := page(t)
+	want, rows := map[string][]string{}, map[string][]string{}
+	for _, res := range resources() {
+		if res.ByGateway {
+			continue
+		}
+		in := res.documented.Body.Property(res.documented.Records.In).Schema
+		if in.Items != nil {
+			in = in.Items
+		}
+		for _, p := range in.Properties {
+			if p.Internal {
+				want[p.Name] = append(want[p.Name], res.Name)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z, ]+) \\|").FindAllStringSubmatch(text[strings.Index(text, "### Internal members"):], -1) {
+		rows[m[1]] = strings.Split(m[2], ", ")
+	}
+	for _, all := range []map[string][]string{want, rows} {
+		for _, names := range all {
+			slices.Sort(names)
+		}
+	}
+	require.Equal(t, want, rows)
 }
 
 // allNames are the names of fields and, with a dot, of those within them.
@@ -128,23 +192,10 @@ func allNames(prefix string, fields []field) []string {
 	return names
 }
 
-// valuesOf are the documented values of a field, which may be within another.
-func valuesOf(fields []field, name string) []string {
-	head, rest, nested := strings.Cut(name, ".")
-	for _, f := range fields {
-		if f.Name == head && nested {
-			return valuesOf(f.Fields, rest)
-		}
-		if f.Name == head {
-			return f.Values
-		}
-	}
-	return nil
-}
-
 func TestDocumentedRequestIsTheOneThatArrives(t *testing.T) {
 	t.Parallel()
-	example := sections(t)[""].blocks[0]
+	_, blocks := page(t)
+	example := blocks[0]
 	require.Equal(t, "http", example[0])
 	lines := strings.Split(strings.TrimSpace(example[1]), "\n")
 	shown := http.Header{}
@@ -173,12 +224,11 @@ func TestDocumentedGoCodeIsTheExample(t *testing.T) {
 	require.NoError(t, err)
 	unindented := strings.ReplaceAll("\n"+string(example), "\n\t", "\n")
 	found := false
-	for _, section := range sections(t) {
-		for _, b := range section.blocks {
-			if b[0] == "go" {
-				require.Contains(t, unindented, b[1])
-				found = true
-			}
+	_, blocks := page(t)
+	for _, b := range blocks {
+		if b[0] == "go" {
+			require.Contains(t, unindented, b[1])
+			found = true
 		}
 	}
 	require.True(t, found)
