@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -66,6 +67,10 @@ type Options struct {
 	// SessionIdle and SessionMax are the idle timeout and the maximum age of a user's session. Defaults:
 	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
 	SessionIdle, SessionMax time.Duration
+
+	// Areas are the areas of a business's account that assistants can be connected to: the others have no scopes and no tools.
+	// Default: all.
+	Areas scope.Areas
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
@@ -148,7 +153,7 @@ func New(o Options) (_ *Server, err error) {
 	}()
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: Prefix, ResourceName: o.Name, ClientAddr: o.ClientAddr,
-		ClientSchemes: o.ClientSchemes, Accounts: cached, Audit: auditLog,
+		ClientSchemes: o.ClientSchemes, Areas: o.Areas, Accounts: cached, Audit: auditLog,
 	})
 	if err != nil {
 		return nil, err
@@ -162,7 +167,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
-		Origin: o.Issuer, Title: o.Name, Version: o.Version,
+		Origin: o.Issuer, Title: o.Name, Version: o.Version, Areas: o.Areas,
 		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: Prefix,
 		Log: o.Log.Named("mcp"),
 	})
@@ -254,5 +259,5 @@ func hosts(issuer *url.URL) []string {
 // Close stops the account cache. Requests in progress continue.
 func (s *Server) Close() { s.accounts.Close() }
 
-// Tools returns the names of all MCP tools.
+// Tools returns the names of the MCP tools.
 func (s *Server) Tools() []string { return s.tools.ToolNames() }

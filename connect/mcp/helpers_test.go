@@ -271,7 +271,7 @@ func (s *setup) logged(i int) requestlog.Fields {
 
 // allow adds a connection.
 func (s *setup) allow(token string, by demo.Account, scopes string) {
-	set, err := scope.Parse(scopes)
+	set, err := scope.All().Parse(scopes)
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()

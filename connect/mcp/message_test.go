@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // Calls of an older and of the newest revision.
@@ -21,7 +23,7 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`
 )
 
-var preparedTools = sync.OnceValues(newTools)
+var preparedTools = sync.OnceValues(func() (map[string]*tool, error) { return newTools(scope.All()) })
 
 func tools(tb testing.TB) map[string]*tool {
 	tb.Helper()

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 )
 
@@ -32,10 +33,19 @@ const (
 	toolListTTL = 5 * time.Minute
 )
 
-// instructions tell an assistant how to work with the tools as a whole.
+// instructions tell an assistant how to work with the tools as a whole. {areas} stands for the areas; nothing else names an area or
+// a tool, which may be switched off.
 //
 //go:embed instructions.txt
 var instructions string
+
+func instructionsFor(areas scope.Areas) string {
+	var nouns []string
+	for _, a := range areas.List() {
+		nouns = append(nouns, a.Noun)
+	}
+	return strings.TrimSpace(strings.Replace(instructions, "{areas}", strings.Join(nouns, ", "), 1))
+}
 
 // Options of a [Server].
 type Options struct {
@@ -44,6 +54,9 @@ type Options struct {
 
 	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
 	Title, Version string
+
+	// Areas are the areas whose tools the server has. Default: all.
+	Areas scope.Areas
 
 	Data  *data.Client // required
 	Audit *audit.Log   // required
@@ -81,12 +94,12 @@ func New(o Options) (*Server, error) {
 		acceptsTraces: tracing.AcceptsRemote(),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
-	if s.tools, err = newTools(); err != nil {
+	if s.tools, err = newTools(o.Areas); err != nil {
 		return nil, err
 	}
 	s.unsupported = []string{"prompts", "resources", "completion", "logging", "subscriptions"}
 	options := sdk.ServerOptions{
-		Instructions: strings.TrimSpace(instructions),
+		Instructions: instructionsFor(o.Areas),
 		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		SetCacheable: setCacheable,
@@ -132,7 +145,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ToolNames returns the names of all tools.
+// ToolNames returns the names of the tools.
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
 // Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the

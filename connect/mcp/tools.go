@@ -12,6 +12,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // toolsJSON describes the tools. There must be fewer than 40, because some clients show an assistant only the first 40.
@@ -19,8 +20,8 @@ import (
 //go:embed tools.json
 var toolsJSON []byte
 
-// newTools returns the tools by name.
-func newTools() (map[string]*tool, error) {
+// newTools returns the tools of the areas by name.
+func newTools(areas scope.Areas) (map[string]*tool, error) {
 	var all []*tool
 	if err := json.Unmarshal(toolsJSON, &all, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("reading tools.json: %w", err)
@@ -34,6 +35,9 @@ func newTools() (map[string]*tool, error) {
 	}
 	tools := map[string]*tool{}
 	for _, t := range all {
+		if !areas.Everything().Allows(t.Scope) {
+			continue
+		}
 		t.function = functions[t.Name]
 		if err := t.prepare(); err != nil {
 			return nil, fmt.Errorf("preparing the tool %s: %w", t.Name, err)

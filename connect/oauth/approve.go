@@ -95,7 +95,7 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 		return nil, ErrNoRequest
 	}
 	h.setRedirectURI(h.RedirectURI, u)
-	if h.Scopes, err = scope.Parse(h.Requested); err != nil {
+	if h.Scopes, err = s.o.Areas.Parse(h.Requested); err != nil {
 		return nil, ErrNoRequest
 	}
 	h.ID, h.State, h.decision, h.ExpiresIn = requestID, text(2), text(3), max(0, left.Val())
@@ -141,7 +141,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	// The code is derived from the request's secret, which only the user's browser has, and the attempt, which only Redis
 	// has. A second submission gets the same code, and either half alone is useless to a thief.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
-	e.GrantID, e.Detail = h.id, granted.String()
+	e.GrantID, e.Detail = h.id, recorded(granted)
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
 		milliseconds(codeLifetime),
 		fieldState, stateCode,

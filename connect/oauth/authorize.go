@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
@@ -171,7 +172,7 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 		return badRequest(codeInvalidRequest, "code_challenge must be a SHA-256 hash in base64url without padding")
 	}
 	request.Challenge = f.Get("code_challenge")
-	scopes, err := requestedScopes(f.Get("scope"), scope.Default())
+	scopes, err := s.requestedScopes(f.Get("scope"), s.o.Areas.Default(), "")
 	if err != nil {
 		return err
 	}
@@ -181,8 +182,9 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 }
 
 // requestedScopes parses the scope parameter, or returns fallback if it is empty. It ignores the scopes of OpenID Connect,
-// which some clients add to every request (allowed by RFC 6749, section 3.3).
-func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
+// which some clients add to every request (allowed by RFC 6749, section 3.3), and those that granted names and whose area has been
+// switched off since.
+func (s *Server) requestedScopes(parameter string, fallback scope.Set, granted string) (scope.Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(parameter, " ") {
 		switch name {
@@ -191,16 +193,30 @@ func requestedScopes(parameter string, fallback scope.Set) (scope.Set, error) {
 			names = append(names, name)
 		}
 	}
-	if len(names) == 0 {
-		return fallback, nil
+	set := fallback
+	if len(names) > 0 {
+		before := strings.Fields(granted)
+		names = slices.DeleteFunc(names, func(name string) bool {
+			_, err := s.o.Areas.Parse(name)
+			return err != nil && slices.Contains(before, name)
+		})
+		var err error
+		if set, err = s.o.Areas.Parse(strings.Join(names, " ")); err != nil {
+			p := badRequest(codeInvalidScope, err.Error())
+			p.cause = errors.New("unknown scope")
+			return scope.Set{}, p
+		}
 	}
-	set, err := scope.Parse(strings.Join(names, " "))
-	if err != nil {
-		p := badRequest(codeInvalidScope, err.Error())
-		p.cause = errors.New("unknown scope")
-		return scope.Set{}, p
+	if set.IsZero() {
+		return scope.Set{}, errNoScopeLeft()
 	}
 	return set, nil
+}
+
+// errNoScopeLeft returns the error of a token request for a connection without any rights. invalid_grant would make the client
+// discard the tokens, which work again when an area is switched on.
+func errNoScopeLeft() error {
+	return badRequest(codeInvalidScope, "the granted scopes are not available on this server")
 }
 
 // checkResource rejects resource parameters (RFC 8707) other than the server's own resource.

@@ -54,7 +54,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	c := clientWithID(t, s, "https://claude.example/"+strings.Repeat("c", 1024-len("https://claude.example/")))
 	id := c.Request(challenge(), url.Values{
 		"redirect_uri": {longest("https://app.example.org/1")}, "state": {strings.Repeat("\x00\"", 1024)},
-		"scope": {strings.Join(scope.Everything().Names(), " ") + " " + strings.Join(allScopes(), " ")},
+		"scope": {strings.Join(scope.All().Everything().Names(), " ") + " " + strings.Join(allScopes(), " ")},
 	})
 	registered := register(t, s, metadata(t, strings.Repeat("\"\U0001f600", 40), 1024, 1024, 1024, 400)).ID
 
@@ -90,9 +90,9 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 // allScopes returns the scopes of all areas.
 func allScopes() []string {
 	var all []string
-	for _, a := range scope.Areas() {
+	for _, a := range scope.All().List() {
 		for _, verb := range scope.Verbs() {
-			if scope.Everything().Includes(a, verb) {
+			if scope.All().Everything().Includes(a, verb) {
 				all = append(all, a.Scope(verb))
 			}
 		}

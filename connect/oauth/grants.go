@@ -42,11 +42,14 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if len(values) != len(grantFields())+1 {
 		return Grant{}, unexpectedReply("authenticate", reply)
 	}
-	rec, ok := readRecord(id, values[1:])
+	rec, ok := s.readRecord(id, values[1:])
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	rec.Scopes = scope.Unpin(texts(values)(0))
+	rec.Scopes = s.o.Areas.Unpin(texts(values)(0))
+	if rec.Scopes.IsZero() { // all areas that it was for are switched off
+		return Grant{}, ErrInvalidToken
+	}
 	return rec.Grant, nil
 }
 
@@ -76,7 +79,7 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	var ended []any
 	grants := make([]Grant, 0, len(ids))
 	for i, id := range ids {
-		switch rec, ok := readRecord(id, replies[i].Val()); {
+		switch rec, ok := s.readRecord(id, replies[i].Val()); {
 		case !ok:
 			// It has ended for good: connections are added only while they exist, and IDs are not reused.
 			ended = append(ended, id)
@@ -160,6 +163,10 @@ func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audi
 		Target: g.ClientHost, Detail: detail, RequestID: requestlog.ID(ctx),
 	}
 }
+
+// recorded returns scopes as the audit log has them, which is read under other configurations too: mcp:read only if it covers all
+// areas, also those that are switched off.
+func recorded(scopes scope.Set) string { return scope.All().Unpin(scopes.Pin()).String() }
 
 // change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not,
 // the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable; if apply fails, it is

@@ -150,7 +150,7 @@ const (
 
 func scopes(t testing.TB, s string) scope.Set {
 	t.Helper()
-	set, err := scope.Parse(s)
+	set, err := scope.All().Parse(s)
 	require.NoError(t, err)
 	return set
 }

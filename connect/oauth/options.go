@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
@@ -67,6 +68,10 @@ type Options struct {
 	// to reverse domain names such as com.example.app (RFC 8252, section 7.1). Schemes that browsers or operating systems
 	// handle themselves are rejected. Default: DefaultClientSchemes.
 	ClientSchemes []string
+
+	// Areas are the areas for which connections are approved. Rights in others, which a connection has from before they were
+	// switched off, do not count. Default: all.
+	Areas scope.Areas
 
 	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.
 	// Its errors are account.ErrUnknown and account.ErrUnavailable. Required.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // Protect passes requests with a valid access token to next, which gets the grant with [GrantFrom] and the account that
@@ -74,7 +73,7 @@ func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error
 	}
 	p = s.newProblem(r.Context(), p)
 	// RFC 6750, section 3.1: no error code for a request without any authentication.
-	s.challenge(w, p, !errors.Is(err, errNoToken), scope.Everything().String())
+	s.challenge(w, p, !errors.Is(err, errNoToken), s.o.Areas.Everything().String())
 }
 
 // challenge responds with a problem and a challenge of values that need no escaping, which it exposes to scripts.
@@ -96,7 +95,7 @@ func (s *Server) challenge(w http.ResponseWriter, p *problem, withError bool, sc
 func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
 	var names []string
 	for _, name := range required {
-		if set, err := scope.Parse(name); err == nil && !set.IsZero() {
+		if set, err := s.o.Areas.Parse(name); err == nil && !set.IsZero() {
 			names = append(names, set.String())
 		}
 	}

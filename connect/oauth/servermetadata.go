@@ -1,10 +1,6 @@
 package oauth
 
-import (
-	"net/http"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
-)
+import "net/http"
 
 // AuthorizePath is the path of the authorization endpoint.
 const AuthorizePath = "/oauth/authorize"
@@ -36,7 +32,7 @@ func (s *Server) serverMetadata() map[string]any {
 		"token_endpoint":                                 s.o.Issuer + pathToken,
 		"revocation_endpoint":                            s.o.Issuer + pathRevoke,
 		"registration_endpoint":                          s.o.Issuer + pathRegister,
-		"scopes_supported":                               scope.Published(),
+		"scopes_supported":                               s.o.Areas.Published(),
 		"response_types_supported":                       []string{"code"},
 		"response_modes_supported":                       []string{"query"},
 		"grant_types_supported":                          grantTypes(),
@@ -54,7 +50,7 @@ func (s *Server) resourceMetadata() map[string]any {
 	metadata := map[string]any{
 		"resource":                 s.resource,
 		"authorization_servers":    []string{s.o.Issuer},
-		"scopes_supported":         scope.Published(),
+		"scopes_supported":         s.o.Areas.Published(),
 		"bearer_methods_supported": []string{"header"},
 	}
 	if s.o.ResourceName != "" {

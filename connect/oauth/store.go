@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 //go:embed *.lua
@@ -132,6 +130,7 @@ func grantFields() []string {
 type record struct {
 	Grant
 
+	granted                          string // the scopes as they are stored, also those of areas that are switched off
 	resource, state                  string
 	code, redirect, challenge        string
 	refreshes                        bool
@@ -141,7 +140,7 @@ type record struct {
 
 // readRecord decodes the values of grantFields, and optionally of the further fields of loadRecord. ok is false if there is no
 // such connection.
-func readRecord(id string, values []any) (rec record, ok bool) {
+func (s *Server) readRecord(id string, values []any) (rec record, ok bool) {
 	text := texts(values)
 	rec = record{
 		Grant: Grant{
@@ -151,12 +150,12 @@ func readRecord(id string, values []any) (rec record, ok bool) {
 			ClientHost: text(2),
 			AccountID:  text(3),
 			BusinessID: text(4),
-			Scopes:     scope.Unpin(text(5)),
+			Scopes:     s.o.Areas.Unpin(text(5)),
 			CreatedAt:  unixMilli(text(7)),
 			LastUsedAt: unixMilli(text(8)),
 			ExpiresAt:  unixMilli(text(9)),
 		},
-		resource: text(6), state: text(10),
+		granted: text(5), resource: text(6), state: text(10),
 		code: text(11), redirect: text(12), challenge: text(13), refreshes: text(14) == "1",
 		family: text(15), current: text(16), previous: text(17), nonce: text(18),
 		access: text(19),
@@ -170,7 +169,7 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 		fieldPrevious, fieldNonce)
 	err = s.command(ctx, "reading a connection", func(ctx context.Context) error {
 		values, err := s.o.Redis.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
-		rec, ok = readRecord(id, values)
+		rec, ok = s.readRecord(id, values)
 		return err
 	})
 	return rec, ok, err

@@ -105,6 +105,9 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	if rec.state != stateCode {
 		return tokenResponse{}, s.endMisused(ctx, rec, "The authorization code was reused", invalid)
 	}
+	if rec.Scopes.IsZero() {
+		return tokenResponse{}, errNoScopeLeft()
+	}
 
 	access := randomBytes(secretBytes)
 	refresh := refreshToken{family: randomBytes(familyBytes), own: randomBytes(secretBytes)}
@@ -121,7 +124,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		newID(), rec.code, accessField(digest(access)), milliseconds(accessLifetime), milliseconds(lifetime),
 	}, fields...)
 	var outcome any
-	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, rec.Scopes.String()), audit.OutcomeOK,
+	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, recorded(rec.Scopes)), audit.OutcomeOK,
 		func() (redeemed bool, err error) {
 			outcome, err = s.run(ctx, "redeem", s.grantKeys(id), args...)
 			if err == nil && outcome != outcomeRedeemed && outcome != outcomeUsed && outcome != outcomeGone {
@@ -194,7 +197,7 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	if err := s.checkResource(f); err != nil {
 		return tokenResponse{}, err
 	}
-	scopes, err := requestedScopes(f.Get("scope"), rec.Scopes)
+	scopes, err := s.requestedScopes(f.Get("scope"), rec.Scopes, rec.granted)
 	if err != nil {
 		return tokenResponse{}, err
 	}

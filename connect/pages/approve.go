@@ -79,7 +79,7 @@ func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int
 ) {
 	v := p.approveView(s, req)
 	v.Problem = problem
-	for _, a := range scope.Areas() {
+	for _, a := range scope.All().List() {
 		for _, verb := range scope.Verbs() {
 			if !req.Scopes.Includes(a, verb) {
 				continue

@@ -107,7 +107,7 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 	if g.LastUsedAt.After(g.CreatedAt) {
 		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.now(), "ago", "from now")
 	}
-	for _, a := range scope.Areas() {
+	for _, a := range scope.All().List() {
 		if g.Scopes.Includes(a, scope.VerbRead) {
 			c.See = append(c.See, a.Title)
 		}

@@ -343,7 +343,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 // request adds a pending authorization request.
 func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	w.tb.Helper()
-	set, err := scope.Parse(scopes)
+	set, err := scope.All().Parse(scopes)
 	require.NoError(w.tb, err)
 	r := oauth.Request{
 		ID: id,
@@ -540,7 +540,7 @@ func (p *page) text() string {
 }
 
 func grant(id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {
-	set, err := scope.Parse(scopes)
+	set, err := scope.All().Parse(scopes)
 	if err != nil {
 		panic(err)
 	}

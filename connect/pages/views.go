@@ -172,14 +172,14 @@ func inSeries(items []string) string {
 	}
 }
 
-// grantedInWords describes what scopes allow, or returns otherwise if they are invalid.
+// grantedInWords describes what scopes allow, also of areas that are switched off, or returns otherwise if they are invalid.
 func grantedInWords(scopes, otherwise string) string {
-	set, err := scope.Parse(scopes)
+	set, err := scope.All().Parse(scopes)
 	if err != nil || set.IsZero() {
 		return otherwise
 	}
 	var see, change, run []string
-	for _, a := range scope.Areas() {
+	for _, a := range scope.All().List() {
 		if set.Includes(a, scope.VerbRead) {
 			see = append(see, a.Title)
 		}
@@ -191,7 +191,7 @@ func grantedInWords(scopes, otherwise string) string {
 		}
 	}
 	seen := inSeries(see)
-	if len(see) == len(scope.Areas()) {
+	if len(see) == len(scope.All().List()) {
 		seen = "everything"
 	}
 	text := "May see " + seen

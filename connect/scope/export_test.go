@@ -1,9 +1,9 @@
 package scope
 
-// All returns all scopes: the published ones, then those of the areas in order.
-func All() []string {
-	all := Published()
-	for _, a := range Areas() {
+// Names returns all scopes: the published ones, then those of the areas in order.
+func Names() []string {
+	all := published()
+	for _, a := range areas {
 		for _, verb := range Verbs() {
 			if name := a.Scope(verb); name != "" {
 				all = append(all, name)

@@ -1,6 +1,8 @@
 package scope
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -25,6 +27,7 @@ const (
 type Area struct {
 	Name  string // in scopes: "contacts"
 	Title string // for pages: "Contacts"
+	Noun  string // for assistants, as a part of "one business's account"
 	Read  string // what read allows, without a full stop: "See your contacts"
 	Write string // what write allows in addition
 	Run   string // what run allows in addition
@@ -51,54 +54,98 @@ func (a Area) Scope(verb string) string {
 	return a.Name + ":" + verb
 }
 
-// Areas returns the areas in the order in which pages show them.
-func Areas() []Area {
-	return slices.Clone(areas)
+// Areas is a selection of the areas. A scope of an area that is not selected is unknown, and a published scope covers the selected
+// areas. The zero value selects all of them.
+type Areas struct {
+	off rights // of the areas that are not selected
+}
+
+// All returns all areas.
+func All() Areas { return Areas{} }
+
+// Without returns the areas except those named. It returns an error for an unknown name, and if no area is left.
+func (a Areas) Without(names ...string) (Areas, error) {
+	for _, name := range names {
+		i := slices.IndexFunc(areas, func(area Area) bool { return area.Name == name })
+		if i < 0 {
+			var valid []string
+			for _, area := range areas {
+				valid = append(valid, area.Name)
+			}
+			return Areas{}, fmt.Errorf("unknown area %q: must be one of %s", name, strings.Join(valid, ", "))
+		}
+		for v := range Verbs() {
+			a.off |= right(i, v)
+		}
+	}
+	if len(a.List()) == 0 {
+		return Areas{}, errors.New("no area is left: at least one must remain")
+	}
+	return a, nil
+}
+
+// List returns the areas in the order in which pages show them.
+func (a Areas) List() []Area {
+	var list []Area
+	for i, area := range areas {
+		if a.off&right(i, 0) == 0 {
+			list = append(list, area)
+		}
+	}
+	return list
 }
 
 var areas = []Area{ //nolint:gochecknoglobals // read-only
 	{
 		Name:  "business",
 		Title: "Business profile",
+		Noun:  "its profile",
 		Read:  "See your business details, opening hours and service areas",
 		Write: "Change your business details, opening hours and service areas",
 	},
 	{
 		Name:  "contacts",
 		Title: "Contacts",
+		Noun:  "contacts",
 		Read:  "Search and see your contacts",
 		Write: "Add, change and delete contacts",
 	},
 	{
 		Name:  "conversations",
 		Title: "Conversations",
+		Noun:  "the conversations of its AI receptionist",
 		Read:  "Search and read your receptionist's calls, texts, chats and emails",
 	},
 	{
 		Name:  "appointments",
 		Title: "Appointments",
+		Noun:  "appointments",
 		Read:  "See your calendars and appointments",
 	},
 	{
 		Name:  "receptionist",
 		Title: "AI receptionist",
+		Noun:  "the setup of its AI receptionist",
 		Read:  "See how your AI receptionist is set up",
 		Write: "Change your AI receptionist's personality, rules, FAQs and services",
 	},
 	{
 		Name:  "sales",
 		Title: "Invoices, estimates and jobs",
+		Noun:  "invoices, estimates, jobs",
 		Read:  "Search and see your invoices, estimates and jobs",
 	},
 	{
 		Name:  "automations",
 		Title: "Automations",
+		Noun:  "automations",
 		Read:  "See your automations and how their runs went",
 		Run:   "Run your automations",
 	},
 	{
 		Name:  "objects",
 		Title: "Custom objects",
+		Noun:  "custom objects",
 		Read:  "Search and see your custom objects, such as vehicles or pets",
 		Write: "Add, change and delete your custom objects",
 	},
@@ -107,14 +154,29 @@ var areas = []Area{ //nolint:gochecknoglobals // read-only
 // Verbs returns the verbs in the order in which pages show them: read, write, run.
 func Verbs() []string { return []string{VerbRead, VerbWrite, VerbRun} }
 
-// Published returns the scopes in metadata documents.
-func Published() []string { return []string{Read, Write, Use} }
+// published returns the published scopes, each of which includes the one before.
+func published() []string { return []string{Read, Write, Use} }
+
+// Published returns the scopes in metadata documents: the published ones, without those that add nothing to the one before.
+func (a Areas) Published() []string {
+	var names []string
+	var said rights
+	for _, name := range published() {
+		if r := a.rightsOf(name); r != said {
+			names, said = append(names, name), r
+		}
+	}
+	return names
+}
 
 // Default returns the scopes of a request without a scope parameter: mcp:read.
-func Default() Set { return mustParse(Read) }
+func (a Areas) Default() Set { return a.set([]string{Read}) }
 
-// Everything returns mcp:use.
-func Everything() Set { return mustParse(Use) }
+// Everything returns the largest of the scopes in metadata documents: mcp:use if all areas are selected.
+func (a Areas) Everything() Set {
+	names := a.Published()
+	return a.set(names[len(names)-1:])
+}
 
 // UnknownError is the error for an unknown or malformed scope.
 type UnknownError struct {
@@ -130,39 +192,32 @@ func (e *UnknownError) Error() string {
 type Set struct {
 	names  string // sorted, each once, separated by single spaces
 	rights rights
+	areas  Areas // for which the names were parsed
 }
 
 // Parse parses a list of scopes separated by spaces. Order, repetition and additional spaces are ignored; case matters. It
 // returns an *UnknownError for an unknown scope.
-func Parse(s string) (Set, error) {
+func (a Areas) Parse(s string) (Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(s, " ") {
 		if name == "" {
 			continue
 		}
-		if rightsOf(name) == 0 {
+		if a.rightsOf(name) == 0 {
 			return Set{}, &UnknownError{Name: name}
 		}
 		names = append(names, name)
 	}
-	return of(names), nil
+	return a.set(names), nil
 }
 
-// of returns the set of names that are known to be valid.
-func of(names []string) Set {
+// set returns the set of names that are known to be valid.
+func (a Areas) set(names []string) Set {
 	slices.Sort(names)
 	names = slices.Compact(names)
-	set := Set{names: strings.Join(names, " ")}
+	set := Set{names: strings.Join(names, " "), areas: a}
 	for _, name := range names {
-		set.rights |= rightsOf(name)
-	}
-	return set
-}
-
-func mustParse(s string) Set {
-	set, err := Parse(s)
-	if err != nil {
-		panic("scope: " + err.Error())
+		set.rights |= a.rightsOf(name)
 	}
 	return set
 }
@@ -178,7 +233,7 @@ func (s Set) IsZero() bool { return s.names == "" }
 
 // Allows reports whether the set has all rights of the scope required. Unknown scopes are never allowed.
 func (s Set) Allows(required string) bool {
-	want := rightsOf(required)
+	want := s.areas.rightsOf(required)
 	return want != 0 && s.rights&want == want
 }
 
@@ -209,14 +264,14 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	var said rights
 	say := func(name string) {
 		names = append(names, name)
-		said |= rightsOf(name)
+		said |= s.areas.rightsOf(name)
 	}
 	fits := func(name string) bool {
-		r := rightsOf(name)
+		r := s.areas.rightsOf(name)
 		return r&^kept == 0 && r&^said != 0
 	}
 	for _, name := range s.Names() {
-		if rightsOf(name)&^kept == 0 {
+		if s.areas.rightsOf(name)&^kept == 0 {
 			say(name)
 		}
 	}
@@ -225,25 +280,25 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 			say(name)
 		}
 	}
-	for _, a := range areas {
+	for _, a := range s.areas.List() {
 		for _, verb := range []string{VerbWrite, VerbRun, VerbRead} { // those that include read first
 			if name := a.Scope(verb); name != "" && fits(name) {
 				say(name)
 			}
 		}
 	}
-	return of(names)
+	return s.areas.set(names)
 }
 
-// Pin encodes an approved set for storage: its names and those of the areas that its published scopes cover. A later version may
-// add areas to a published scope, which the user has not approved.
+// Pin encodes an approved set for storage: its names and those of the areas that its published scopes cover. A later version or
+// configuration may add areas to a published scope, which the user has not approved.
 func (s Set) Pin() string {
 	names := s.Names()
 	for _, name := range names {
-		if !slices.Contains(Published(), name) {
+		if !slices.Contains(published(), name) {
 			continue
 		}
-		for _, a := range Areas() {
+		for _, a := range s.areas.List() {
 			for _, verb := range Verbs() {
 				if own := a.Scope(verb); own != "" && rightsOf(own)&^rightsOf(name) == 0 {
 					names = append(names, own)
@@ -251,27 +306,27 @@ func (s Set) Pin() string {
 			}
 		}
 	}
-	return of(names).String()
+	return s.areas.set(names).String()
 }
 
 // Unpin decodes Pin's result: the rights of the areas under the approved names. Unknown names give no rights.
-func Unpin(pinned string) Set {
-	var set Set
+func (a Areas) Unpin(pinned string) Set {
+	set := Set{areas: a}
 	var names []string
 	for name := range strings.FieldsSeq(pinned) {
-		if !slices.Contains(Published(), name) {
-			set.rights |= rightsOf(name)
+		if !slices.Contains(published(), name) {
+			set.rights |= a.rightsOf(name)
 		}
 	}
 	var said rights
 	for name := range strings.FieldsSeq(pinned) {
-		if r := rightsOf(name); slices.Contains(Published(), name) && r&^set.rights == 0 {
+		if r := a.rightsOf(name); slices.Contains(published(), name) && r&^set.rights == 0 {
 			names = append(names, name)
 			said |= r
 		}
 	}
 	for name := range strings.FieldsSeq(pinned) {
-		if rightsOf(name)&^said != 0 && !slices.Contains(Published(), name) {
+		if a.rightsOf(name)&^said != 0 && !slices.Contains(published(), name) {
 			names = append(names, name)
 		}
 	}
@@ -285,10 +340,13 @@ type rights uint32
 
 func right(area, verb int) rights { return 1 << (area*3 + verb) }
 
-// rightsOf returns the rights of a scope, or 0 if there is no such scope.
+// rightsOf returns the rights of a scope in the selected areas, or 0 if there is no such scope.
+func (a Areas) rightsOf(name string) rights { return rightsOf(name) &^ a.off }
+
+// rightsOf returns the rights of a scope in all areas, or 0 if there is no such scope.
 func rightsOf(name string) rights {
 	area, verb, _ := strings.Cut(name, ":")
-	covered := slices.Index(Published(), name) // number of the last verb that a published scope covers
+	covered := slices.Index(published(), name) // number of the last verb that a published scope covers
 	var all rights
 	for i, a := range areas {
 		if covered < 0 && a.Name != area {

@@ -14,7 +14,7 @@ import (
 
 func parse(t testing.TB, s string) scope.Set {
 	t.Helper()
-	set, err := scope.Parse(s)
+	set, err := scope.All().Parse(s)
 	require.NoError(t, err)
 	return set
 }
@@ -35,17 +35,17 @@ func TestScopesAllowWhatTheyCover(t *testing.T) {
 		"sales:read": "sales:read", "automations:read": "automations:read", "automations:run": "automations:read automations:run",
 		"objects:read": "objects:read", "objects:write": "objects:read objects:write",
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.All())
-	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.Published())
-	require.Equal(t, scope.Read, scope.Default().String())
-	require.Equal(t, scope.Use, scope.Everything().String())
+	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.Names())
+	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.All().Published())
+	require.Equal(t, scope.Read, scope.All().Default().String())
+	require.Equal(t, scope.Use, scope.All().Everything().String())
 	for name, want := range covered {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			set := parse(t, name)
-			allowed := slices.DeleteFunc(scope.All(), func(n string) bool { return !set.Allows(n) })
+			allowed := slices.DeleteFunc(scope.Names(), func(n string) bool { return !set.Allows(n) })
 			require.ElementsMatch(t, strings.Fields(want), allowed)
-			for _, a := range scope.Areas() {
+			for _, a := range scope.All().List() {
 				for _, verb := range scope.Verbs() {
 					assert.Equal(t, slices.Contains(allowed, a.Name+":"+verb), set.Includes(a, verb), "%s:%s", a.Name, verb)
 				}
@@ -85,12 +85,12 @@ func TestUnknownScopeIsNamed(t *testing.T) {
 		"conversations:write", "sales:write", "automations:write", "contacts:read:write", "*", "mcp:*", "mcp:read,mcp:write",
 		"mcp:read\tmcp:write", "mcp:read\n", "contacts:reаd", // the last with a Cyrillic а
 	} {
-		_, err := scope.Parse("mcp:read " + name)
+		_, err := scope.All().Parse("mcp:read " + name)
 		var unknown *scope.UnknownError
 		require.ErrorAs(t, err, &unknown, name)
 		assert.Equal(t, name, unknown.Name)
 	}
-	_, err := scope.Parse(strings.Repeat("x\"\\é", 1000))
+	_, err := scope.All().Parse(strings.Repeat("x\"\\é", 1000))
 	assert.Less(t, len(err.Error()), 100)
 	assert.NotContains(t, err.Error(), `"`)
 	assert.NotContains(t, err.Error(), `\`)
@@ -131,14 +131,14 @@ func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 		"contacts:read contacts:write", "automations:run",
 	} {
 		set := parse(t, have)
-		assert.Equal(t, set, scope.Unpin(set.Pin()))
+		assert.Equal(t, set, scope.All().Unpin(set.Pin()))
 	}
 	// mcp:use covered two areas when it was approved.
-	older := scope.Unpin("contacts:read contacts:write mcp:use of:another sales:read")
+	older := scope.All().Unpin("contacts:read contacts:write mcp:use of:another sales:read")
 	assert.Equal(t, "contacts:read contacts:write sales:read", older.String())
 	require.True(t, older.Allows("contacts:write"))
 	assert.False(t, older.Allows("objects:read"))
-	assert.Zero(t, scope.Unpin("mcp:use"), "it names no areas")
+	assert.Zero(t, scope.All().Unpin("mcp:use"), "it names no areas")
 }
 
 func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
@@ -180,7 +180,7 @@ func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
 		got := have.Narrow(c.keep)
 		require.Equal(t, c.want, got.String(), "%s", c.have)
 		require.True(t, have.Contains(got))
-		for _, a := range scope.Areas() {
+		for _, a := range scope.All().List() {
 			for _, verb := range scope.Verbs() {
 				if got.Includes(a, verb) {
 					require.True(t, c.keep(a, verb), "%s %s was left out", a.Name, verb)
@@ -191,11 +191,11 @@ func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range append(scope.All(), "", " ", "mcp:read mcp:write", "mcp:\x00", "contacts:write  objects:read", "é:read") {
+	for _, s := range append(scope.Names(), "", " ", "mcp:read mcp:write", "mcp:\x00", "contacts:write  objects:read", "é:read") {
 		f.Add(s, uint32(0x5a5a5a5a))
 	}
 	f.Fuzz(func(t *testing.T, s string, kept uint32) {
-		set, err := scope.Parse(s)
+		set, err := scope.All().Parse(s)
 		if err != nil {
 			require.True(t, set.IsZero())
 			for i := range len(err.Error()) {
@@ -204,18 +204,93 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		again, err := scope.Parse(set.String())
+		again, err := scope.All().Parse(set.String())
 		require.NoError(t, err)
 		require.Equal(t, set, again)
 		for _, name := range set.Names() {
-			require.Contains(t, scope.All(), name)
+			require.Contains(t, scope.Names(), name)
 			require.True(t, set.Allows(name))
 		}
 		n := 0
 		keep := func(scope.Area, string) bool { n++; return kept>>(n%32)&1 == 1 }
 		narrow := set.Narrow(keep)
 		require.True(t, set.Contains(narrow))
-		_, err = scope.Parse(narrow.String())
+		_, err = scope.All().Parse(narrow.String())
 		require.NoError(t, err)
 	})
+}
+
+func TestSwitchedOffAreaIsAsIfItHadNeverExisted(t *testing.T) {
+	t.Parallel()
+	for _, off := range scope.All().List() {
+		t.Run(off.Name, func(t *testing.T) {
+			t.Parallel()
+			areas, err := scope.All().Without(off.Name)
+			require.NoError(t, err)
+			require.NotContains(t, areas.List(), off)
+			require.Len(t, areas.List(), len(scope.All().List())-1)
+			for _, verb := range scope.Verbs() {
+				_, err := areas.Parse("mcp:read " + off.Name + ":" + verb)
+				var unknown *scope.UnknownError
+				require.ErrorAs(t, err, &unknown)
+				for _, set := range []scope.Set{areas.Default(), areas.Everything()} {
+					assert.False(t, set.Includes(off, verb))
+				}
+			}
+			for _, name := range []string{"mcp:read", "mcp:write", "mcp:use"} {
+				set, err := areas.Parse(name)
+				require.NoError(t, err)
+				kept := set.Narrow(func(a scope.Area, _ string) bool {
+					assert.NotEqual(t, off, a)
+					return true
+				})
+				assert.Equal(t, set, kept)
+				assert.True(t, set.Allows(name))
+				assert.NotContains(t, set.Pin(), off.Name+":")
+				assert.Equal(t, set, areas.Unpin(set.Pin()))
+				assert.Equal(t, set, areas.Unpin(parse(t, name).Pin()), "approved before")
+				later := scope.All().Unpin(set.Pin())
+				for _, verb := range scope.Verbs() {
+					assert.False(t, later.Includes(off, verb), "approved while it was off")
+				}
+			}
+			assert.True(t, areas.Unpin(parse(t, off.Name+":read").Pin()).IsZero())
+		})
+	}
+}
+
+func TestPublishedScopesDifferFromEachOther(t *testing.T) {
+	t.Parallel()
+	for except, want := range map[string]string{
+		"":                                       "mcp:read mcp:write mcp:use",
+		"automations":                            "mcp:read mcp:write",
+		"business contacts receptionist objects": "mcp:read mcp:use",
+		"business contacts receptionist objects automations": "mcp:read",
+	} {
+		areas, err := scope.All().Without(strings.Fields(except)...)
+		require.NoError(t, err)
+		assert.Equal(t, strings.Fields(want), areas.Published(), except)
+		assert.Equal(t, areas.Published()[len(areas.Published())-1], areas.Everything().String())
+	}
+}
+
+func TestAreasToSwitchOffMustExistAndLeaveOne(t *testing.T) {
+	t.Parallel()
+	const possible = "business, contacts, conversations, appointments, receptionist, sales, automations, objects"
+	for _, name := range []string{"", "inbox", "Sales", "sales:read", "mcp", " sales", "sales,objects"} {
+		_, err := scope.All().Without("contacts", name)
+		require.ErrorContains(t, err, "must be one of "+possible, name)
+	}
+	names := strings.Split(possible, ", ")
+	_, err := scope.All().Without(names...)
+	require.ErrorContains(t, err, "at least one must remain")
+	areas, err := scope.All().Without(names[1:]...)
+	require.NoError(t, err)
+	require.Len(t, areas.List(), 1)
+	same, err := scope.All().Without()
+	require.NoError(t, err)
+	require.Equal(t, scope.All(), same)
+	twice, err := scope.All().Without("sales", "sales")
+	require.NoError(t, err)
+	require.NotContains(t, twice.Everything().Pin(), "sales")
 }
