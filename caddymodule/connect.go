@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -57,6 +58,11 @@ type Connect struct {
 	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
 
+	// ExceptAreas are the areas of a business's account that are switched off: their scopes and tools do not exist. Possible are
+	// business, contacts, conversations, appointments, receptionist, sales, automations and objects, but not all of them.
+	// Default: none.
+	ExceptAreas []string `json:"except_areas,omitempty"`
+
 	metrics    *connectMetrics
 	server     *connect.Server
 	service    *dataservice.Service
@@ -93,6 +99,10 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.service, err = app.loadService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err
 	}
+	areas, err := scope.All().Without(h.ExceptAreas...)
+	if err != nil {
+		return fmt.Errorf("gatehouse_connect: except_areas: %w", err)
+	}
 	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
 		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
@@ -100,6 +110,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Timeout: time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		ClientSchemes: h.ClientSchemes,
+		Areas:         areas,
 		OnResponse:    resource.checked,
 		Log:           logger,
 	}
@@ -230,6 +241,7 @@ func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 //	    session_idle <duration>
 //	    session_max  <duration>
 //	    client_schemes <schemes...>
+//	    except_areas <areas...>
 //	}
 func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h.Next() // consume the directive's name
@@ -250,6 +262,7 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		duration("session_idle", &m.SessionIdle),
 		duration("session_max", &m.SessionMax),
 		texts("client_schemes", &m.ClientSchemes),
+		option{name: "except_areas", parse: m.parseExceptAreas},
 	)
 	if err != nil {
 		return nil, err
@@ -263,6 +276,16 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		return nil, h.Err("gatehouse_connect needs an upstream, such as http://data.internal:8080")
 	}
 	return m, nil
+}
+
+func (h *Connect) parseExceptAreas(d *caddyfile.Dispenser) error {
+	if err := texts(d.Val(), &h.ExceptAreas).parse(d); err != nil {
+		return err
+	}
+	if _, err := scope.All().Without(h.ExceptAreas...); err != nil {
+		return d.Errf("except_areas: %v", err)
+	}
+	return nil
 }
 
 // Interface guards

@@ -182,8 +182,14 @@ func (a *assistant) connect(t *testing.T, p *browser, scope string, allow ...str
 	q := at.Redirect.Query()
 	require.Equal(t, a.base, q.Get("iss"))
 	require.Equal(t, "state-of-"+a.clientID, q.Get("state"))
+	a.redeem(t, q.Get("code"))
+}
+
+// redeem exchanges a code.
+func (a *assistant) redeem(t *testing.T, code string) {
+	t.Helper()
 	status, err := a.token(t, url.Values{
-		"grant_type": {"authorization_code"}, "code": {q.Get("code")}, "redirect_uri": {a.redirect}, "client_id": {a.clientID},
+		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {a.redirect}, "client_id": {a.clientID},
 		"code_verifier": {a.verifier}, "resource": {a.base + "/mcp"},
 	})
 	require.NoError(t, err)
@@ -251,6 +257,18 @@ func (a *assistant) modern(ctx context.Context, client *http.Client, tool, argum
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"}}}`)
 	return text, err
+}
+
+// tools returns the response to tools/list.
+func (a *assistant) tools(t *testing.T) string {
+	t.Helper()
+	status, text, err := post(t.Context(), onceClient(), a.base+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-11-25"},
+		"Authorization": {"Bearer " + a.Access},
+	})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, text)
+	return text
 }
 
 func (a *assistant) post(ctx context.Context, client *http.Client, revision, tool, params string) (int, string, error) {

@@ -123,6 +123,67 @@ func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	gatewaytest.RequireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
 }
 
+func TestSwitchedOffAreaIsGoneAfterAReload(t *testing.T) {
+	t.Parallel()
+	w, g := connectedTo(t, nil, "")
+	owner := w.owner(t, g)
+	a := approved(t, owner, "mcp:use", "contacts:write", "automations:run")
+	only := approved(t, owner, "automations:run", "automations:run")
+	late := register(t, g.URL, "Late Assistant")
+	form := owner.open(late.authorizeURL("mcp:use"))
+	require.Contains(t, form.Text, "Run your automations")
+	require.Contains(t, a.tools(t), "automations_run")
+	status, response := a.call(t, "automations_list", `{}`)
+	require.Equal(t, http.StatusOK, status)
+	require.NotEmpty(t, response.Result.StructuredContent)
+
+	config, err := os.ReadFile(g.Config)
+	require.NoError(t, err)
+	g.Write(t, strings.Replace(string(config), "\tmanage_keys\n", "\tmanage_keys\n\t\texcept_areas automations\n", 1))
+	g.Reload(t)
+
+	tools := a.tools(t)
+	assert.Contains(t, tools, "contacts_create")
+	assert.NotContains(t, tools, "utomation")
+	for _, tool := range []string{"automations_list", "automations_run_get", "automations_run"} {
+		_, response = a.call(t, tool, `{"automation_id":"overdue-reminders"}`)
+		assert.Contains(t, string(response.Error), "unknown tool", tool)
+	}
+	status, _ = a.call(t, "contacts_create", `{"first_name":"Ada"}`)
+	assert.Equal(t, http.StatusOK, status)
+	status, err = a.refresh(t)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status)
+	assert.NotContains(t, a.Scope, "automations")
+	status, _ = only.call(t, "automations_list", `{}`)
+	assert.Equal(t, http.StatusUnauthorized, status, "nothing is left")
+	_, err = only.refresh(t)
+	require.ErrorContains(t, err, "invalid_scope")
+
+	assert.NotContains(t, owner.open(late.authorizeURL("mcp:use")).Text, "utomations")
+	assert.NotContains(t, owner.open(late.authorizeURL("mcp:read automations:run")).Text, "Run your automations")
+	assert.Contains(t, owner.open("/.well-known/oauth-protected-resource/mcp").Text, `"scopes_supported":["mcp:read","mcp:write"]`)
+	answer := owner.send(form, "request", url.Values{
+		"allow": {"contacts:read", "automations:read", "automations:run"}, "decision": {"approve"},
+	})
+	require.NotNil(t, answer.Redirect, answer.Text)
+	late.redeem(t, answer.Redirect.Query().Get("code"))
+	assert.Equal(t, "contacts:read", late.Scope)
+	assert.NotContains(t, owner.open("/settings/connected-apps").Text, "utomations")
+	assert.Contains(t, owner.open("/settings/activity").Text, "may run Automations", "what was approved")
+
+	g.Write(t, string(config))
+	g.Reload(t)
+	status, _ = only.call(t, "automations_list", `{}`)
+	assert.Equal(t, http.StatusOK, status)
+	status, _ = late.call(t, "automations_list", `{}`)
+	assert.Equal(t, http.StatusForbidden, status, "never approved")
+	_, err = a.refresh(t)
+	require.NoError(t, err)
+	status, _ = a.call(t, "automations_list", `{}`)
+	assert.Equal(t, http.StatusOK, status)
+}
+
 func TestDataServiceGetsNoAssistantToken(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 64)
