@@ -70,6 +70,7 @@ type (
 		Issuer      string          `json:"issuer"`
 		Timeout     caddy.Duration  `json:"timeout"`
 		ManageKeys  bool            `json:"manage_keys"`
+		ExceptAreas []string        `json:"except_areas"`
 		UpstreamRaw json.RawMessage `json:"upstream"`
 	}
 )

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -70,9 +71,23 @@ func TestConnectCallsAreThoseOfTheContract(t *testing.T) {
 		want = append(want, string(m[1]))
 	}
 	var made []string
-	for _, c := range connectCalls() {
+	for _, c := range connectCalls(nil) {
 		made = append(made, c.path)
 	}
 	require.Greater(t, len(want), 10)
 	assert.ElementsMatch(t, want, made)
+}
+
+func TestConnectCallsLeaveOutSwitchedOffAreas(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, area := range scope.All().List() {
+		names = append(names, area.Name)
+		left := connectCalls([]string{area.Name})
+		assert.Less(t, len(left), len(connectCalls(nil)), area.Name)
+		for _, c := range left {
+			assert.NotEqual(t, area.Name, c.area)
+		}
+	}
+	assert.Len(t, connectCalls(names), 1, "only that for an account has no area")
 }

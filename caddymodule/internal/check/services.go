@@ -57,12 +57,13 @@ const (
 // call is a request that the gateway sends to a data service, and its check of the response.
 type call struct {
 	path string
+	area string // of the connection server; "": none
 	send func(context.Context, *probe) error
 }
 
 // operationCall returns the request for an operation: the first page of a list.
 func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
-	return call{op.Path, func(ctx context.Context, p *probe) error {
+	return call{path: op.Path, send: func(ctx context.Context, p *probe) error {
 		query, err := op.CleanQuery(upstream.Match{})
 		if err != nil {
 			return fmt.Errorf("preparing the query: %w", err)
@@ -84,10 +85,11 @@ func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
 	}}
 }
 
-// connectCalls returns the calls of gatehouse_connect that read and need no ID, and that for an account.
-func connectCalls() []call {
-	return []call{
-		{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
+// connectCalls returns the calls of gatehouse_connect that read and need no ID, and that for an account. Those of areas that are
+// switched off are left out.
+func connectCalls(exceptAreas []string) []call {
+	all := []call{
+		{path: "/connect/v1/accounts/" + checkAccount, send: func(ctx context.Context, p *probe) error {
 			client, err := account.NewClient(account.ClientOptions{
 				Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop(),
 			})
@@ -100,29 +102,30 @@ func connectCalls() []call {
 			}
 			return err
 		}},
-		read("business", (*data.Client).Business),
-		read("business/hours", (*data.Client).Hours),
-		read("business/service-areas", (*data.Client).ServiceAreas),
-		list("contacts", (*data.Client).Contacts),
-		list("conversations", (*data.Client).Conversations),
-		list("calendars", (*data.Client).Calendars),
-		list("appointments", (*data.Client).Appointments),
-		read("receptionist", (*data.Client).Receptionist),
-		list("receptionist/faqs", (*data.Client).FAQs),
-		list("receptionist/services", (*data.Client).Services),
-		list("invoices", (*data.Client).Invoices),
-		list("estimates", (*data.Client).Estimates),
-		list("jobs", (*data.Client).Jobs),
-		list("automations", (*data.Client).Automations),
-		read("object-types", func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[data.ObjectType], error) {
+		read("business", "business", (*data.Client).Business),
+		read("business", "business/hours", (*data.Client).Hours),
+		read("business", "business/service-areas", (*data.Client).ServiceAreas),
+		list("contacts", "contacts", (*data.Client).Contacts),
+		list("conversations", "conversations", (*data.Client).Conversations),
+		list("appointments", "calendars", (*data.Client).Calendars),
+		list("appointments", "appointments", (*data.Client).Appointments),
+		read("receptionist", "receptionist", (*data.Client).Receptionist),
+		list("receptionist", "receptionist/faqs", (*data.Client).FAQs),
+		list("receptionist", "receptionist/services", (*data.Client).Services),
+		list("sales", "invoices", (*data.Client).Invoices),
+		list("sales", "estimates", (*data.Client).Estimates),
+		list("sales", "jobs", (*data.Client).Jobs),
+		list("automations", "automations", (*data.Client).Automations),
+		read("objects", "object-types", func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[data.ObjectType], error) {
 			return c.ObjectTypes(ctx, by, data.List{})
 		}),
 	}
+	return slices.DeleteFunc(all, func(c call) bool { return slices.Contains(exceptAreas, c.area) })
 }
 
 // read returns a call of the connection server. An error that says that the account does not exist is a valid response.
-func read[T any](path string, get func(*data.Client, context.Context, data.Caller) (T, error)) call {
-	return call{"/connect/v1/" + path, func(ctx context.Context, p *probe) error {
+func read[T any](area, path string, get func(*data.Client, context.Context, data.Caller) (T, error)) call {
+	return call{"/connect/v1/" + path, area, func(ctx context.Context, p *probe) error {
 		client, err := data.New(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
 		if err != nil {
 			return fmt.Errorf("creating a client: %w", err)
@@ -135,8 +138,8 @@ func read[T any](path string, get func(*data.Client, context.Context, data.Calle
 	}}
 }
 
-func list[T data.Record, F any](path string, collection func(*data.Client) data.Collection[T, F]) call {
-	return read(path, func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[T], error) {
+func list[T data.Record, F any](area, path string, collection func(*data.Client) data.Collection[T, F]) call {
+	return read(area, path, func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[T], error) {
 		var all F
 		return collection(c).List(ctx, by, all)
 	})
@@ -254,9 +257,10 @@ func (l *liveChecker) probeDataServices(ctx context.Context) {
 
 // addresses returns the addresses of a data service.
 func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *serviceConfig, service Service) (all []*address) {
-	calls := connectCalls()
-	if h.api != nil {
-		calls = nil
+	var calls []call
+	if h.connect != nil {
+		calls = connectCalls(h.connect.ExceptAreas)
+	} else {
 		for _, op := range service.Operations {
 			calls = append(calls, operationCall(op, service.Contract))
 		}

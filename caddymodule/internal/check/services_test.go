@@ -169,6 +169,8 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"404 to everything":       {app: assertion, service: http.NotFound, connect: "name x", want: []string{"GH053"}, says: append(apiPaths(), "responds with 404", "/connect/v1/contacts", "/connect/v1/accounts/gatehouse-check", "/connect/v1/receptionist/faqs")},
 		"404 to one":              {service: statusOr(404, isPath(events)), want: []string{"GH053"}, says: []string{"responds with 404 to " + events + " for"}},
 		"no accounts":             {service: statusOr(404, isPath("/connect/v1/accounts/gatehouse-check")), connect: "name x", want: []string{"GH053"}, says: []string{"responds with 404 to /connect/v1/accounts/gatehouse-check for"}},
+		"no automations":          {service: statusOr(404, isPath("/connect/v1/automations")), connect: "name x", want: []string{"GH053"}, says: []string{"responds with 404 to /connect/v1/automations for"}},
+		"none, and switched off":  {service: statusOr(404, isPath("/connect/v1/automations")), connect: "except_areas automations"},
 		"a redirect":              {service: statusOr(302, isPath(contacts)), want: []string{"GH053"}, says: []string{"responds with 302 to " + contacts}},
 		"broken":                  {service: statusOr(500, always), want: []string{"GH050"}, says: append(apiPaths(), "responds with 500")},
 		"overloaded": {service: func(w http.ResponseWriter, _ *http.Request) {
