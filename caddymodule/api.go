@@ -126,7 +126,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
 	h.unsigned = h.BasePath
-	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, PassUnknownFields: map[string]bool{}}
+	h.contract = &upstream.Contract{AllowMissingTenant: h.AllowMissingTenant, BasePath: h.BasePath, PassUnknownFields: map[string]bool{}}
 	for _, name := range h.PassUnknownFields {
 		h.contract.PassUnknownFields[name] = true
 		if h.Definition != nil && h.Definition.Name != "" {

@@ -14,6 +14,8 @@ type API struct {
 	paths []*Path
 	exact map[string]*Path // paths without parameters, without the base path
 	tree  node
+
+	mapped []*Operation // that read, and have another path at the data service
 }
 
 // Path is a path of an API.
@@ -49,6 +51,7 @@ type Operation struct {
 	Enforce    Enforcement // of the definition, in responses
 
 	sample string
+	api    *API
 }
 
 // Other values of Operation.Tenant.
@@ -69,10 +72,16 @@ type DocumentedResponse struct {
 	Cursor    string   // the parameter of the query that says where the list goes on; empty: none
 	Next      []string // with Cursor: the names of the members that lead to the next cursor
 
-	in    int   // index of the property with the records, -1: none
-	is    int   // index of Records.Is, -1: none
-	list  bool  // the records are an array
-	order []int // indexes of the properties by which they are sorted
+	Mapped bool // a member may come from elsewhere: see Source
+
+	// From leads to the whole body in what the data service sends. Default: it is all that it sends.
+	From []string
+
+	from  *sources // with From
+	in    int      // index of the property with the records, -1: none
+	is    int      // index of Records.Is, -1: none
+	list  bool     // the records are an array
+	order []int    // indexes of the properties by which they are sorted
 }
 
 // Records says where the record or the records of a response are.
@@ -110,6 +119,9 @@ func NewAPI(name, base string, operations []*Operation) *API {
 			p.Allow += ", HEAD"
 		}
 		op.compile()
+		if op.api = a; op.Method == http.MethodGet && op.Mapping != nil && op.Mapping.Path != nil {
+			a.mapped = append(a.mapped, op)
+		}
 	}
 	a.addSamples()
 	return a
@@ -159,6 +171,11 @@ func (op *Operation) compile() {
 		r := &op.Responses[i]
 		r.in, r.is = -1, -1
 		r.Body.compile()
+		if r.From != nil {
+			whole := &Schema{Properties: []Property{{Schema: r.Body, Apart: true, From: &Source{Names: r.From, Pointer: true}}}}
+			whole.compileSources()
+			r.from = whole.from
+		}
 		if r.Records == nil {
 			continue
 		}

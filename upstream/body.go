@@ -41,6 +41,7 @@ type RequestBody struct {
 type BodyKind struct {
 	Media  string // "application/json" or "application/merge-patch+json"
 	Schema *Schema
+	Mapped bool // a member may be elsewhere at the data service: see Source
 
 	as DocumentedResponse
 }
@@ -71,6 +72,7 @@ func (b *RequestBody) compile() {
 //   - A number has at most 64 characters, an exponent of at most three digits, and is 0 or, without its sign, from 1e-309 to below 1e308. An
 //     integer has at most 18 digits and neither fraction nor exponent.
 //   - The member that names the business must name the authenticated one.
+//   - Members that the data service has elsewhere are moved there, and converted.
 func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, businessID string, body []byte) (media string, err error) {
 	invalid := func(reason string) (string, error) { return "", &BodyError{[]Violation{{Reason: reason}}} }
 	switch {
@@ -105,6 +107,11 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	c.pool.Put(k)
 	if violated, ok := err.(*ContractError); ok && (broken || len(listed) == 0) { //nolint:errorlint // document returns it as it is
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
+	}
+	if err == nil && len(listed) == 0 && kind.Mapped {
+		var u unmapper
+		out = u.value(nil, kind.Schema, out, "")
+		listed = u.violations[:min(len(u.violations), maxViolations)]
 	}
 	if len(listed) > 0 {
 		return "", &BodyError{listed}
@@ -180,7 +187,7 @@ var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 // noteScalar notes an invalid value that is neither an object nor an array.
 func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	why := ""
-	if number := k.body[v.start:v.end]; k.request && s.Types&typeOf(first) != 0 {
+	if number := k.raw(v); k.request && s.Types&typeOf(first) != 0 {
 		switch {
 		case first == '"' && s.Format.valid(k.text(v)) && s.Rules != nil:
 			why = k.breaks(s.Rules, k.text(v))

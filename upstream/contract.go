@@ -37,6 +37,9 @@ type Contract struct {
 	// Default: unknown members are removed.
 	PassUnknownFields map[string]bool
 
+	// BasePath is the path under which the API is mounted. It precedes those that URLs of the data service become. Default: none.
+	BasePath string
+
 	pool sync.Pool // of *checker
 }
 
@@ -79,7 +82,11 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
 	k := c.checker()
-	dst.Grow(len(body) + 64)
+	room := len(body) + 64
+	if res.Mapped { // members come in any order, and are put into the definition's
+		room += 2 * len(body)
+	}
+	dst.Grow(room)
 	k.start(c, op, res, q, businessID, body, dst.AvailableBuffer())
 	err := k.document()
 	report, out := k.report, k.out
@@ -227,6 +234,8 @@ type checker struct {
 	extra    []byte // members that are not properties, of the objects being read
 	unquoted []byte
 	escaped  []byte // scratch for validating strings with escapes
+
+	converted []byte // values that differ from those in the body
 }
 
 // fault is an invalid value. The zero fault is none.
@@ -255,13 +264,14 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
+	k.converted = k.converted[:0]
 	k.listing, k.judging, k.matching = false, false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
 }
 
 // release drops all references to the request's data and frees large buffers.
 func (k *checker) release() {
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out, k.invalid, k.foreign, k.listed = nil, nil, nil, Query{}, "", nil, nil, fault{}, fault{}, nil
-	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped} {
+	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped, &k.converted} {
 		if cap(*buffer) > maxPooled {
 			*buffer = nil
 		}
@@ -309,9 +319,12 @@ func (k *checker) document() error {
 	}
 	var root span
 	var err error
-	if k.res.in < 0 && k.res.Records != nil {
+	switch {
+	case k.res.from != nil:
+		root, err = k.below()
+	case k.res.in < 0 && k.res.Records != nil:
 		root, err = k.recordsOrRecord(k.res.Body, 0)
-	} else {
+	default:
 		root, err = k.value(k.res.Body, 0)
 	}
 	if err == nil {
@@ -396,7 +409,7 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 func (k *checker) equals(v span, asked string) bool {
 	text := k.text(v)
 	if text == nil && !v.absent() && !v.result {
-		text = k.body[v.start:v.end]
+		text = k.raw(v)
 	}
 	return string(text) == asked
 }
@@ -528,17 +541,17 @@ func (k *checker) owner(s *Schema, spans []span) fault {
 
 // isNull reports whether a value is missing or null, or none that could name anything: an object or an array.
 func (k *checker) isNull(v span) bool {
-	return v.absent() || v.result || typeOf(k.body[v.start])&(TypeNull|TypeObject|TypeArray) != 0
+	return v.absent() || v.result || typeOf(k.raw(v)[0])&(TypeNull|TypeObject|TypeArray) != 0
 }
 
 // sameBusiness returns the fault of a value that is not the authenticated business's ID.
 func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
 	text := k.text(v)
 	if text == nil {
-		if k.isNull(v) || !isInteger(k.body[v.start:v.end]) {
+		if k.isNull(v) || !isInteger(k.raw(v)) {
 			return fault{s, name, ErrContractViolation, "the business ID as a string or an integer"}
 		}
-		text = k.body[v.start:v.end]
+		text = k.raw(v)
 	}
 	if string(text) == k.business {
 		return fault{}
@@ -554,38 +567,57 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
-	crossTenant := k.report.CrossTenant
-	var invalid, foreign fault // of what is around the object
+	before := around{start: start, extra: extra, listed: listed, crossTenant: k.report.CrossTenant}
 	if s.visible >= 0 {
-		invalid, foreign = k.invalid, k.foreign
+		before.invalid, before.foreign = k.invalid, k.foreign
 	}
-	placed, mark, err := k.members(s, depth, isRecord)
+	placed, mark := 0, start
+	var err error
+	if s.from == nil || k.request { // a body is mapped when it has been checked
+		placed, mark, err = k.members(s, depth, isRecord)
+	} else {
+		err = k.gather(s, depth, isRecord)
+	}
 	if err != nil {
 		return span{}, err
 	}
 	spans := k.spans[base:]
 	k.spans = k.spans[:base]
+	if !k.complete(s, spans, placed, mark, &before) {
+		return hidden, nil
+	}
+	return span{start, len(k.out), true}, k.checkSize()
+}
+
+// around is the state of a checker before it reads an object, without which the object is removed.
+type around struct {
+	start, extra, listed, crossTenant int
+	invalid, foreign                  fault // if its visibility decides
+}
+
+// complete writes an object whose properties have been read, as finish does, unless it must be removed.
+func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *around) bool {
 	switch {
 	case s.tenant < 0 && s.visible < 0:
 	case k.request:
 		k.ownBusiness(s, spans)
-	case k.mustGo(s, spans, foreign):
-		k.out, k.extra, k.invalid, k.foreign = k.out[:start], k.extra[:extra], invalid, foreign
+	case k.mustGo(s, spans, before.foreign):
+		k.out, k.extra, k.invalid, k.foreign = k.out[:before.start], k.extra[:before.extra], before.invalid, before.foreign
 		if k.listing {
-			k.listed = k.listed[:listed]
-			if k.judging && k.report.CrossTenant > crossTenant {
+			k.listed = k.listed[:before.listed]
+			if k.judging && k.report.CrossTenant > before.crossTenant {
 				k.violate(s, s.Tenant, OtherBusiness)
 			} else if !k.judging {
 				k.violate(s, "", "is removed: it may not be seen")
 			}
 		}
-		return hidden, nil
+		return false
 	}
 	if s.numbers {
 		k.checkNumbers(s, spans)
 	}
-	k.finish(s, spans, placed, mark, start, extra)
-	return span{start, len(k.out), true}, k.checkSize()
+	k.finish(s, spans, placed, mark, before.start, before.extra)
+	return true
 }
 
 // mustGo reports whether an object must be removed: it may not be seen, or it may be removed and is another business's. It notes other faults
@@ -759,7 +791,7 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 			continue
 		}
 		asked := k.q.Numbers[p.Number-1]
-		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.body[v.start:v.end], k.escaped) != 0 {
+		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.raw(v), k.escaped) != 0 {
 			k.note(p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
 			return
 		}
@@ -792,7 +824,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		out = append(out, p.head...)
 		return append(out, k.out[v.start:v.end]...)
 	default:
-		return append(append(out, p.head...), k.body[v.start:v.end]...)
+		return append(append(out, p.head...), k.raw(v)...)
 	}
 }
 
@@ -801,7 +833,7 @@ func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int
 	end := len(k.out) // up to which objects and arrays stand that have been read out of order
 	out := k.out
 	for i := placed; i < s.fields; i++ {
-		if v := spans[i]; v.end > 0 && !v.result && i != s.tenant && i != s.also {
+		if v := spans[i]; v.end > 0 && v.end <= len(k.body) && !v.result && i != s.tenant && i != s.also {
 			out = append(append(out, s.Properties[i].head...), k.body[v.start:v.end]...)
 		} else {
 			out = k.appendProperty(out, s, i, v)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -13,6 +14,9 @@ type Mapping struct {
 	Query       []MappedValue // by which parameters are sent; those that are in none of them keep their names
 	Headers     []MappedValue // by their canonical names
 	ContentType string        // the media type by which the service calls its JSON, too; empty: none
+
+	reverse      *regexp.Regexp // with Path: a path of the service, and its placeholders
+	placeholders []Part
 }
 
 // MappedValue is a parameter of the query, or a header.
@@ -37,6 +41,9 @@ type Part struct {
 func (m *Mapping) compile(op *Operation) {
 	if m == nil {
 		return
+	}
+	if m.Path != nil {
+		m.compileReverse()
 	}
 	for i := range m.Query {
 		v := &m.Query[i]

@@ -310,8 +310,12 @@ func (k *checker) unquote(raw []byte) []byte {
 
 // text decodes the string at v, or returns nil if the value is not a string. The result is valid until the next call of unquote.
 func (k *checker) text(v span) []byte {
-	if v.absent() || v.result || k.body[v.start] != '"' {
+	if v.absent() || v.result {
 		return nil
 	}
-	return k.unquote(k.body[v.start:v.end])
+	raw := k.raw(v)
+	if raw[0] != '"' {
+		return nil
+	}
+	return k.unquote(raw)
 }

@@ -78,6 +78,7 @@ type Schema struct {
 	fields                int // number of properties that leave
 	tenant, also, visible int // indexes, -1 if there is none
 	free, nonEmpty        bool
+	from                  *sources        // nil: all properties are where they are published
 	numbers               bool            // a property has a Number
 	follows               []atomic.Uint32 // which property followed another one in the last object: services usually keep one order
 }
@@ -91,6 +92,10 @@ type Property struct {
 
 	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
 	Number int
+
+	From  *Source // where the data service has it; nil: where it is published
+	Part  bool    // it is an object that the data service does not have: all of its own properties come from elsewhere
+	Apart bool    // it is the record or the records of a response
 
 	head  string // the JSON before the value, `,"name":`
 	label string // without the comma
@@ -151,9 +156,8 @@ func (s *Schema) compile() {
 	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		name, _ := jsontext.AppendQuote(nil, p.Name) // the document is UTF-8
-		p.head = "," + string(name) + ":"
-		p.label = p.head[1:]
+		p.label = label(p.Name)
+		p.head = "," + p.label
 		s.index[p.Name] = i
 		if !p.Internal {
 			s.fields = i + 1
@@ -181,6 +185,13 @@ func (s *Schema) compile() {
 			alternative.compile()
 		}
 	}
+	s.compileSources()
+}
+
+// label returns a name and its colon.
+func label(name string) string {
+	quoted, _ := jsontext.AppendQuote(nil, name) // the document is UTF-8
+	return string(quoted) + ":"
 }
 
 // expected describes valid values, for a ContractError.

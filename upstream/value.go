@@ -88,11 +88,11 @@ func (k *checker) isScalar(s *Schema, first byte, v span) bool {
 	case t&s.Types == 0:
 		return false
 	case t != TypeInteger|TypeNumber:
-		return s.Rules == nil || s.Rules.literal(k.body[v.start:v.end])
-	case s.Types&TypeNumber == 0 && !isInteger(k.body[v.start:v.end]), k.request && !isModerate(k.body[v.start:v.end]):
+		return s.Rules == nil || s.Rules.literal(k.raw(v))
+	case s.Types&TypeNumber == 0 && !isInteger(k.raw(v)), k.request && !isModerate(k.raw(v)):
 		return false
 	default:
-		return s.Rules == nil || s.Rules.number(k.body[v.start:v.end]) == ""
+		return s.Rules == nil || s.Rules.number(k.raw(v)) == ""
 	}
 }
 
@@ -343,7 +343,16 @@ func (s *Schema) similar(name []byte) bool {
 			return true
 		}
 	}
+	if s.from != nil { // nor with a name of the data service
+		return slices.ContainsFunc(s.from.tree.next, func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) })
+	}
 	return false
+}
+
+// Holds reports whether a JSON value that is neither an object nor an array is valid.
+func (s *Schema) Holds(scalar string) bool {
+	k := checker{body: []byte(scalar), escapes: true, matching: matching{left: maxMatching}}
+	return k.isScalar(s, scalar[0], span{end: len(scalar)})
 }
 
 // onlyNonEmpty reports whether the only rule for strings is that they are not empty.

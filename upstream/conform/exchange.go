@@ -135,7 +135,7 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 	start := time.Now()
 	if x.err = r.exchange(ctx, x); x.err == nil {
 		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
-		x.read()
+		x.read(r.published(x))
 	}
 	x.took = time.Since(start)
 	return x
@@ -150,6 +150,13 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	}
 	token := ""
 	var err error
+	if call.Body != nil && x.op.Body.Kinds[0].Mapped {
+		var body bytes.Buffer
+		if _, err := r.contract.CheckBody(&body, x.op, http.Header{"Content-Type": {call.BodyType}}, business, call.Body); err != nil {
+			return fmt.Errorf("making a body: %w", err)
+		}
+		call.Body = body.Bytes()
+	}
 	switch {
 	case r.asserter == nil, x.wrong != nil && x.wrong.make == nil:
 	case x.wrong != nil:
@@ -184,9 +191,19 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	return err
 }
 
+// published returns the body with the names of the definition, or nothing if it has other ones and is not valid.
+func (r *run) published(x *exchange) []byte {
+	if x.res == nil || !x.res.Mapped {
+		return x.body
+	}
+	var out bytes.Buffer
+	_, _ = r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // judge has the error
+	return out.Bytes()
+}
+
 // read decodes the body, and finds the records.
-func (x *exchange) read() {
-	d := json.NewDecoder(bytes.NewReader(x.body))
+func (x *exchange) read(body []byte) {
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	if x.res == nil || x.res.Body == nil || x.status/100 != 2 || d.Decode(&x.value) != nil {
 		return
@@ -332,6 +349,9 @@ func (r *run) check(x *exchange, as string) {
 	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
 		value, exists := at(x.value, v.Pointer)
 		kind, text := describe(value, exists)
+		if x.res.Mapped && !exists { // it has another name, and perhaps another form
+			kind = "another value, or none"
+		}
 		rule := "schema"
 		switch {
 		case !isJSON:

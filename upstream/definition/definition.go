@@ -36,6 +36,7 @@ const (
 	extDeprecated = extPrefix + "deprecated"
 	extRead       = extPrefix + "read"
 	extUpstream   = extPrefix + "upstream"
+	extFrom       = extPrefix + "from"
 )
 
 //go:embed public.yaml
@@ -166,6 +167,7 @@ func Load(document File, o Options) (*Definition, error) {
 			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
 			positions: map[*yaml.Node]map[string]int{}, patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
+			sources: map[*upstream.Source]node{}, elsewhere: map[*upstream.Schema]bool{},
 		}
 	}
 	c := newCompiler()
@@ -223,7 +225,10 @@ type compiler struct {
 	places    map[*yaml.Node]bool
 	patterns  map[string]*regexp.Regexp
 	partials  map[*upstream.Schema]*upstream.Schema
-	programs  int // the size of all patterns
+	sources   map[*upstream.Source]node
+	elsewhere map[*upstream.Schema]bool // whether members come from pointers
+	maps      bool                      // a member comes from elsewhere
+	programs  int                       // the size of all patterns
 	tried     map[*upstream.Schema]int
 	depth     int // of schemas that refer to each other
 	left      int // of maxSteps

@@ -47,6 +47,8 @@ paths:
                   orders: {type: array, items: {$ref: "#/components/schemas/Order"}}
                   pagination: {type: object, properties: {page: {type: integer}}}
                   next: {type: string}
+                  asked: {type: integer, «from "parameter"»}
+                  total: {type: integer, «from "pages"»}
   /orders/{order_id}:
     get:
       operationId: getOrder
@@ -95,6 +97,10 @@ components:
         status: {type: string}
         created: {type: string, format: utc-date-time}
         score: {type: integer, «internal»}
+        number: {type: string, «from invoice_no»}
+        buyer: {type: string, «from customer»}
+        amount: {type: string, format: decimal, «from cents»}
+        state: {type: string, «from "values"»}
 `
 
 // placed puts an extension in its place, and removes the other places, or returns "" if it has none.

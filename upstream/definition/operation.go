@@ -658,9 +658,13 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 // afterwards checks what can be said only when all schemas are complete.
 func (c *compiler) afterwards(n *operationNode) {
 	op := n.op
-	for _, kind := range op.Body.All() {
+	for i, kind := range op.Body.All() {
+		op.Body.Kinds[i].Mapped = c.maps
 		if c.nesting(kind.Schema, 1); c.hidden(kind.Schema) {
 			c.fault(n.get("requestBody"), "is readOnly: no body would be accepted")
+		}
+		if c.maps {
+			c.frames(op, kind.Schema, map[*upstream.Schema]bool{}, false)
 		}
 	}
 	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
@@ -682,6 +686,9 @@ func (c *compiler) afterwards(n *operationNode) {
 		}
 		if success && r.Body != nil && !op.ByGateway {
 			c.records(op, r, response.get(extRecords))
+		}
+		r.Body = c.mapped(op, r, response.get(extRecords))
+		if success && r.Body != nil && !op.ByGateway {
 			r.Body = c.pages(op, r, response.get(extPage))
 		}
 		if byRecord && r.Unchecked != nil {
@@ -715,7 +722,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	if n.Node == nil {
 		return
 	}
-	c.only(n, "in", "order", "at_most", "is")
+	c.only(n, "in", "from", "order", "at_most", "is")
 	r := &upstream.Records{In: c.string(n.get("in")), Most: c.o.MaxItems, Order: c.strings(n.get("order"))}
 	result.Records = r
 	if at := n.get("at_most"); at.Node != nil {

@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -21,13 +22,13 @@ var schemaKeywords = []string{
 	"$ref", "type", "nullable", "format", "enum", "const", "x-extensible-enum", "minLength", "maxLength", "pattern", "minimum", "maximum",
 	"exclusiveMinimum", "exclusiveMaximum", "items", "minItems", "maxItems", "uniqueItems", "properties", "required", "minProperties",
 	"maxProperties", "additionalProperties", "allOf", "oneOf", "anyOf", "discriminator", "default", "readOnly", "writeOnly", "deprecated",
-	extTenant, extVisible, extInternal,
+	extTenant, extVisible, extInternal, extFrom,
 }
 
 // Keywords that say nothing about a value, or only about the member that has it.
 //
 //nolint:gochecknoglobals // a constant
-var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal}
+var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal, extFrom}
 
 const (
 	allTypes = upstream.TypeNull | upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean |
@@ -182,7 +183,7 @@ func (c *compiler) beside(n node) bool {
 	found := false
 	for _, e := range n.entries() {
 		switch {
-		case e.name == extInternal && !c.places[n.Node]:
+		case (e.name == extInternal || e.name == extFrom) && !c.places[n.Node]:
 			c.fault(e.value, notPlaced)
 		case !c.old && (e.name == "readOnly" || e.name == "writeOnly"):
 			found = found || c.hides(n)
@@ -304,6 +305,7 @@ func (c *compiler) finish(s *upstream.Schema) {
 		if c.hidden(p.Schema) {
 			hide(p, info.view, upstream.ReadOnly)
 		}
+		p.Part = c.maps && p.From == nil && c.pointers(p.Schema)
 	}
 	if c.hidden(s.Additional) {
 		s.Additional = nil
@@ -408,8 +410,10 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	c.only(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
 	info := c.describe(s, about{node: n, hidden: c.hides(n)})
-	if internal := n.get(extInternal); internal.Node != nil && !c.places[n.Node] {
-		c.fault(internal, notPlaced)
+	for _, name := range []string{extInternal, extFrom} {
+		if own := n.get(name); own.Node != nil && !c.places[n.Node] {
+			c.fault(own, notPlaced)
+		}
 	}
 	c.types(n, s, info)
 	c.text(n, s)
@@ -698,7 +702,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	}
 	for _, e := range c.members(properties) {
 		c.places[e.value.Node] = true
-		p := upstream.Property{Name: e.name}
+		p := upstream.Property{Name: e.name, From: c.source(e.value.get(extFrom))}
 		switch internal := c.flag(e.value.get(extInternal)); {
 		case internal && c.view.request:
 			hide(&p, c.view, upstream.Undocumented)
@@ -749,6 +753,13 @@ func hide(p *upstream.Property, v view, reason string) {
 		p.Schema = &upstream.Schema{Refused: reason}
 	}
 	p.Internal = !v.request
+	switch {
+	case p.From == nil:
+	case p.From.Names == nil:
+		p.From = nil
+	default: // what it would be converted to does not matter
+		p.From = &upstream.Source{Names: p.From.Names, Pointer: p.From.Pointer}
+	}
 }
 
 // choice compiles oneOf or anyOf of n.
@@ -879,6 +890,10 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 		}
 		own := &m.Properties[i]
 		own.Schema, own.Internal = c.merge(n, own.Schema, p.Schema), own.Internal || p.Internal
+		if own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From) {
+			c.fault(n, "two schemas that must hold say differently where the data service has %s", p.Name)
+		}
+		own.From = cmp.Or(own.From, p.From)
 	}
 	arrange(m, info)
 	m.Tenant, m.TenantIsField = cmp.Or(a.Tenant, b.Tenant), a.TenantIsField || b.TenantIsField

@@ -1,0 +1,261 @@
+package upstream
+
+import (
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Conversion is how a value differs from that of the data service. Null is always null.
+type Conversion uint8
+
+// The conversions.
+const (
+	ConvertNone      Conversion = iota
+	ConvertCents                // an integer, in hundredths: 1250 is "12.50", or 12.50 where the definition has a number
+	ConvertUnix                 // an integer, in seconds since 1970: an instant, or a date where the definition has that format
+	ConvertUnixMilli            // the same in milliseconds
+	ConvertString               // a number: its text
+	ConvertNumber               // the text of a number: the number
+	ConvertURL                  // a URL: the path under which callers find it, or null if that is no operation's
+)
+
+// Conversions are their names in a definition.
+func Conversions() []string {
+	return []string{ConvertCents: "cents", ConvertUnix: "unix", ConvertUnixMilli: "unix-ms", ConvertString: "string", ConvertNumber: "number", ConvertURL: "url"}
+}
+
+// raw returns a value that is not in the result, as it was sent or converted.
+func (k *checker) raw(v span) []byte {
+	if v.start < len(k.body) {
+		return k.body[v.start:v.end]
+	}
+	return k.converted[v.start-len(k.body) : v.end-len(k.body)]
+}
+
+// convertedFrom returns the span of what was converted from an offset on. Such spans follow those of the body.
+func (k *checker) convertedFrom(start int) span {
+	return span{start: len(k.body) + start, end: len(k.body) + len(k.converted)}
+}
+
+// convert appends the value of a property to k.converted. raw is the data service's. If it cannot be converted, convert returns what was
+// expected.
+func (k *checker) convert(p *Property, raw []byte) (expected string) {
+	text := raw
+	if raw[0] == '"' {
+		text = k.unquote(raw)
+	}
+	f, s, isText, isNumber := p.From, p.Schema, raw[0] == '"', typeOf(raw[0]) == TypeInteger|TypeNumber
+	switch {
+	case raw[0] == 'n':
+		k.converted = append(k.converted, "null"...)
+	case f.Values != nil:
+		value, known := f.Values[string(text)]
+		if !known || raw[0] == '{' || raw[0] == '[' {
+			return "one of the values that the definition has a value for"
+		}
+		k.converted = append(k.converted, value...)
+	case f.Pages != "", f.As == ConvertCents, f.As == ConvertUnix, f.As == ConvertUnixMilli:
+		if !isInteger(text) {
+			return "an integer of at most 18 digits"
+		}
+		return k.convertInteger(f, s, parseInteger(text))
+	case f.As == ConvertString && isText, f.As == ConvertNumber && isNumber:
+		k.converted = append(k.converted, raw...)
+	case f.As == ConvertString && isNumber:
+		k.converted = append(append(append(k.converted, '"'), raw...), '"')
+	case f.As == ConvertNumber && isText && IsNumber(string(text)):
+		k.converted = append(k.converted, text...)
+	case f.As == ConvertURL && isText:
+		if path := k.published(string(text)); path == "" {
+			k.converted = append(k.converted, "null"...)
+		} else {
+			k.converted, _ = jsontext.AppendQuote(k.converted, path) // it is ASCII
+		}
+	case f.As == ConvertURL:
+		return "a URL in a string"
+	default:
+		return "a number, or the text of one"
+	}
+	return ""
+}
+
+// parseInteger returns the value of an integer as isInteger accepts it.
+func parseInteger(text []byte) (n int64) {
+	for _, c := range text {
+		if c != '-' {
+			n = 10*n + int64(c-'0')
+		}
+	}
+	if text[0] == '-' {
+		return -n
+	}
+	return n
+}
+
+// convertInteger appends the value that a property has for an integer.
+func (k *checker) convertInteger(f *Source, s *Schema, number int64) (expected string) {
+	out := k.converted
+	switch {
+	case f.Pages != "":
+		size := int64(max(k.asked(f.Pages), 1))
+		out = strconv.AppendInt(out, number/size+int64(b2i(number%size > 0)), 10)
+	case f.As == ConvertCents:
+		quoted := s.Types&TypeString != 0
+		if quoted {
+			out = append(out, '"')
+		}
+		if number < 0 {
+			out, number = append(out, '-'), -number
+		}
+		out = append(strconv.AppendInt(out, number/100, 10), '.', byte('0'+number/10%10), byte('0'+number%10))
+		if quoted {
+			out = append(out, '"')
+		}
+	default:
+		at := time.Unix(number, 0)
+		if f.As == ConvertUnixMilli {
+			at = time.UnixMilli(number)
+		}
+		if at = at.UTC(); at.Year() < 0 || at.Year() > 9999 {
+			return "an instant between the years 0 and 9999"
+		}
+		layout := time.RFC3339Nano
+		if s.Format == FormatDate {
+			layout = time.DateOnly
+		}
+		out = append(at.AppendFormat(append(out, '"'), layout), '"')
+	}
+	k.converted = out
+	return ""
+}
+
+// convertBack appends the data service's value of a property of a body to dst. raw is valid JSON, and valid for the property. If it cannot be
+// converted, convertBack returns what was expected.
+func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
+	f := p.From
+	if f == nil || !f.converts() || raw[0] == 'n' {
+		return append(dst, raw...), ""
+	}
+	text := string(raw)
+	if raw[0] == '"' {
+		unquoted, _ := jsontext.AppendUnquote(nil, raw) // it is valid
+		text = string(unquoted)
+	}
+	switch f.As {
+	case ConvertCents:
+		whole, fraction, _ := strings.Cut(text, ".")
+		fraction = strings.TrimRight(fraction, "0")
+		cents := whole + (fraction + "00")[:max(2, len(fraction))]
+		sign := ""
+		if rest, negative := strings.CutPrefix(cents, "-"); negative {
+			sign, cents = "-", rest
+		}
+		if cents = strings.TrimLeft(cents, "0"); cents == "" {
+			sign, cents = "", "0"
+		}
+		if len(fraction) > 2 || !isDigits(cents) || len(cents) > 18 {
+			return dst, "a decimal number with at most two decimals and 16 digits before them"
+		}
+		return append(append(dst, sign...), cents...), ""
+	case ConvertUnix, ConvertUnixMilli:
+		layout, unit := time.RFC3339Nano, time.Second
+		if p.Schema.Format == FormatDate {
+			layout = time.DateOnly
+		}
+		if f.As == ConvertUnixMilli {
+			unit = time.Millisecond
+		}
+		at, err := time.Parse(layout, strings.ToUpper(text))
+		switch {
+		case err != nil || at.Nanosecond()%int(unit) != 0:
+			return dst, "an instant without parts of a " + map[bool]string{true: "second", false: "millisecond"}[unit == time.Second]
+		case f.As == ConvertUnixMilli:
+			return strconv.AppendInt(dst, at.UnixMilli(), 10), ""
+		default:
+			return strconv.AppendInt(dst, at.Unix(), 10), ""
+		}
+	case ConvertString:
+		if !IsNumber(text) || !isModerate([]byte(text)) {
+			return dst, "the text of a number"
+		}
+		return append(dst, text...), ""
+	case ConvertNumber:
+		return append(append(append(dst, '"'), raw...), '"'), ""
+	default:
+		value, known := f.Back[text]
+		if !known {
+			return dst, "one of the values that the data service has"
+		}
+		return append(dst, value...), ""
+	}
+}
+
+// published returns the path under which callers find a URL of the data service: that of an operation which is mapped to its path, or its own
+// if it is an operation's; otherwise, or if too many have been looked up, "". Which host the URL names does not matter, because the path
+// leads to the gateway.
+func (k *checker) published(target string) string {
+	u, err := url.Parse(target)
+	if err != nil || u.Opaque != "" || u.Fragment != "" || k.op.api == nil {
+		return ""
+	}
+	for _, op := range k.op.api.mapped {
+		if u.RawQuery != "" || !strings.HasPrefix(u.EscapedPath(), op.Mapping.Path[0].Literal) {
+			continue
+		}
+		if k.again(len(target)) != nil {
+			return ""
+		}
+		if own := op.Mapping.published(op, u.EscapedPath(), k.business); own != "" {
+			return k.contract.BasePath + own
+		}
+	}
+	if _, ok := k.op.api.Match(u.RequestURI()); !ok || !printable(u.RequestURI(), maxForwarded, false) {
+		return ""
+	}
+	return k.contract.BasePath + u.RequestURI()
+}
+
+// published returns the path of an operation for that of the data service, which must be the business's own, or "".
+func (m *Mapping) published(op *Operation, path, business string) string {
+	found := m.reverse.FindStringSubmatch(path)
+	if found == nil {
+		return ""
+	}
+	var values [MaxPathParams]string
+	for i, p := range m.placeholders {
+		value := found[i+1]
+		if p.Business && value != business || p.PathParam > 0 && (!isSegment(value) || values[p.PathParam-1] != "" && values[p.PathParam-1] != value) {
+			return ""
+		}
+		if p.PathParam > 0 {
+			values[p.PathParam-1] = value
+		}
+	}
+	own := op.Path
+	for i, p := range op.PathParams {
+		if values[i] == "" {
+			return ""
+		}
+		own = strings.Replace(own, "{"+p.Name+"}", values[i], 1)
+	}
+	return own
+}
+
+// compileReverse compiles what finds the placeholders in a path of the data service.
+func (m *Mapping) compileReverse() {
+	var pattern strings.Builder
+	for _, p := range m.Path {
+		if p.Business || p.PathParam > 0 {
+			pattern.WriteString("([^/]+)")
+			m.placeholders = append(m.placeholders, p)
+		} else {
+			pattern.WriteString(regexp.QuoteMeta(p.Literal))
+		}
+	}
+	m.reverse = regexp.MustCompile("^" + pattern.String() + "$")
+}

@@ -1,0 +1,293 @@
+package definition
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+const (
+	// maxNames is the maximum number of names in a pointer into what a data service sends.
+	maxNames = 8
+
+	adapter = ": what this cannot do is for an adapter in front of the service"
+)
+
+// source compiles where the data service has a member.
+func (c *compiler) source(n node) *upstream.Source {
+	if n.Node == nil {
+		return nil
+	}
+	f, member := new(upstream.Source), n
+	if n.isObject() {
+		c.only(n, "member", "parameter", "pages", "as", "values")
+		member = n.get("member")
+	}
+	pages, parameter := n.get("pages"), n.get("parameter")
+	if b2i(member.Node != nil)+b2i(pages.Node != nil)+b2i(parameter.Node != nil) != 1 {
+		c.fault(n, "must be one of a member, a pointer, a parameter and pages"+adapter)
+		return nil
+	}
+	if pages.Node != nil {
+		of := c.list(pages)
+		if len(of) != 2 {
+			c.fault(pages, "must be the place of a number of records, and the parameter with the size of a page: [/meta/total, per_page]")
+			return nil
+		}
+		member, f.Pages = of[0], c.string(of[1])
+	}
+	f.Param = c.string(parameter)
+	if f.Param == "" {
+		f.Names, f.Pointer = c.place(member)
+	}
+	if as := n.get("as"); as.Node != nil {
+		if f.As = upstream.Conversion(max(0, slices.Index(upstream.Conversions(), c.string(as)))); f.As == upstream.ConvertNone { //nolint:gosec // G115: an index
+			c.fault(as, "must be one of %s%s", strings.Join(upstream.Conversions()[1:], ", "), adapter)
+		}
+	}
+	if values := n.get("values"); values.Node != nil {
+		f.Values, f.Back = map[string]string{}, map[string]string{}
+		for i := 0; values.isObject() && i < len(values.Content); i += 2 {
+			c.pair(f, values, values.Content[i], values.Content[i+1])
+		}
+		if len(f.Values) == 0 {
+			c.fault(values, "must be an object: the service's values, and ours")
+		}
+	}
+	if b2i(f.As != upstream.ConvertNone)+b2i(f.Values != nil)+b2i(f.Pages != "")+b2i(f.Param != "") > 1 {
+		c.fault(n, "only one of parameter, pages, as and values is possible"+adapter)
+	}
+	c.sources[f], c.maps = n, true
+	return f
+}
+
+// pair adds a value of the data service, and what it becomes. The name of a member is sent as a number if it is one and not in quotes.
+func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
+	quoted := func(text string) string {
+		encoded, _ := json.Marshal(text) //nolint:errchkjson // a string
+		return string(encoded)
+	}
+	sent := quoted(theirs.Value)
+	if theirs.Style == 0 && upstream.IsNumber(theirs.Value) {
+		sent = theirs.Value
+	}
+	value := ours.Value
+	var encoded string
+	switch at := n.child(ours, theirs.Value); {
+	case ours.Kind != yaml.ScalarNode:
+		c.fault(at, "must be a text, a number, true, false or null")
+		return
+	case ours.Tag == "!!str":
+		encoded = quoted(value)
+	case ours.Tag == "!!null":
+		encoded = "null"
+	case ours.Tag == "!!bool":
+		value = strings.ToLower(value)
+		encoded = value
+	default:
+		encoded = c.number(at)
+	}
+	f.Values[theirs.Value] = encoded
+	if _, ok := f.Back[value]; !ok { // of two values that become one, the first is sent
+		f.Back[value] = sent
+	}
+}
+
+// place returns the names that lead to a member: a pointer's, or its own.
+func (c *compiler) place(n node) (names []string, pointer bool) {
+	text, pointer := strings.CutPrefix(c.string(n), "/")
+	if !pointer {
+		return []string{text}, false
+	}
+	names = strings.Split(text, "/")
+	for i, name := range names {
+		if names[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name); name == "" || len(names) > maxNames {
+			c.fault(n, "a pointer must have 1 to %d names, none of them empty", maxNames)
+			break
+		}
+	}
+	return names, true
+}
+
+// pointers reports whether members of an object come from elsewhere than the same object of the data service, in which case there is none.
+func (c *compiler) pointers(s *upstream.Schema) bool {
+	if s == nil || s.Choice != nil || s.Types&upstream.TypeObject == 0 {
+		return false
+	}
+	if known, ok := c.elsewhere[s]; ok {
+		return known
+	}
+	c.elsewhere[s] = false // in a circle
+	c.elsewhere[s] = slices.ContainsFunc(s.Properties, func(p upstream.Property) bool {
+		return p.From != nil && (p.From.Pointer || p.From.Param != "") || p.From == nil && c.pointers(p.Schema)
+	})
+	return c.elsewhere[s]
+}
+
+// mapped returns the schema of a response whose records are elsewhere, or in which other members are.
+func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse, n node) *upstream.Schema {
+	var names []string
+	if from := n.get("from"); from.Node != nil {
+		names, _ = c.place(from)
+		c.maps = true
+	}
+	if !c.maps || r.Body == nil {
+		return r.Body
+	}
+	body := r.Body
+	r.Mapped = true
+	if r.Records != nil && r.Records.In == "" {
+		r.From = names
+	} else if r.Records != nil {
+		own := *r.Body
+		body, own.Properties = &own, slices.Clone(own.Properties)
+		c.about[body] = c.about[r.Body]
+		if p := body.Property(r.Records.In); p != nil {
+			if p.Apart, p.Part = true, false; names != nil {
+				p.From = &upstream.Source{Names: names, Pointer: true}
+			}
+		}
+	}
+	c.frames(op, body, map[*upstream.Schema]bool{}, false)
+	return body
+}
+
+// frames checks where the members of all objects below a schema come from. chosen is whether the schema is one of several.
+func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema, seen map[*upstream.Schema]bool, chosen bool) {
+	if s == nil || c.about[s] == nil || seen[s] || !c.spend(1+len(s.Properties)) {
+		return
+	}
+	seen[s] = true
+	if s.Choice != nil {
+		objects := 0
+		for _, alternative := range s.Choice.Alternatives {
+			objects += b2i(alternative.Types&upstream.TypeObject != 0)
+			if p := alternative.Property(s.Choice.By); p != nil && p.From != nil {
+				c.fault(c.sources[p.From], "decides which of several objects it is, and must be where it is published"+adapter)
+			}
+		}
+		for _, alternative := range s.Choice.Alternatives {
+			c.frames(op, alternative, seen, objects > 1)
+		}
+		return
+	}
+	c.frame(op, s, s, 0, map[string]bool{}, seen, chosen)
+	c.frames(op, s.Items, seen, false)
+	c.frames(op, s.Additional, seen, false)
+}
+
+// frame checks the members of an object whose pointers begin at frame. taken are the places in a body that have a member.
+func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, depth int, taken map[string]bool, seen map[*upstream.Schema]bool, chosen bool) {
+	if !c.spend(1 + len(s.Properties)) {
+		return
+	}
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		n := c.about[frame].node
+		if p.From != nil && c.sources[p.From].Node != nil {
+			n = c.sources[p.From]
+		}
+		request := c.about[frame].view.request && p.Schema.Refused == ""
+		elsewhere := p.From != nil && (p.From.Pointer || p.From.Param != "")
+		switch {
+		case chosen && (elsewhere || p.Part || request && p.From != nil):
+			c.fault(n, "is in one of several objects, where members can only have other names, and in a body not even that"+adapter)
+		case p.From != nil && p.From.Param != "" && request, p.From != nil && p.From.Pages != "" && request, p.From != nil && p.From.As == upstream.ConvertURL && request:
+			c.fault(n, "is for responses: in a body, the member must be readOnly"+adapter)
+		case depth > maxNames:
+			c.fault(n, "more than %d objects in each other that the data service does not have, or a circle of them", maxNames)
+			return
+		case depth > 0 && !elsewhere && !p.Part:
+			c.fault(c.about[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s", p.Name, adapter)
+		case p.From != nil && !p.Apart && c.pointers(p.Schema):
+			c.fault(n, "is where the data service has it, but pointers of its members begin outside: give them names, or all of them pointers"+adapter)
+		case p.From != nil:
+			c.conversion(op, p, n)
+		}
+		if p.Part {
+			if p.Schema.Additional != nil {
+				c.fault(c.about[p.Schema].node, "an object that the data service does not have cannot have further members")
+			}
+			c.frame(op, frame, p.Schema, depth+1, taken, seen, chosen)
+			continue
+		}
+		if request && c.hasSources(frame) {
+			c.taken(p, n, taken)
+		}
+		c.frames(op, p.Schema, seen, false)
+	}
+}
+
+// taken reports a fault if two members of a body would be sent as one, or one inside the other.
+func (c *compiler) taken(p *upstream.Property, n node, taken map[string]bool) {
+	at := "/" + escape(p.Name)
+	if p.From != nil {
+		at = ""
+		for _, name := range p.From.Names {
+			at += "/" + escape(name)
+		}
+	}
+	for other := range taken {
+		if other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/") {
+			c.fault(n, "two members of a body would be sent at %s%s", at, adapter)
+			return
+		}
+	}
+	taken[at] = true
+}
+
+// hasSources reports whether a member of an object comes from elsewhere.
+func (c *compiler) hasSources(s *upstream.Schema) bool {
+	return slices.ContainsFunc(s.Properties, func(p upstream.Property) bool { return p.From != nil || p.Part })
+}
+
+// conversion checks whether the value of a member can be valid.
+func (c *compiler) conversion(op *upstream.Operation, p *upstream.Property, n node) {
+	f, s := p.From, p.Schema
+	for _, name := range []string{f.Param, f.Pages} {
+		if name != "" && !slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == name && p.Number > 0 && (p.Required || p.Default != nil) }) {
+			c.fault(n, "%s must be a parameter of %s that is an integer, and required or with a default; one of the first %d", name, op.ID, upstream.MaxNumbers)
+		}
+	}
+	if s.FreeJSON() || s.Refused != "" {
+		return
+	}
+	is := func(types upstream.Types) bool { return s.Choice == nil && s.Types&types != 0 }
+	expected := ""
+	switch {
+	case f.Param != "" || f.Pages != "":
+		if !is(upstream.TypeInteger | upstream.TypeNumber) {
+			expected = "an integer"
+		}
+	case f.As == upstream.ConvertCents:
+		if !is(upstream.TypeString|upstream.TypeNumber) || s.Format != upstream.FormatText && s.Format != upstream.FormatDecimal {
+			expected = "a string with the format decimal, or a number"
+		}
+	case f.As == upstream.ConvertUnix || f.As == upstream.ConvertUnixMilli:
+		if !is(upstream.TypeString) || !slices.Contains([]upstream.Format{upstream.FormatInstant, upstream.FormatDateTime, upstream.FormatDate}, s.Format) {
+			expected = "a string with the format utc-date-time, date-time or date"
+		}
+	case f.As == upstream.ConvertString && !is(upstream.TypeString):
+		expected = "a string"
+	case f.As == upstream.ConvertNumber && !is(upstream.TypeInteger|upstream.TypeNumber):
+		expected = "a number"
+	case f.As == upstream.ConvertURL && (!is(upstream.TypeString) || !is(upstream.TypeNull) || s.Format != upstream.FormatText):
+		expected = "a string without a format, or null, which a URL becomes that is no operation's"
+	case f.Values != nil && s.Choice != nil:
+		expected = "of one schema"
+	}
+	if expected != "" {
+		c.fault(n, "must be %s", expected)
+		return
+	}
+	for theirs, ours := range f.Values {
+		if !s.Holds(ours) {
+			c.fault(n, "%s becomes %s, which is not valid here", strconv.Quote(theirs), ours)
+		}
+	}
+}

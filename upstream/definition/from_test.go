@@ -1,0 +1,381 @@
+package definition_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// legacy is a service that calls everything by another name than the definition.
+const legacy = `
+openapi: 3.1.0
+info: {title: x, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+paths:
+  /invoices:
+    get:
+      operationId: listInvoices
+      x-gatehouse-upstream: {path: "/v2/accounts/{business}/invoices", query: {offset: "{page.offset}", limit: "{per_page}"}}
+      parameters:
+        - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
+        - {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 100, default: 25}}
+      responses:
+        "200":
+          description: ""
+          x-gatehouse-records: {in: invoices, from: /data/items, order: [created_at], at_most: per_page}
+          x-gatehouse-page: [{request: page, response: /pagination/current_page}]
+          content: {application/json: {schema: {$ref: "#/components/schemas/InvoicePage"}}}
+    post:
+      operationId: createInvoice
+      x-gatehouse-upstream: {path: "/v2/accounts/{business}/invoices"}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Invoice"}}, application/merge-patch+json: {schema: {$ref: "#/components/schemas/Invoice"}}}}
+      responses:
+        "201": {description: "", x-gatehouse-records: {from: /data}, content: {application/json: {schema: {$ref: "#/components/schemas/Invoice"}}}}
+  /invoices/{id}:
+    get:
+      operationId: getInvoice
+      x-gatehouse-upstream: {path: "/v2/accounts/{business}/invoices/{id}.json"}
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      responses:
+        "200": {description: "", x-gatehouse-records: {from: /data, is: {id: id}}, content: {application/json: {schema: {$ref: "#/components/schemas/Invoice"}}}}
+components:
+  schemas:
+    InvoicePage:
+      type: object
+      required: [invoices, pagination]
+      properties:
+        invoices: {type: array, maxItems: 100, items: {$ref: "#/components/schemas/Invoice"}}
+        pagination: {$ref: "#/components/schemas/Pagination"}
+    Pagination:
+      type: object
+      required: [current_page, next_cursor]
+      properties:
+        current_page: {type: integer, x-gatehouse-from: {parameter: page}}
+        total_items: {type: integer, x-gatehouse-from: /meta/total}
+        total_pages: {type: integer, x-gatehouse-from: {pages: [/meta/total, per_page]}}
+        next_cursor: {type: [string, "null"], x-gatehouse-from: /meta/next}
+    Invoice:
+      type: object
+      required: [id, customer, status]
+      properties:
+        id: {type: string, x-gatehouse-from: {member: invoice_no, as: string}}
+        number: {type: integer, readOnly: true, x-gatehouse-from: {member: serial, as: number}}
+        customer:
+          type: object
+          required: [name]
+          properties:
+            name: {type: string, maxLength: 20, x-gatehouse-from: /cust/nm}
+            email: {type: [string, "null"], x-gatehouse-from: /cust/contact/mail}
+        total_amount: {type: string, format: decimal, x-gatehouse-from: {member: total_cents, as: cents}}
+        discount: {type: number, x-gatehouse-from: {member: disc_cents, as: cents}}
+        created_at: {type: string, format: utc-date-time, x-gatehouse-from: {member: created, as: unix}}
+        due: {type: string, format: date, x-gatehouse-from: {member: due_ms, as: unix-ms}}
+        status: {enum: [open, paid, unknown], x-gatehouse-from: {member: st, values: {O: open, P: paid, 9: unknown}}}
+        active: {type: boolean, x-gatehouse-from: {member: act, values: {"Y": true, "N": false}}}
+        pdf_url: {type: [string, "null"], readOnly: true, x-gatehouse-from: {member: pdf, as: url}}
+        card: {type: string, writeOnly: true, x-gatehouse-from: cc_no}
+        lines:
+          type: array
+          maxItems: 10
+          items: {type: object, required: [sku], properties: {sku: {type: string, x-gatehouse-from: /product/code}, count: {type: integer, x-gatehouse-from: qty}}}
+        note: {type: string}
+`
+
+func loadLegacy(t *testing.T) *definition.Definition {
+	t.Helper()
+	d, err := definition.Load(definition.File{Name: "legacy.yaml", Text: []byte(legacy)}, definition.Options{})
+	require.NoError(t, err)
+	return d
+}
+
+func operationOf(t *testing.T, d *definition.Definition, method, target string) (*upstream.Operation, upstream.Query) {
+	t.Helper()
+	m, ok := d.API.Match(target)
+	require.True(t, ok)
+	op := m.Path.Operation(method)
+	q, err := op.CleanQuery(m)
+	require.NoError(t, err)
+	return op, q
+}
+
+func legacyAnswer(t *testing.T, d *definition.Definition, target, body string) (string, error) {
+	t.Helper()
+	op, q := operationOf(t, d, http.MethodGet, target)
+	var out bytes.Buffer
+	_, err := (&upstream.Contract{BasePath: "/gw"}).Check(&out, op, &op.Responses[0], q, "17", []byte(body))
+	return out.String(), err
+}
+
+const legacyInvoice = `{"invoice_no":7,"serial":"0","cust":{"nm":"A","contact":{"mail":"a@b"}},"total_cents":-1205,"disc_cents":5,"created":1700000000,"due_ms":1700000000123,` +
+	`"st":"O","act":"Y","pdf":"https://internal:8443/v2/accounts/17/invoices/7.json","cc_no":"4111","lines":[{"product":{"code":"x","secret":1},"qty":2}],"internal":{"a":1}}`
+
+const publishedInvoice = `{"id":"7","number":0,"customer":{"name":"A","email":"a@b"},"total_amount":"-12.05","discount":0.05,"created_at":"2023-11-14T22:13:20Z",` +
+	`"due":"2023-11-14","status":"open","active":true,"pdf_url":"/gw/v1/invoices/7","lines":[{"sku":"x","count":2}]}`
+
+func TestMembersComeFromWhereTheDataServiceHasThem(t *testing.T) {
+	t.Parallel()
+	d := loadLegacy(t)
+	for name, c := range map[string]struct{ target, body, want string }{
+		"a record": {"/v1/invoices/7", `{"ok":true,"data":` + legacyInvoice + `}`, publishedInvoice},
+		"a list, its envelope and its order": {
+			"/v1/invoices?page=2&per_page=2",
+			`{"meta":{"total":5,"next":"abc"},"data":{"took":3,"items":[{"invoice_no":1,"cust":{"nm":"B"},"st":9,"created":1},` + legacyInvoice + `]}}`,
+			`{"invoices":[` + publishedInvoice + `,{"id":"1","customer":{"name":"B"},"created_at":"1970-01-01T00:00:01Z","status":"unknown"}],` +
+				`"pagination":{"current_page":2,"total_items":5,"total_pages":3,"next_cursor":"abc"}}`,
+		},
+		"what is missing is left out": {
+			"/v1/invoices", `{"data":{"items":[]}}`, `{"invoices":[],"pagination":{"current_page":1,"next_cursor":null}}`,
+		},
+		"an envelope that is null":       {"/v1/invoices", `{"data":{"items":[]},"meta":null}`, `{"invoices":[],"pagination":{"current_page":1,"next_cursor":null}}`},
+		"values as texts":                {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"total_cents":"1","created":"0","st":"9"}}`, `{"id":"7","customer":{"name":"A"},"total_amount":"0.01","created_at":"1970-01-01T00:00:00Z","status":"unknown"}`},
+		"a URL that is no operation's":   {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"https://internal/admin"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
+		"a URL of another business":      {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/18/invoices/7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
+		"a URL with another parameter":   {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/17/invoices/..%2F7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
+		"a URL under its own path":       {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"http://x/v1/invoices/8"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":"/gw/v1/invoices/8"}`},
+		"a member with a published name": {"/v1/invoices/7", `{"data":{"invoice_no":7,"cust":{"nm":"A"},"st":"O","status":"paid","customer":{"name":"X"},"id":"9"}}`, `{"id":"7","customer":{"name":"A"},"status":"open"}`},
+		"names in escapes":               {"/v1/invoices/7", `{"d\u0061ta":{"invoice\u005fno":7,"cust":{"n\u006d":"A"},"st":"\u004f"}}`, `{"id":"7","customer":{"name":"A"},"status":"open"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := legacyAnswer(t, d, c.target, c.body)
+			require.NoError(t, err)
+			require.Equal(t, c.want, out)
+		})
+	}
+}
+
+func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
+	t.Parallel()
+	d := loadLegacy(t)
+	for name, c := range map[string]struct{ body, want string }{
+		"a number that is no integer":          {`"total_cents":1.5`, " total_amount: expected an integer of at most 18 digits"},
+		"a number that is too long":            {`"total_cents":1234567890123456789`, " total_amount: expected an integer of at most 18 digits, from total_cents"},
+		"an instant after all years":           {`"created":999999999999999999`, " created_at: expected an instant between the years 0 and 9999"},
+		"an unknown value":                     {`"act":"X"`, " active: expected one of the values that the definition has a value for"},
+		"an object instead of a value":         {`"act":{"Y":1}`, " active: expected one of the values that the definition has a value for"},
+		"a value that is not valid":            {`"lines":[{"product":{"code":1}}]`, " lines.sku: expected a string"},
+		"a part that is not valid":             {`"cust":{"nm":"A name of more than twenty letters"}`, " customer.name: expected a string as the definition says"},
+		"a part that is missing":               {`"cust":{"contact":{"mail":"x"}}`, " customer.name"},
+		"a part that is no object":             {`"cust":"A"`, " customer"},
+		"a conversion of null where it is not": {`"total_cents":null`, " total_amount: expected a decimal number"},
+		"a member twice":                       {`"total_cents":1,"total_cents":2`, "expected no duplicate names in an object"},
+		"a member of a part twice":             {`"cust":{"nm":"A","nm":"B"}`, "expected no duplicate names in an object"},
+		"an unknown member twice":              {`"x":1,"x":2`, "expected no duplicate names in an object"},
+		"something that is not JSON":           {`"total_cents":01`, "expected valid JSON"},
+		"not JSON in what is not published":    {`"x":{"y":01}`, "expected valid JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			record := `{"invoice_no":7,"st":"O",` + c.body
+			if !bytes.Contains([]byte(c.body), []byte(`"cust"`)) {
+				record += `,"cust":{"nm":"A"}`
+			}
+			_, err := legacyAnswer(t, d, "/v1/invoices/7", `{"data":`+record+`}}`)
+			require.ErrorContains(t, err, c.want)
+			_, err = legacyAnswer(t, d, "/v1/invoices", `{"data":{"items":[`+record+`}]}}`)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	for name, body := range map[string]string{
+		"no records": `{"data":{}}`, "records that are no list": `{"data":{"items":{}}}`, "a list that is nothing": `{"data":null}`, "a list alone": `[]`,
+		"records at another place": `{"data":{"invoices":[]},"items":[],"invoices":[]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := legacyAnswer(t, d, "/v1/invoices", body)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
+		})
+	}
+	for name, body := range map[string]string{"another record": `{"data":{"invoice_no":8,"st":"O","cust":{"nm":"A"}}}`, "no record": `{"ok":true}`, "a record alone": legacyInvoice, "text": `"x"`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := legacyAnswer(t, d, "/v1/invoices/7", body)
+			require.ErrorIs(t, err, upstream.ErrContractViolation)
+		})
+	}
+}
+
+func TestBodiesAreMappedBack(t *testing.T) {
+	t.Parallel()
+	d := loadLegacy(t)
+	op, _ := operationOf(t, d, http.MethodPost, "/v1/invoices")
+	body := func(media, text string) (string, error) {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {media}}, "17", []byte(text))
+		return out.String(), err
+	}
+	for name, c := range map[string]struct{ media, body, want string }{
+		"all members": {
+			"application/json", `{"note":"n","lines":[{"count":2,"sku":"x"}],"card":"4111","active":false,"status":"unknown","due":"2023-11-14","created_at":"2023-11-14T22:13:20.000Z",` +
+				`"discount":0.5,"total_amount":"-12.050","customer":{"email":"a@b","name":"A"},"id":"7"}`,
+			`{"invoice_no":7,"cust":{"nm":"A","contact":{"mail":"a@b"}},"total_cents":-1205,"disc_cents":50,"created":1700000000,"due_ms":1699920000000,"st":9,"act":"N",` +
+				`"cc_no":"4111","lines":[{"product":{"code":"x"},"qty":2}],"note":"n"}`,
+		},
+		"the required ones":    {"application/json", `{"id":"7","customer":{"name":"A"},"status":"open"}`, `{"invoice_no":7,"cust":{"nm":"A"},"st":"O"}`},
+		"a patch":              {"application/merge-patch+json", `{"status":"paid"}`, `{"st":"P"}`},
+		"a patch of a part":    {"application/merge-patch+json", `{"customer":{"name":"A","email":null}}`, `{"cust":{"nm":"A","contact":{"mail":null}}}`},
+		"a patch with nothing": {"application/merge-patch+json", `{}`, `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := body(c.media, c.body)
+			require.NoError(t, err)
+			require.JSONEq(t, c.want, out)
+			require.Equal(t, c.want, out)
+		})
+	}
+	for name, c := range map[string]struct{ member, want string }{
+		"a name of the data service":       {`"st":"P"`, "/st is not a documented member"},
+		"another case of it":               {`"ST":"P"`, "/ST is not a documented member"},
+		"an object of the data service":    {`"cust":{"nm":"B"}`, "/cust is not a documented member"},
+		"one inside a part":                {`"customer":{"name":"A","nm":"B"}`, "/customer/nm is not a documented member"},
+		"more than two decimals":           {`"total_amount":"1.005"`, "/total_amount expected a decimal number with at most two decimals"},
+		"too many digits":                  {`"total_amount":"12345678901234567.00"`, "/total_amount expected a decimal number with at most two decimals"},
+		"an exponent":                      {`"discount":1e2`, "/discount expected a decimal number with at most two decimals"},
+		"a part of a second":               {`"created_at":"2023-11-14T22:13:20.5Z"`, "/created_at expected an instant without parts of a second"},
+		"a text that is no number":         {`"id":"x"`, "/id expected the text of a number"},
+		"a number beyond what can be read": {`"id":"1e999"`, "/id expected the text of a number"},
+		"what only responses have":         {`"pdf_url":"/x"`, "/pdf_url is read-only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := `{` + c.member
+			for _, required := range [][2]string{{`"id"`, `"7"`}, {`"customer"`, `{"name":"A"}`}, {`"status"`, `"open"`}} {
+				if !bytes.Contains([]byte(c.member), []byte(required[0])) {
+					text += "," + required[0] + ":" + required[1]
+				}
+			}
+			_, err := body("application/json", text+"}")
+			var violations *upstream.BodyError
+			require.ErrorAs(t, err, &violations)
+			require.Contains(t, violations.Violations[0].Pointer+" "+violations.Violations[0].Reason, c.want)
+		})
+	}
+}
+
+func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
+	t.Parallel()
+	load := func(records, schema, more string) error {
+		text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {/a: {post: {
+			parameters: [{name: page, in: query, schema: {type: integer, default: 1}}, {name: size, in: query, schema: {type: integer}}],
+			` + more + ` responses: {"200": {description: "", x-gatehouse-records: ` + records + `, content: {application/json: {schema: ` + schema + `}}}}}}}}`
+		_, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+		return err
+	}
+	member := func(schema string) string { return `{type: object, properties: {a: ` + schema + `}}` }
+	body := func(schema string) string {
+		return `requestBody: {content: {application/json: {schema: {type: object, properties: ` + schema + `}}}},`
+	}
+	plain := member(`{type: string}`)
+	for name, c := range map[string]struct{ schema, body, want string }{
+		"nothing":                        {member(`{type: string, x-gatehouse-from: {as: cents}}`), "", "must be one of a member, a pointer, a parameter and pages"},
+		"two places":                     {member(`{type: string, x-gatehouse-from: {member: a, parameter: page}}`), "", "must be one of a member"},
+		"two conversions":                {member(`{type: string, x-gatehouse-from: {member: a, as: string, values: {a: b}}}`), "", "only one of parameter, pages, as and values is possible"},
+		"an expression":                  {member(`{type: string, x-gatehouse-from: {template: "a + b"}}`), "", "template cannot be enforced here"},
+		"an unknown conversion":          {member(`{type: string, x-gatehouse-from: {member: a, as: upper}}`), "", "must be one of cents, unix, unix-ms, string, number, url: what this cannot do is for an adapter in front of the service"},
+		"an empty conversion":            {member(`{type: string, x-gatehouse-from: {member: a, as: ""}}`), "", "must be one of cents"},
+		"an empty name":                  {member(`{type: string, x-gatehouse-from: /a//b}`), "", "must have 1 to 8 names, none of them empty"},
+		"a long pointer":                 {member(`{type: string, x-gatehouse-from: /1/2/3/4/5/6/7/8/9}`), "", "must have 1 to 8 names"},
+		"an unknown parameter":           {member(`{type: integer, x-gatehouse-from: {parameter: pages}}`), "", "pages must be a parameter of post_a that is an integer"},
+		"a parameter without a default":  {member(`{type: integer, x-gatehouse-from: {parameter: size}}`), "", "size must be a parameter"},
+		"pages without a size":           {member(`{type: integer, x-gatehouse-from: {pages: [/total]}}`), "", "must be the place of a number of records, and the parameter"},
+		"a parameter as text":            {member(`{type: string, x-gatehouse-from: {parameter: page}}`), "", "must be an integer"},
+		"cents in a boolean":             {member(`{type: boolean, x-gatehouse-from: {member: a, as: cents}}`), "", "must be a string with the format decimal, or a number"},
+		"seconds without a format":       {member(`{type: string, x-gatehouse-from: {member: a, as: unix}}`), "", "must be a string with the format utc-date-time"},
+		"a URL that cannot be null":      {member(`{type: string, x-gatehouse-from: {member: a, as: url}}`), "", "or null, which a URL becomes"},
+		"a value that is not valid":      {member(`{enum: [open], x-gatehouse-from: {member: a, values: {O: closed}}}`), "", `"O" becomes "closed", which is not valid here`},
+		"a value of another type":        {member(`{type: string, x-gatehouse-from: {member: a, values: {O: 1}}}`), "", `"O" becomes 1, which is not valid here`},
+		"a value that is an object":      {member(`{type: string, x-gatehouse-from: {member: a, values: {O: {}}}}`), "", "must be a text, a number, true, false or null"},
+		"no values":                      {member(`{type: string, x-gatehouse-from: {member: a, values: {}}}`), "", "must be an object: the service's values, and ours"},
+		"a conversion of several":        {member(`{oneOf: [{type: string}, {type: integer}], x-gatehouse-from: {member: a, as: string}}`), "", "must be a string"},
+		"not the place of a member":      {`{type: object, x-gatehouse-from: a, properties: {a: {type: string}}}`, "", "is for the place of the member"},
+		"a part with a member":           {member(`{type: object, properties: {b: {type: string, x-gatehouse-from: /b}, c: {type: string, x-gatehouse-from: c}}}`), "", "every member must come from a pointer or a parameter: c does not"},
+		"a part with further members":    {member(`{type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "cannot have further members"},
+		"a part with a place":            {member(`{type: object, x-gatehouse-from: d, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "pointers of its members begin outside"},
+		"pointers in a choice":           {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: object, properties: {c: {type: string}}}]}`), "", "is in one of several objects"},
+		"what decides a choice":          {`{oneOf: [{type: object, required: [k], properties: {k: {const: x, x-gatehouse-from: z}}}, {type: object, required: [k], properties: {k: {const: y}}}]}`, "", "decides which of several objects it is"},
+		"two rules":                      {`{allOf: [{type: object, properties: {a: {type: string, x-gatehouse-from: b}}}, {type: object, properties: {a: {type: string, x-gatehouse-from: c}}}]}`, "", "say differently where the data service has a"},
+		"a body's parameter":             {plain, body(`{a: {type: integer, x-gatehouse-from: {parameter: page}}}`), "is for responses: in a body, the member must be readOnly"},
+		"a body's URL":                   {plain, body(`{a: {type: [string, "null"], x-gatehouse-from: {member: b, as: url}}}`), "is for responses"},
+		"a body with a place twice":      {plain, body(`{a: {type: string, x-gatehouse-from: b}, b: {type: string}}`), "two members of a body would be sent at /b"},
+		"a body with a place in a place": {plain, body(`{a: {type: string, x-gatehouse-from: /b/c}, b: {type: object, properties: {d: {type: string}}}}`), "two members of a body would be sent at /b"},
+		"a body's choice":                {plain, body(`{a: {oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: d}}}, {type: object, properties: {c: {type: string}}}]}}`), "and in a body not even that"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.ErrorContains(t, load("{}", c.schema, c.body), c.want)
+		})
+	}
+	t.Run("an object in itself", func(t *testing.T) {
+		t.Parallel()
+		text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {/a: {get: {responses: {"200": {description: "",
+			content: {application/json: {schema: {$ref: "#/components/schemas/N"}}}}}}}}, components: {schemas: {N: {type: object, properties: {a: {type: string, x-gatehouse-from: /b},
+			n: {$ref: "#/components/schemas/N"}, m: {$ref: "#/components/schemas/N"}}}}}}`
+		_, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+		require.ErrorContains(t, err, "more than 8 objects in each other that the data service does not have, or a circle of them")
+	})
+	require.NoError(t, load("{}", member(`{type: string, x-gatehouse-from: "/x~1y/a~0b"}`), body(`{a: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}`)))
+	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a text")
+}
+
+func TestNothingOfAMappedMemberIsPublished(t *testing.T) {
+	t.Parallel()
+	published, err := loadLegacy(t).Published()
+	require.NoError(t, err)
+	for _, internal := range []string{"invoice_no", "total_cents", "/meta", "/v2", "x-gatehouse", "cc_no"} {
+		require.NotContains(t, string(published), internal)
+	}
+}
+
+// BenchmarkMapped checks lists of 25 records: one that needs no mapping, one whose members have other names, and one that is also converted.
+func BenchmarkMapped(b *testing.B) {
+	document := func(name, at, total, created, from, records string) string {
+		return `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {/invoices: {get: {
+			parameters: [{name: page, in: query, schema: {type: integer, default: 1}}],
+			responses: {"200": {description: "", x-gatehouse-records: {in: invoices` + records + `, order: [created_at]}, content: {application/json: {schema: {type: object, properties: {
+			invoices: {type: array, maxItems: 100, items: {type: object, properties: {id: {type: string` + from + `}, name: {type: string` + name + `}, email: {type: string` + at + `},
+			status: {enum: [open, paid]}, total: {type: string, format: decimal` + total + `}, created_at: {type: string, format: utc-date-time` + created + `},
+			lines: {type: array, maxItems: 10, items: {type: object, properties: {sku: {type: string}, count: {type: integer}}}}}}},
+			total_items: {type: integer}}}}}}}}}}}`
+	}
+	const record = `{"id":"8f14e45f","name":"A name of some length","email":"someone@example.com","status":"open","total":"1205.50","created_at":"2023-11-14T22:13:20Z","lines":[{"sku":"a-1","count":2},{"sku":"b-22","count":1}]}`
+	rename := strings.NewReplacer(`"id"`, `"no"`, `"name"`, `"nm"`, `"email"`, `"mail"`)
+	convert := strings.NewReplacer(`"1205.50"`, `120550`, `"2023-11-14T22:13:20Z"`, `1700000000`)
+	list := func(record string) string { return strings.TrimSuffix(strings.Repeat(record+",", 25), ",") }
+	for _, c := range []struct{ name, document, body string }{
+		{"none", document("", "", "", "", "", ""), `{"invoices":[` + list(record) + `],"total_items":25}`},
+		{"names", document(", x-gatehouse-from: nm", ", x-gatehouse-from: mail", "", "", ", x-gatehouse-from: no", ", from: /data"), `{"data":[` + list(rename.Replace(record)) + `],"total_items":25}`},
+		{
+			"conversions",
+			document(", x-gatehouse-from: nm", ", x-gatehouse-from: mail", ", x-gatehouse-from: {member: total, as: cents}", ", x-gatehouse-from: {member: created_at, as: unix}", ", x-gatehouse-from: no", ", from: /data/items"),
+			`{"data":{"items":[` + list(convert.Replace(rename.Replace(record))) + `]},"total_items":25}`,
+		},
+	} {
+		d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(c.document)}, definition.Options{})
+		require.NoError(b, err)
+		m, _ := d.API.Match("/v1/invoices")
+		op := m.Path.Operation(http.MethodGet)
+		q, err := op.CleanQuery(m)
+		require.NoError(b, err)
+		b.Run(c.name, func(b *testing.B) {
+			var out bytes.Buffer
+			contract := new(upstream.Contract)
+			body := []byte(c.body)
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				out.Reset()
+				if _, err := contract.Check(&out, op, &op.Responses[0], q, "17", body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

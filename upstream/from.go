@@ -1,0 +1,387 @@
+package upstream
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// Source says where a property is in the objects of a data service that has other names. Bodies are changed the other way round.
+type Source struct {
+	// Names lead to the member. Pointer: they begin at the record, at the item of the innermost array or map, or at the response.
+	// Otherwise, it is one name, of a member of the same object.
+	Names   []string
+	Pointer bool
+
+	Param string // not empty: the value is that of this integer of the query
+	Pages string // not empty: the member is a number of records, and the value that of their pages, whose size is this integer of the query
+
+	As     Conversion
+	Values map[string]string // not nil: JSON scalars by the text or literal that the service has
+	Back   map[string]string // those of the service by the texts and literals of Values
+}
+
+// converts reports whether the value is not that of the member.
+func (f *Source) converts() bool { return f.As != ConvertNone || f.Values != nil || f.Pages != "" }
+
+// branch is an object of a data service on the way to the members that are published.
+type branch struct {
+	label   string    // `"name":`
+	slot    int       // of its span
+	plain   *Property // the only target, if its value is that of the member
+	targets []target
+	next    []*branch // its members
+	index   map[string]int
+	follows []atomic.Uint32 // as those of a Schema
+}
+
+// target is a property that a member becomes.
+type target struct {
+	slot     int
+	property *Property
+	in       []string // the names of the objects that it is in, below that of the branch's schema
+	names    []string // the same, and its own
+}
+
+// part is a property that is an object which the data service does not have: its members come from elsewhere.
+type part struct {
+	target
+	first int // slot of its first property
+}
+
+// sources are where an object's properties come from. The spans of the object are those of its properties, of the parts' properties, and
+// of the branches.
+type sources struct {
+	tree  branch
+	parts []part   // those inside others first
+	given []target // from the request
+	slots int
+}
+
+// compileSources finds out where the properties come from, unless all are where they are published.
+func (s *Schema) compileSources() {
+	if !slices.ContainsFunc(s.Properties, func(p Property) bool { return p.From != nil || p.Part }) {
+		return
+	}
+	s.from = &sources{slots: len(s.Properties)}
+	for i := range s.Properties {
+		s.from.place(i, &s.Properties[i], nil)
+	}
+	slices.Reverse(s.from.parts)
+	s.from.number(&s.from.tree)
+}
+
+// place adds a property, in objects with names.
+func (f *sources) place(slot int, p *Property, in []string) {
+	t := target{slot, p, in, append(slices.Clip(in), p.Name)}
+	switch {
+	case p.Part:
+		own := part{t, f.slots}
+		f.slots += len(p.Schema.Properties)
+		f.parts = append(f.parts, own)
+		for i := range p.Schema.Properties {
+			f.place(own.first+i, &p.Schema.Properties[i], t.names)
+		}
+	case p.From != nil && p.From.Param != "":
+		f.given = append(f.given, t)
+	default:
+		at := &f.tree
+		names := []string{p.Name}
+		if p.From != nil {
+			names = p.From.Names
+		}
+		for _, name := range names {
+			at = at.member(name)
+		}
+		at.targets = append(at.targets, t)
+	}
+}
+
+// member returns the branch of a member.
+func (b *branch) member(name string) *branch {
+	if i, ok := b.index[name]; ok {
+		return b.next[i]
+	}
+	if b.index == nil {
+		b.index = map[string]int{}
+	}
+	b.index[name] = len(b.next)
+	b.next = append(b.next, &branch{label: label(name)})
+	return b.next[len(b.next)-1]
+}
+
+// number gives all branches below b a span.
+func (f *sources) number(b *branch) {
+	b.follows = make([]atomic.Uint32, len(b.next)+1)
+	for i, next := range b.next {
+		b.follows[i].Store(uint32(i))
+		if t := next.targets; len(t) == 1 && next.next == nil && !t[0].property.Apart && (t[0].property.From == nil || !t[0].property.From.converts()) {
+			next.plain, next.slot = t[0].property, t[0].slot
+		} else {
+			next.slot = f.slots
+			f.slots++
+		}
+		f.number(next)
+	}
+}
+
+// gather reads an object of which the properties come from elsewhere, and pushes their spans.
+func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
+	base := len(k.spans)
+	k.spans = slices.Grow(k.spans, s.from.slots)[:base+s.from.slots]
+	clear(k.spans[base:])
+	kept, err := k.branch(&s.from.tree, s, base, depth, isRecord)
+	if err != nil {
+		return err
+	}
+	for i := range s.from.given {
+		t := &s.from.given[i]
+		start := len(k.converted)
+		k.converted = strconv.AppendInt(k.converted, int64(k.asked(t.property.From.Param)), 10)
+		v := k.convertedFrom(start)
+		if k.spans[base+t.slot] = v; !k.isScalar(t.property.Schema, '0', v) {
+			k.noteAt(t, '0', v)
+		}
+	}
+	for i := range s.from.parts {
+		p := &s.from.parts[i]
+		spans := k.spans[base+p.first:][:len(p.property.Schema.Properties)]
+		if !slices.ContainsFunc(spans, func(v span) bool { return !v.absent() }) {
+			continue
+		}
+		invalid := k.invalid.schema
+		before := around{len(k.out), len(k.extra), len(k.listed), k.report.CrossTenant, k.invalid, k.foreign}
+		if k.spans[base+p.slot] = hidden; k.complete(p.property.Schema, spans, 0, before.start, &before) {
+			k.spans[base+p.slot] = span{before.start, len(k.out), true}
+		}
+		k.inside(p.names, invalid, before.listed)
+	}
+	if r := s.Rules; r != nil {
+		for _, v := range k.spans[base:][:len(s.Properties)] {
+			if !v.absent() {
+				kept++
+			}
+		}
+		if kept < r.MinMembers || r.MaxMembers >= 0 && kept > r.MaxMembers {
+			k.note(s, "", between(r.MinMembers, r.MaxMembers)+" members")
+		}
+	}
+	return nil
+}
+
+// branch reads an object of the data service. s is the schema of what its members become, if they are in an object of their own. It returns
+// how many members without a property were kept.
+func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (kept int, err error) {
+	if depth > maxDepth {
+		return 0, k.tooDeep()
+	}
+	begin, unknown, previous := k.pos, 0, 0
+	k.pos++
+	for n := 0; k.next('}', n); n++ {
+		i := int(b.follows[previous].Load())
+		if i >= len(b.next) || !k.named(b.next[i].label) {
+			raw := k.name()
+			var known bool
+			if i, known = b.index[string(k.unquote(raw))]; !known {
+				if unknown++; s == nil {
+					_, err = k.skip(depth)
+				} else {
+					extra := len(k.extra)
+					err = k.unknown(s, raw, depth, isRecord)
+					kept += b2i(len(k.extra) > extra)
+				}
+				if err != nil {
+					return 0, err
+				}
+				continue
+			}
+			b.follows[previous].Store(uint32(i)) //nolint:gosec // G115: an index
+		}
+		next := b.next[i]
+		if previous = i + 1; k.spans[base+next.slot].end != 0 {
+			if k.listing {
+				k.violate(AnyJSON(), strings.Trim(next.label, `":`), twice)
+			}
+			return 0, k.duplicate()
+		}
+		if first, start := k.kind(), k.pos; next.plain != nil && first != '{' && first != '[' && next.plain.Schema.Choice == nil {
+			v := k.scalar(first, start)
+			if k.broken {
+				return 0, k.notJSON()
+			}
+			if k.spans[base+next.slot] = v; !k.isScalar(next.plain.Schema, first, v) && (!next.plain.Internal || first != 'n') {
+				k.noteAt(&next.targets[0], first, v)
+			}
+			continue
+		}
+		if err := k.member(next, base, depth); err != nil {
+			return 0, err
+		}
+	}
+	if k.broken {
+		return 0, k.notJSON()
+	}
+	if unknown > 0 {
+		err = k.distinct(begin)
+	}
+	if s != nil && s.Additional != nil && unknown > maxFree {
+		k.note(s, "", between(0, maxFree)+" members")
+	}
+	return kept, err
+}
+
+// member reads a member of an object of the data service, once for each property that it becomes.
+func (k *checker) member(b *branch, base, depth int) error {
+	first, start, times := k.kind(), k.pos, 0
+	if b.next != nil && first == '{' {
+		if _, err := k.branch(b, nil, base, depth+1, false); err != nil {
+			return err
+		}
+		times++
+	}
+	for i := range b.targets {
+		t := &b.targets[i]
+		if times++; times > 1 {
+			if err := k.again(k.pos - start); err != nil {
+				return err
+			}
+			k.pos = start
+		}
+		v, err := k.become(t, first, depth)
+		if err != nil {
+			return err
+		}
+		k.spans[base+t.slot] = v
+	}
+	if times == 0 {
+		if _, err := k.skip(depth); err != nil {
+			return err
+		}
+	}
+	if b.plain == nil {
+		k.spans[base+b.slot] = span{start: start, end: k.pos}
+	}
+	return nil
+}
+
+// become reads the next value as that of a property.
+func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
+	p := t.property
+	invalid, listed, in := k.invalid.schema, len(k.listed), t.in
+	switch start := k.pos; {
+	case p.From != nil && p.From.converts():
+		if v, err = k.skip(depth); err != nil {
+			return v, err
+		}
+		converted := len(k.converted)
+		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
+			k.note(p.Schema, p.Name, expected+", from "+p.From.place())
+			break
+		}
+		v = k.convertedFrom(converted)
+		if first = k.raw(v)[0]; p.Schema.Rules == nil && first != 'n' && (p.From.As == ConvertCents || p.From.As == ConvertUnix || p.From.As == ConvertUnixMilli) {
+			break // package definition makes sure that it is valid
+		}
+		if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
+			k.noteScalar(p.Schema, p.Name, first, v)
+		}
+		if len(k.converted) > 2*len(k.body)+1<<20 {
+			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
+		}
+	case first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') && !p.Apart:
+		if v = k.scalar(first, start); k.broken {
+			return v, k.notJSON()
+		}
+		if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
+			k.noteScalar(p.Schema, p.Name, first, v)
+		}
+	default:
+		if p.Apart {
+			v, err = k.recordsOrRecord(p.Schema, depth)
+		} else {
+			v, err = k.value(p.Schema, depth)
+		}
+		in = t.names
+	}
+	k.from(t, listed)
+	k.inside(in, invalid, listed)
+	return v, err
+}
+
+// from adds where the data service has a property to what was listed of it, for those who know only the data service.
+func (k *checker) from(t *target, listed int) {
+	if from := t.property.From; from != nil && from.Names != nil && !k.request {
+		for i := listed; i < len(k.listed); i++ {
+			if place := ", from " + from.place(); !strings.HasSuffix(k.listed[i].Reason, place) {
+				k.listed[i].Reason += place
+			}
+		}
+	}
+}
+
+// place returns where the value is: a name, or a JSON Pointer.
+func (f *Source) place() string {
+	if !f.Pointer {
+		return f.Names[0]
+	}
+	var place strings.Builder
+	for _, name := range f.Names {
+		place.WriteString("/" + pointerEscaper.Replace(name))
+	}
+	return place.String()
+}
+
+// inside adds the names of the objects that a value is in to what was noted of it. invalid is what was noted before.
+func (k *checker) inside(names []string, invalid *Schema, listed int) {
+	for _, name := range slices.Backward(names) {
+		if invalid == nil && k.invalid.schema != nil {
+			k.invalid.path = strings.TrimSuffix(name+"."+k.invalid.path, ".")
+		}
+		if len(k.listed) > listed {
+			k.within(listed, name)
+		}
+	}
+}
+
+// noteAt notes an invalid scalar of a property.
+func (k *checker) noteAt(t *target, first byte, v span) {
+	invalid, listed := k.invalid.schema, len(k.listed)
+	k.noteScalar(t.property.Schema, t.property.Name, first, v)
+	k.from(t, listed)
+	k.inside(t.in, invalid, listed)
+}
+
+// below reads what leads to the body, and the body.
+func (k *checker) below() (span, error) {
+	if k.kind() != '{' {
+		return span{}, k.violation(ErrContractViolation, "", "an object, in which the body is")
+	}
+	base := len(k.spans)
+	k.spans = slices.Grow(k.spans, k.res.from.slots)[:base+k.res.from.slots]
+	clear(k.spans[base:])
+	_, err := k.branch(&k.res.from.tree, nil, base, 1, false)
+	root := k.spans[base]
+	k.spans = k.spans[:base]
+	if err == nil && root.end == 0 {
+		err = k.violation(ErrContractViolation, "", "the member /"+strings.Join(k.res.From, "/"))
+	}
+	return root, err
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// asked returns an integer of the query.
+func (k *checker) asked(name string) int {
+	for i := range k.op.Params {
+		if p := &k.op.Params[i]; p.Name == name && p.Number > 0 {
+			return k.q.Numbers[p.Number-1]
+		}
+	}
+	return 0
+}

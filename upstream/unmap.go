@@ -1,0 +1,133 @@
+package upstream
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// unmapper changes a body that has been checked into the data service's, whose members have other names. Bodies are small and rarely mapped,
+// so it is a pass of its own.
+type unmapper struct{ violations []Violation }
+
+// value appends a valid value to dst.
+func (u *unmapper) value(dst []byte, s *Schema, raw jsontext.Value, pointer string) []byte {
+	for s.Choice != nil { // package definition makes sure that the type decides where something is mapped
+		of := AnyJSON()
+		for _, alternative := range s.Choice.Alternatives {
+			if alternative.Types&typeOf(raw[0]) != 0 {
+				of = alternative
+			}
+		}
+		s = of
+	}
+	switch {
+	case raw[0] == '[' && s.Items != nil:
+		dst = append(dst, '[')
+		d := jsontext.NewDecoder(bytes.NewReader(raw))
+		_, _ = d.ReadToken() // what has been checked can be read
+		for i := 0; d.PeekKind() != jsontext.KindEndArray; i++ {
+			item, _ := d.ReadValue()
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = u.value(dst, s.Items, item, pointer+"/"+strconv.Itoa(i))
+		}
+		return append(dst, ']')
+	case raw[0] == '{' && !s.free:
+		return u.object(dst, s, raw, pointer)
+	default:
+		return append(dst, raw...)
+	}
+}
+
+// object appends an object.
+func (u *unmapper) object(dst []byte, s *Schema, raw jsontext.Value, pointer string) []byte {
+	start := len(dst)
+	slots := len(s.Properties)
+	if s.from != nil {
+		slots = s.from.slots
+	}
+	values := make([][]byte, slots)
+	further := u.members(s, s, 0, values, raw, pointer)
+	if s.from != nil {
+		dst = appendBranch(dst, &s.from.tree, values)
+	} else {
+		for i, value := range values {
+			if value != nil {
+				dst = append(append(dst, s.Properties[i].head...), value...)
+			}
+		}
+	}
+	if dst = append(dst, further...); len(dst) == start {
+		dst = append(dst, ',')
+	}
+	dst[start] = '{' // instead of the first comma
+	return append(dst, '}')
+}
+
+// members sets the values of the properties of an object, from a slot of the frame's on, and returns its further members.
+func (u *unmapper) members(frame, s *Schema, first int, values [][]byte, raw jsontext.Value, pointer string) (further []byte) {
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	_, _ = d.ReadToken()
+	for d.PeekKind() != jsontext.KindEndObject {
+		token, _ := d.ReadToken()
+		name := token.String()
+		value, _ := d.ReadValue()
+		at := pointer + "/" + pointerEscaper.Replace(name)
+		p := s.Property(name)
+		switch part := frame.part(first + s.index[name]); {
+		case p == nil:
+			further = append(append(further, ','), label(name)...)
+			further = u.value(further, s.Additional, value, at)
+		case part != nil && value[0] == '{':
+			u.members(frame, p.Schema, part.first, values, value, at)
+		case part != nil: // null: of all its members
+			for i := range p.Schema.Properties {
+				values[part.first+i] = []byte("null")
+			}
+		case p.From != nil && p.From.converts():
+			converted, expected := p.convertBack(nil, value)
+			if values[first+s.index[name]] = converted; expected != "" {
+				u.violations = append(u.violations, Violation{Pointer: at, Reason: "expected " + expected})
+			}
+		default:
+			values[first+s.index[name]] = u.value(nil, p.Schema, value, at)
+		}
+	}
+	return further
+}
+
+// part returns the part with a slot, or nil.
+func (s *Schema) part(slot int) *part {
+	if s.from != nil {
+		for i := range s.from.parts {
+			if s.from.parts[i].slot == slot {
+				return &s.from.parts[i]
+			}
+		}
+	}
+	return nil
+}
+
+// appendBranch appends the members of an object of the data service, each after a comma.
+func appendBranch(dst []byte, b *branch, values [][]byte) []byte {
+	for _, next := range b.next {
+		for _, t := range next.targets {
+			if value := values[t.slot]; value != nil {
+				dst = append(append(append(dst, ','), next.label...), value...)
+			}
+		}
+		before := len(dst)
+		dst = append(append(dst, ','), next.label...)
+		inner := len(dst)
+		if dst = appendBranch(dst, next, values); len(dst) == inner {
+			dst = dst[:before]
+			continue
+		}
+		dst[inner] = '{' // instead of the first comma
+		dst = append(dst, '}')
+	}
+	return dst
+}
