@@ -124,6 +124,9 @@ func NewAPI(name, base string, operations []*Operation) *API {
 		}
 	}
 	a.addSamples()
+	if slices.ContainsFunc(operations, func(op *Operation) bool { return op.Enforce != EnforceAll }) {
+		guard(operations)
+	}
 	return a
 }
 

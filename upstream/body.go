@@ -96,7 +96,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	k := c.checker()
 	dst.Grow(2*len(body) + 64) // members come in any order, and are put into the definition's
 	k.start(c, op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
-	k.request, k.listing, k.strict, k.pass = true, true, true, false
+	k.request, k.listing, k.strict, k.pass, k.enforce = true, true, true, false, EnforceAll
 	if err = k.document(); err == nil && k.escapes {
 		// It cannot fail, because the strings have been validated.
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)
@@ -201,7 +201,7 @@ func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 			why = s.Rules.number(number)
 		}
 	}
-	k.note(s, name, why)
+	k.note(k.ruleOf(s, first, v), s, name, why)
 }
 
 // ownBusiness notes members that name another business than the authenticated one.
@@ -211,7 +211,7 @@ func (k *checker) ownBusiness(s *Schema, spans []span) {
 			continue
 		}
 		if p := &s.Properties[i]; p.Schema.Refused == "" && k.sameBusiness(s, spans[i], p.Name).schema != nil {
-			k.note(p.Schema, p.Name, "is not your own business")
+			k.note(holds, p.Schema, p.Name, "is not your own business")
 		}
 	}
 }

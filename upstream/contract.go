@@ -90,6 +90,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	k.start(c, op, res, q, businessID, body, dst.AvailableBuffer())
 	err := k.document()
 	report, out := k.report, k.out
+	report.Deviations = k.deviations()
 	k.release()
 	c.pool.Put(k)
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, busi
 	k := c.checker()
 	defer c.pool.Put(k)
 	k.start(c, op, res, q, businessID, body, nil)
-	k.listing = true
+	k.listing, k.enforce = true, EnforceAll
 	_ = k.document() // Check returns it
 	listed := k.listed
 	k.release()
@@ -124,12 +125,13 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 	k := c.checker()
 	defer c.pool.Put(k)
 	k.start(c, op, res, q, businessID, body, nil)
-	k.listing, k.judging = true, true
+	k.listing, k.judging, k.enforce = true, true, EnforceAll
 	err := k.document()
 	listed := k.listed
 	violated, ok := err.(*ContractError) //nolint:errorlint // document returns it as it is
 	if !ok && len(listed) == 0 {         // Check may reject what a choice or the removal of an object has taken back
 		k.start(c, op, res, q, businessID, body, nil)
+		k.enforce = EnforceAll
 		violated, ok = k.document().(*ContractError) //nolint:errorlint // as above
 	}
 	k.release()
@@ -207,19 +209,20 @@ type checker struct {
 	q        Query
 	business string
 	body     []byte
-	out      []byte // the result
-	pos      int    // in body
-	broken   bool   // the body is not valid JSON; reading has stopped
-	brokenAt int    // where
-	escapes  bool   // the body contains backslashes
-	controls bool   // the body contains control characters, which may be white space
-	pass     bool   // keep unknown members of records
-	request  bool   // the body is a request's: unknown members are invalid
-	listing  bool   // all that is invalid or removed is listed
-	judging  bool   // with listing: all that is invalid, of all records, and not what is removed
-	trying   bool   // the alternatives of a choice
-	strict   bool   // unknown members are invalid
-	work     int    // bytes that were read again
+	out      []byte      // the result
+	pos      int         // in body
+	broken   bool        // the body is not valid JSON; reading has stopped
+	brokenAt int         // where
+	escapes  bool        // the body contains backslashes
+	controls bool        // the body contains control characters, which may be white space
+	pass     bool        // keep unknown members of records
+	request  bool        // the body is a request's: unknown members are invalid
+	enforce  Enforcement // of responses
+	listing  bool        // all that is invalid or removed is listed
+	judging  bool        // with listing: all that is invalid, of all records, and not what is removed
+	trying   bool        // the alternatives of a choice
+	strict   bool        // unknown members are invalid
+	work     int         // bytes that were read again
 	matching matching
 	report   Report
 
@@ -264,7 +267,7 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
-	k.converted = k.converted[:0]
+	k.converted, k.enforce = k.converted[:0], op.Enforce
 	k.listing, k.judging, k.matching = false, false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
 }
 
@@ -320,6 +323,8 @@ func (k *checker) document() error {
 	var root span
 	var err error
 	switch {
+	case k.enforce != EnforceAll && k.res.in >= 0 && k.kind() != '{':
+		return k.violation(ErrContractViolation, "", "an object with the member "+k.res.Records.In)
 	case k.res.from != nil:
 		root, err = k.below()
 	case k.res.in < 0 && k.res.Records != nil:
@@ -372,8 +377,12 @@ func (k *checker) settle() error {
 	return k.violation(f.kind, f.path, f.why)
 }
 
-// note notes an invalid value. name is the member's, if it is one.
-func (k *checker) note(s *Schema, name, why string) {
+// note notes an invalid value, unless it breaks only a rule that is not enforced. name is the member's, if it is one.
+func (k *checker) note(rule string, s *Schema, name, why string) {
+	if k.passes(rule) {
+		k.deviate(rule, name)
+		return
+	}
 	if k.invalid.schema == nil {
 		k.invalid = fault{schema: s, path: name, why: why}
 	}
@@ -387,8 +396,12 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	if k.res.list {
 		return k.list(s, depth+1)
 	}
-	if k.kind() != '{' {
-		return k.value(s, depth)
+	if k.kind() != '{' { // only null can be valid
+		enforce := k.enforce
+		k.enforce = EnforceAll
+		v, err := k.value(s, depth)
+		k.enforce = enforce
+		return v, err
 	}
 	base := len(k.spans)
 	v, err := k.object(s, depth+1, true)
@@ -398,7 +411,7 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	if err != nil || v == hidden {
 		return v, err
 	}
-	if k.res.is >= 0 && !k.equals(k.spans[base : base+len(s.Properties)][k.res.is], k.q.is) {
+	if k.res.is >= 0 && !k.equals(k.spans[base : base+len(s.Properties)][k.res.is], k.q.is) && !k.lets(ruleRecord, k.res.Records.Is) {
 		return v, k.violation(ErrContractViolation, k.res.Records.Is, "the record that was asked for")
 	}
 	k.report.Records = 1
@@ -425,12 +438,16 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	k.pos++
 	begin := len(k.out)
 	k.out = append(k.out, '[')
-	first, most, filtered := len(k.out), k.res.most(k.q), s.Items.visible >= 0
+	first, most, filtered, begun := len(k.out), k.res.most(k.q), s.Items.visible >= 0, len(k.listed)
+	surplus := false // which passes
 	for k.at = 0; k.next(']', k.at); k.at++ {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if !filtered && k.at >= most && !k.judging {
+		if !filtered && k.at >= most && !k.judging && !surplus {
+			surplus = k.lets(ruleRecords, "")
+		}
+		if !filtered && k.at >= most && !k.judging && !surplus {
 			k.at = -1
 			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 		}
@@ -442,7 +459,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		listed := len(k.listed)
 		v, err := k.object(s.Items, depth+1, true)
 		if len(k.listed) > listed {
-			k.within(listed, strconv.Itoa(k.at))
+			k.item(begun, listed, k.at)
 		}
 		if err == nil {
 			err = k.settle()
@@ -461,7 +478,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 				break
 			}
 		}
-		if filtered && !known && len(k.res.order) > 0 {
+		if filtered && !known && len(k.res.order) > 0 && !k.lets(ruleOrder, "") {
 			return span{}, k.violation(ErrContractViolation, k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen")
 		}
 		if n := len(k.records); n > 0 && k.records[n-1].created.compare(r.created) < 0 {
@@ -478,7 +495,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	if k.judging && !filtered && n > most {
 		k.violate(s, "", "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
 	}
-	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) {
+	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.lets(ruleItems, "") {
 		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
 	}
 	if !k.ordered {
@@ -603,13 +620,13 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ar
 		k.ownBusiness(s, spans)
 	case k.mustGo(s, spans, before.foreign):
 		k.out, k.extra, k.invalid, k.foreign = k.out[:before.start], k.extra[:before.extra], before.invalid, before.foreign
-		if k.listing {
-			k.listed = k.listed[:before.listed]
-			if k.judging && k.report.CrossTenant > before.crossTenant {
-				k.violate(s, s.Tenant, OtherBusiness)
-			} else if !k.judging {
-				k.violate(s, "", "is removed: it may not be seen")
-			}
+		k.listed = k.listed[:before.listed]
+		switch {
+		case !k.listing:
+		case !k.judging:
+			k.violate(s, "", "is removed: it may not be seen")
+		case k.report.CrossTenant > before.crossTenant:
+			k.violate(s, s.Tenant, OtherBusiness)
 		}
 		return false
 	}
@@ -685,7 +702,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		}
 		p := &s.Properties[i]
 		if previous = i + 1; k.spans[base+i].end != 0 {
-			k.note(p.Schema, p.Name, twice)
+			k.note(holds, p.Schema, p.Name, twice)
 			return 0, 0, k.duplicate()
 		}
 		var first byte // as of kind, which is too large to be inlined
@@ -725,10 +742,10 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		}
 	}
 	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
-		k.note(s, "", between(r.MinMembers, r.MaxMembers)+" members")
+		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
 	}
 	if s.Additional != nil && unknown > maxFree {
-		k.note(s, "", between(0, maxFree)+" members")
+		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	return placed, mark, nil
 }
@@ -792,7 +809,7 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 		}
 		asked := k.q.Numbers[p.Number-1]
 		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.raw(v), k.escaped) != 0 {
-			k.note(p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
+			k.note(rulePage, p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
 			return
 		}
 	}
@@ -811,7 +828,11 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		} else if p.Schema.Types&(TypeObject|TypeArray) != 0 {
 			why = "the member " + p.Name
 		}
-		k.note(p.Schema, p.Name, why)
+		rule := ruleMissing
+		if s == k.res.Body && i == k.res.in {
+			rule = holds
+		}
+		k.note(rule, p.Schema, p.Name, why)
 		return out
 	case v.absent():
 		return append(append(out, p.head...), "null"...)

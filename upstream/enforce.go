@@ -1,5 +1,10 @@
 package upstream
 
+import (
+	"slices"
+	"strconv"
+)
+
 // Enforcement says which deviations of responses from the definition pass.
 //
 // Whatever it is, these hold: the checks of requests, tenant and visibility, the removal of internal and writeOnly members, sizes, JSON's
@@ -19,4 +24,163 @@ type Deviation struct {
 	Pointer string // JSON Pointer of the member; * stands for each item of an array, and for a name that is not an identifier
 	Rule    string // such as "type", "format" or "undocumented"
 	Count   int    // how often, in this response
+}
+
+// The rules of Deviation.
+const (
+	holds = "" // what is always enforced
+
+	ruleType         = "type"
+	ruleMissing      = "missing"
+	ruleUndocumented = "undocumented"
+	ruleEnum         = "enum"
+	ruleFormat       = "format"
+	rulePattern      = "pattern"
+	ruleLength       = "length"
+	ruleBounds       = "bounds"  // of a number
+	ruleItems        = "items"   // their number, or that they differ
+	ruleMembers      = "members" // their number
+	ruleChoice       = "choice"  // no alternative fits
+	ruleRecords      = "records" // more than were asked for
+	ruleRecord       = "record"  // not the one that was asked for
+	rulePage         = "page"    // not the one that was asked for
+	ruleOrder        = "order"   // it does not say when it was created
+)
+
+// DeviationRules returns all rules of deviations.
+func DeviationRules() []string {
+	return append([]string{ruleType, ruleMissing, ruleUndocumented, ruleChoice, ruleRecord, rulePage, ruleOrder}, soft...)
+}
+
+// soft are the rules that EnforceMembers does not enforce.
+//
+//nolint:gochecknoglobals // a constant
+var soft = []string{ruleEnum, ruleFormat, rulePattern, ruleLength, ruleBounds, ruleItems, ruleMembers, ruleRecords}
+
+// passes reports whether a value that breaks a rule passes. While alternatives of a choice are tried, none does.
+func (k *checker) passes(rule string) bool {
+	return k.enforce != EnforceAll && rule != holds && !k.trying && (k.enforce == EnforceTenant || slices.Contains(soft, rule))
+}
+
+// lets reports whether something that breaks a rule passes, and lists it.
+func (k *checker) lets(rule, name string) bool {
+	if !k.passes(rule) {
+		return false
+	}
+	k.deviate(rule, name)
+	return true
+}
+
+// deviate lists a deviation, unless many are listed already.
+func (k *checker) deviate(rule, name string) {
+	if len(k.listed) == maxViolations {
+		return
+	}
+	if k.listed = append(k.listed, Violation{Reason: rule}); name != "" {
+		k.within(len(k.listed)-1, name)
+	}
+}
+
+// item adds the index of an item of an array to what was listed of it. Deviations of all items of an array, which are listed from begun on,
+// are one.
+func (k *checker) item(begun, listed, n int) {
+	if k.enforce == EnforceAll {
+		k.within(listed, strconv.Itoa(n))
+		return
+	}
+	k.within(listed, "*")
+	all := k.listed[:listed]
+	for _, v := range k.listed[listed:] {
+		v.times = max(v.times, 1)
+		if i := slices.IndexFunc(all[begun:], func(o Violation) bool { return o.Pointer == v.Pointer && o.Reason == v.Reason }); i >= 0 {
+			all[begun+i].times += v.times
+		} else {
+			all = append(all, v)
+		}
+	}
+	k.listed = all
+}
+
+// deviations returns what passed.
+func (k *checker) deviations() (all []Deviation) {
+	if k.enforce == EnforceAll {
+		return nil
+	}
+	for _, v := range k.listed {
+		all = append(all, Deviation{v.Pointer, v.Reason, max(v.times, 1)})
+	}
+	return all
+}
+
+// ruleOf returns the rule that an invalid scalar breaks.
+func (k *checker) ruleOf(s *Schema, first byte, v span) string {
+	t := typeOf(first)
+	switch {
+	case k.enforce == EnforceAll:
+		return holds
+	case s.Refused != "", t&s.Types == 0, t == TypeInteger|TypeNumber && s.Types&TypeNumber == 0 && !isInteger(k.raw(v)):
+		return ruleType
+	case t == TypeString && !s.Format.valid(k.text(v)):
+		return ruleFormat
+	case t == TypeString && s.Rules.Enum != nil && !s.Rules.hasText(k.text(v)), t == TypeBoolean, t == TypeNull:
+		return ruleEnum
+	case t == TypeString && s.Rules.unmatched(k.text(v)) != "":
+		return ruleLength
+	case t == TypeString:
+		return rulePattern
+	case s.Rules.Enum != nil && !s.Rules.hasNumber(k.raw(v)):
+		return ruleEnum
+	default:
+		return ruleBounds
+	}
+}
+
+// unguarded returns a rule that an object or array may break, or none if its members may be others' or must not leave.
+func (s *Schema) unguarded(rule string) string {
+	if s.guarded {
+		return holds
+	}
+	return rule
+}
+
+// guard finds out below which schemas of responses objects are checked for their tenant, or something is removed.
+func guard(operations []*Operation) {
+	parents := map[*Schema][]*Schema{}
+	var guarded []*Schema
+	var visit func(s, parent *Schema)
+	visit = func(s, parent *Schema) {
+		if s == nil {
+			return
+		}
+		all, seen := parents[s]
+		if parents[s] = append(all, parent); seen {
+			return
+		}
+		isInternal := func(p Property) bool { return p.Internal }
+		if s.Tenant != "" || s.Visible != "" || slices.ContainsFunc(s.Properties, isInternal) {
+			guarded = append(guarded, s)
+		}
+		visit(s.Items, s)
+		visit(s.Additional, s)
+		for i := range s.Properties {
+			visit(s.Properties[i].Schema, s)
+		}
+		if s.Choice != nil {
+			for _, alternative := range s.Choice.Alternatives {
+				visit(alternative, s)
+			}
+		}
+	}
+	for _, op := range operations {
+		for i := range op.Responses {
+			visit(op.Responses[i].Body, nil)
+		}
+	}
+	for len(guarded) > 0 {
+		s := guarded[0]
+		if guarded = guarded[1:]; s != nil && !s.guarded {
+			s.guarded = true
+			guarded = append(guarded, parents[s]...)
+		}
+	}
 }

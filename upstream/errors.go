@@ -81,6 +81,8 @@ type BodyError struct{ Violations []Violation }
 type Violation struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901); empty: the body itself
 	Reason  string `json:"reason"`  // for callers, without a full stop, such as "is too long"
+
+	times int // of one that stands for several
 }
 
 // Error returns the first violation.

@@ -164,7 +164,7 @@ func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 			}
 		}
 		if kept < r.MinMembers || r.MaxMembers >= 0 && kept > r.MaxMembers {
-			k.note(s, "", between(r.MinMembers, r.MaxMembers)+" members")
+			k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
 		}
 	}
 	return nil
@@ -226,7 +226,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 		err = k.distinct(begin)
 	}
 	if s != nil && s.Additional != nil && unknown > maxFree {
-		k.note(s, "", between(0, maxFree)+" members")
+		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	return kept, err
 }
@@ -276,7 +276,7 @@ func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 		}
 		converted := len(k.converted)
 		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
-			k.note(p.Schema, p.Name, expected+", from "+p.From.place())
+			k.note(holds, p.Schema, p.Name, expected+", from "+p.From.place())
 			break
 		}
 		v = k.convertedFrom(converted)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -47,7 +46,7 @@ func (k *checker) value(s *Schema, depth int) (span, error) {
 	case first == '[' && s.Types&TypeArray != 0:
 		return k.array(s, depth+1)
 	case first == '{' || first == '[':
-		k.note(s, "", "")
+		k.note(s.unguarded(ruleType), s, "", "")
 		return k.skip(depth)
 	}
 	v := k.scalar(first, start)
@@ -104,6 +103,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	k.pos++
 	start, kept, n := len(k.out), 0, 0
 	k.out = append(k.out, '[')
+	begun := len(k.listed)
 	var items []string
 	for ; k.next(']', n); n++ {
 		before := len(k.out)
@@ -113,7 +113,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 		from, listed := len(k.out), len(k.listed)
 		v, err := k.value(s.Items, depth)
 		if len(k.listed) > listed {
-			k.within(listed, strconv.Itoa(n))
+			k.item(begun, listed, n)
 		}
 		switch {
 		case err != nil:
@@ -134,10 +134,10 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	if r := s.Rules; r != nil && (n < r.MinItems || r.MaxItems >= 0 && n > r.MaxItems) {
-		k.note(s, "", between(r.MinItems, r.MaxItems)+" items")
+		k.note(ruleItems, s, "", between(r.MinItems, r.MaxItems)+" items")
 	}
 	if slices.Sort(items); n > maxUnique && items != nil || len(slices.Compact(items)) < len(items) {
-		k.note(s, "", "different items")
+		k.note(ruleItems, s, "", "different items")
 	}
 	return span{start, len(k.out), true}, k.checkSize()
 }
@@ -187,10 +187,10 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 		members++
 	}
 	if members > maxFree { // or strings that look like members
-		k.note(s, "", between(0, maxFree)+" members")
+		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	if k.request && !numbersAreModerate(k.out[start:]) {
-		k.note(s, "", moderate)
+		k.note(holds, s, "", moderate)
 	}
 	return span{start, len(k.out), true}, nil
 }
@@ -225,7 +225,11 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	}
 	switch n {
 	case 0:
-		k.note(s, "", "")
+		rule := ruleType
+		if first == '{' || first == '[' {
+			rule = s.unguarded(ruleType)
+		}
+		k.note(rule, s, "", "")
 		return k.skip(depth)
 	case 1:
 		return k.value(fitting[0], depth)
@@ -260,7 +264,11 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	}
 	k.trying = before.trying
 	k.invalid = invalid
-	k.note(s, "", "")
+	rule := ruleChoice
+	if first == '{' || first == '[' {
+		rule = s.unguarded(rule)
+	}
+	k.note(rule, s, "", "")
 	return k.skip(depth)
 }
 
@@ -305,17 +313,23 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	switch {
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
-		if len(k.listed) > listed {
+		if k.enforce != EnforceAll && len(k.listed) > listed {
+			k.within(listed, "*") // the name is a value
+		} else if len(k.listed) > listed {
 			k.within(listed, string(k.unquote(rawName)))
 		}
 	case isRecord && k.pass:
 		v, err = k.free(AnyJSON(), depth)
+	case k.enforce == EnforceTenant && !k.strict:
+		if v, err = k.free(AnyJSON(), depth); err == nil && !s.similar(k.unquote(rawName)) {
+			k.deviate(ruleUndocumented, string(k.unquote(rawName)))
+		}
 	default:
 		switch {
 		case k.request:
-			k.note(s, string(k.unquote(rawName)), Undocumented)
+			k.note(holds, s, string(k.unquote(rawName)), Undocumented)
 		case k.strict:
-			k.note(s, "", "no undocumented members")
+			k.note(holds, s, "", "no undocumented members")
 		case k.listing && !k.judging:
 			k.violate(s, string(k.unquote(rawName)), "is removed: it is not documented")
 		}
@@ -323,7 +337,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 		return err
 	}
 	if similar := err == nil && s.similar(k.unquote(rawName)); similar && k.request {
-		k.note(s, string(k.unquote(rawName)), Undocumented)
+		k.note(holds, s, string(k.unquote(rawName)), Undocumented)
 	} else if err == nil && !v.absent() && !similar {
 		k.extra = append(append(append(k.extra, ','), rawName...), ':')
 		if v.result {
