@@ -26,7 +26,7 @@ type Definition struct {
 	Name string `json:"name,omitempty"`
 
 	// File is the document, OpenAPI 3.1 or 3.0 in YAML or JSON. It is read when the configuration is loaded. Default: the public
-	// contract's, which is built in, and of which only Only and Except can leave something out.
+	// contract's, which is built in; only Only, Except and Enforce are possible for it.
 	File string `json:"file,omitempty"`
 
 	// Overlays are the files of OpenAPI Overlays, which are applied to the document in their order. Default: none.
@@ -42,6 +42,11 @@ type Definition struct {
 	// default.
 	MaxItems int `json:"max_items,omitempty"`
 
+	// Enforce says which deviations of data services' responses pass: "tenant" (all, undocumented members too), "members" (possible
+	// values, formats, patterns, lengths and bounds) or "all" (none). What always holds is in docs/observe.md. An operation may say it
+	// itself. Default: all.
+	Enforce upstream.Enforcement `json:"enforce,omitempty"`
+
 	// Sum is a hash of the files, which the Caddyfile adapter adds so that a reload of the same Caddyfile notices that a file has
 	// changed. Default: none.
 	Sum string `json:"sum,omitempty"`
@@ -54,9 +59,9 @@ const maxDefinitionFile = 5 << 20
 func (d *Definition) Load() (*definition.Definition, error) {
 	if d.File == "" {
 		if d.Name != "" || len(d.Overlays) > 0 || d.MaxItems != 0 {
-			return nil, errors.New("a name, overlays and max_items need a file: of the public contract, operations can only be left out")
+			return nil, errors.New("a name, overlays and max_items need a file: for the public contract, only the options only, except and enforce are possible")
 		}
-		return definition.PublicPart(d.Only, d.Except) //nolint:wrapcheck // it says what was wrong
+		return definition.PublicPart(d.Only, d.Except, d.Enforce) //nolint:wrapcheck // it says what was wrong
 	}
 	repl := caddy.NewReplacer()
 	files := make([]definition.File, 0, 1+len(d.Overlays))
@@ -79,7 +84,7 @@ func (d *Definition) Load() (*definition.Definition, error) {
 	}
 	d.Sum = hex.EncodeToString(sum.Sum(nil)[:8])
 	return definition.Load(files[0], definition.Options{ //nolint:wrapcheck // it names file, line and pointer
-		Name: d.Name, Overlays: files[1:], Only: d.Only, Except: d.Except, MaxItems: d.MaxItems,
+		Name: d.Name, Overlays: files[1:], Only: d.Only, Except: d.Except, MaxItems: d.MaxItems, Enforce: d.Enforce,
 	})
 }
 
@@ -117,9 +122,10 @@ func apiOf(d *Definition) (*upstream.API, error) {
 //	    only      <operations and tags...>
 //	    except    <operations and tags...>
 //	    max_items <n>
+//	    enforce   tenant|members|all
 //	}
 //
-// "overlay" may be repeated. Without a file, it is the public contract, of which "only" and "except" leave something out.
+// "overlay" may be repeated. Without a file, it is the public contract, for which only "only", "except" and "enforce" are possible.
 func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	def := new(Definition)
@@ -133,6 +139,7 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 		return d.Err("definition takes a file, such as shop.openapi.yaml, preceded by a name if the API has one")
 	}
 	h.Definition = def
+	enforced := false // "all" is the zero value
 	err := parseBlock(d, "definition",
 		option{name: "overlay", repeatable: true, parse: func(d *caddyfile.Dispenser) error {
 			name, err := oneArg(d, "overlay")
@@ -142,9 +149,14 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 		texts("only", &def.Only),
 		texts("except", &def.Except),
 		number("max_items", &def.MaxItems),
+		value("enforce", "one of "+strings.Join(upstream.Enforcements(), ", "), &def.Enforce, func(v string) (e upstream.Enforcement, ok bool) {
+			enforced = true
+			err := e.UnmarshalText([]byte(v))
+			return e, err == nil
+		}),
 	)
-	if err == nil && def.File == "" && len(def.Only)+len(def.Except) == 0 {
-		return d.Err("definition needs a file, such as shop.openapi.yaml, or only or except, for a part of the public contract")
+	if err == nil && def.File == "" && len(def.Only)+len(def.Except) == 0 && !enforced {
+		return d.Err("definition needs a file, such as shop.openapi.yaml, or only, except or enforce, for the public contract")
 	}
 	return err
 }

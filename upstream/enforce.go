@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Enforcement says which deviations of responses from the definition pass.
@@ -21,9 +23,29 @@ const (
 
 // Deviation is a way in which a response deviated from the definition and passed. It has no values in it.
 type Deviation struct {
-	Pointer string // JSON Pointer of the member; * stands for each item of an array, and for a name that is not an identifier
-	Rule    string // such as "type", "format" or "undocumented"
-	Count   int    // how often, in this response
+	Pointer string `json:"pointer"` // JSON Pointer of the member; * stands for each item of an array, and for a name that is not an identifier
+	Rule    string `json:"rule"`    // such as "type", "format" or "undocumented"
+	Count   int    `json:"count"`   // how often, in this response
+}
+
+// Enforcements returns the names of the steps, from the first to the last.
+func Enforcements() []string { return []string{"tenant", "members", "all"} }
+
+// String returns the name of the step.
+func (e Enforcement) String() string { return Enforcements()[EnforceTenant-min(e, EnforceTenant)] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (e Enforcement) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *Enforcement) UnmarshalText(text []byte) error {
+	for step := range EnforceTenant + 1 {
+		if step.String() == string(text) {
+			*e = step
+			return nil
+		}
+	}
+	return fmt.Errorf("invalid enforce %q: must be one of %s", text, strings.Join(Enforcements(), ", "))
 }
 
 // The rules of Deviation.

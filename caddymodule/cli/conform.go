@@ -179,6 +179,9 @@ func (c *conformCommand) prepare() (err error) {
 	} else if err != nil {
 		return err
 	}
+	for _, op := range c.options.Definition.API.Operations() {
+		op.Enforce = upstream.EnforceAll // what a gateway would let pass is a fault all the same
+	}
 	switch {
 	case c.keyFile != "":
 		text, err := os.ReadFile(c.keyFile)

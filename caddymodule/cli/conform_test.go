@@ -144,3 +144,19 @@ func TestConformSaysWhyItCannotAsk(t *testing.T) {
 		assert.Contains(t, stderr, want)
 	}
 }
+
+// What a gateway lets pass while it observes is a fault of the service all the same.
+func TestConformEnforcesEverything(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {
+		/x: {get: {x-gatehouse-enforce: tenant, responses: {"200": {description: "", content: {application/json: {schema: {type: integer}}}}}}}}}`), 0o600))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`"text"`))
+	}))
+	t.Cleanup(service.Close)
+	out, _, ok := runConform(t, service.URL, "--definition", file, "--rate", "1e9", "--business", "A=1")
+	require.False(t, ok)
+	require.Contains(t, out, "schema")
+}

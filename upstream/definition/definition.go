@@ -36,6 +36,7 @@ const (
 	extDeprecated = extPrefix + "deprecated"
 	extRead       = extPrefix + "read"
 	extUpstream   = extPrefix + "upstream"
+	extEnforce    = extPrefix + "enforce"
 	extFrom       = extPrefix + "from"
 )
 
@@ -47,16 +48,18 @@ func Public() *upstream.API { return public().API }
 
 //nolint:gochecknoglobals // compiled once
 var public = sync.OnceValue(func() *Definition {
-	d, err := PublicPart(nil, nil)
+	d, err := PublicPart(nil, nil, upstream.EnforceAll)
 	if err != nil {
 		panic(err) // the document is part of the program
 	}
 	return d
 })
 
-// PublicPart returns a part of the public contract: see Options.Only and Options.Except. The error is a *LoadError.
-func PublicPart(only, except []string) (*Definition, error) {
-	return Load(File{Name: "public.yaml", Text: publicText}, Options{Only: only, Except: except, MaxItems: unbounded, byteLengths: true})
+// PublicPart returns a part of the public contract: see Options.Only, Options.Except and Options.Enforce. The error is a *LoadError.
+func PublicPart(only, except []string, enforce upstream.Enforcement) (*Definition, error) {
+	return Load(File{Name: "public.yaml", Text: publicText}, Options{
+		Only: only, Except: except, Enforce: enforce, MaxItems: unbounded, byteLengths: true,
+	})
 }
 
 // File is the text of a file, and how messages name it.
@@ -78,6 +81,9 @@ type Options struct {
 
 	// MaxItems is the maximum number of items of an array without a bound of its own. Default: 1000. Zero means the default.
 	MaxItems int
+
+	// Enforce says which deviations of responses pass, of all operations that do not say it themselves. Default: none.
+	Enforce upstream.Enforcement
 
 	byteLengths bool // maxLength of a parameter counts bytes, as in the public contract from its beginning
 }

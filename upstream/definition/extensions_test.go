@@ -34,6 +34,7 @@ paths:
       - {name: cursor, in: query, schema: {type: string}}
       deprecated: true
       «deprecated»
+      «enforce»
       «upstream path»
       responses:
         "200":

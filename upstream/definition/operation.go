@@ -210,7 +210,7 @@ func (c *compiler) templates(all []*operationNode) {
 // operation compiles one operation. What is said of its schemas is checked afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
-		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream)
+		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream, extEnforce)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
 	n.op = op
 	c.string(n.get("operationId"))
@@ -249,12 +249,27 @@ func (c *compiler) operation(base string, n *operationNode) {
 	default:
 		op.Tenant = c.view.tenant
 	}
+	c.enforcement(op, n.get(extEnforce))
 	c.path(op, n)
 	c.parameters(op, n)
 	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
 	c.mapping(op, n)
 	c.deprecation(op, n)
+}
+
+// enforcement compiles which deviations of responses pass. The gateway's own answers have none.
+func (c *compiler) enforcement(op *upstream.Operation, n node) {
+	switch {
+	case op.ByGateway && n.Node != nil:
+		c.fault(n, "is for the responses of data services: the gateway answers this operation itself")
+	case n.Node != nil:
+		if op.Enforce.UnmarshalText([]byte(n.text())) != nil {
+			c.fault(n, "must be one of %s", strings.Join(upstream.Enforcements(), ", "))
+		}
+	case !op.ByGateway:
+		op.Enforce = c.o.Enforce
+	}
 }
 
 // path checks the template of a path.
