@@ -16,8 +16,12 @@ import (
 // Admin adds routes to Caddy's admin API:
 //
 //	GET /gatehouse/ready          200 or 503, as /readyz, with the causes of failing checks
+//	GET /gatehouse/drift          how responses have deviated from the definitions
 //	GET /gatehouse/explain/<id>   why a request's credentials were invalid, by its request ID
 type Admin struct{}
+
+// AdminDriftPath is the admin API's path of Drift.
+const AdminDriftPath = "/gatehouse/drift"
 
 // AdminExplainPath is the admin API's path of explanations, followed by a request ID.
 const AdminExplainPath = "/gatehouse/explain/"
@@ -41,6 +45,7 @@ func (a *Admin) Provision(ctx caddy.Context) error {
 func (a *Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
 		{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)},
+		{Pattern: AdminDriftPath, Handler: caddy.AdminHandlerFunc(a.serveDrift)},
 		{Pattern: AdminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
 	}
 }
@@ -67,6 +72,18 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 		state.Credentials = app.credentials.cache.Len()
 	}
 	writeJSON(w, state.httpStatus(), append(encode(state), '\n'))
+	return nil
+}
+
+func (a *Admin) serveDrift(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errMethodNotAllowed}
+	}
+	app := activeApp()
+	if app == nil {
+		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: errors.New("no gateway is configured")}
+	}
+	writeJSON(w, http.StatusOK, append(encode(app.drift()), '\n'))
 	return nil
 }
 

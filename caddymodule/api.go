@@ -159,10 +159,14 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	observed, err := h.observe()
+	if err != nil {
+		return err
+	}
 	h.operations, h.methods = map[*upstream.Operation]*operation{}, map[*upstream.Path]*operation{}
 	for _, path := range h.api.Paths() {
 		for _, op := range path.Operations {
-			res := &resource{Operation: op, name: bare(h.api, op.Resource), headers: op.Deprecated}
+			res := &resource{Operation: op, name: bare(h.api, op.Resource), headers: op.Deprecated, observed: observed[op]}
 			if d, ok := h.Deprecated[res.name]; ok {
 				res.headers = d.headers()
 			}
@@ -351,10 +355,11 @@ func (h *API) serve(name string, path *upstream.Path, res *resource) *operation 
 // resource is an operation and how it is served.
 type resource struct {
 	*upstream.Operation
-	name    string               // of the resource, without the API's
-	service *dataservice.Service // nil: the gateway responds itself
-	metrics *resourceMetrics     // of the service's responses
-	headers http.Header          // if it is deprecated
+	name     string               // of the resource, without the API's
+	service  *dataservice.Service // nil: the gateway responds itself
+	metrics  *resourceMetrics     // of the service's responses
+	observed *observed            // nil: none may deviate
+	headers  http.Header          // if it is deprecated
 }
 
 // apiRequest is one API request and what the steps of handle know of it.

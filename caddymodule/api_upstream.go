@@ -140,11 +140,15 @@ func (h *API) free(checked *bytes.Buffer) {
 func (h *API) check(
 	r *http.Request, req *apiRequest, query upstream.Query, got *upstream.Response, checked *bytes.Buffer,
 ) (documented *upstream.DocumentedResponse, err error) {
+	var report upstream.Report
 	start := time.Now()
 	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
 	defer func() {
 		req.checkTime = time.Since(start)
 		tracing.End(span, err)
+		if err == nil {
+			req.resource.observed.passed(report.Deviations)
+		}
 	}()
 	res := req.resource
 	documented, err = res.CheckHeader(got.Status, got.Header, r.Header["If-None-Match"] != nil)
@@ -162,9 +166,14 @@ func (h *API) check(
 		res.metrics.checked(err)
 		return documented, err
 	}
-	report, err := h.contract.Check(checked, res.Operation, documented, query, req.business(), got.Body)
+	report, err = h.contract.Check(checked, res.Operation, documented, query, req.business(), got.Body)
 	res.metrics.checked(err)
 	res.metrics.removed(report)
+	if len(report.Deviations) > 0 {
+		if e := h.logger.Check(zap.DebugLevel, "response deviates from the definition"); e != nil {
+			e.Write(zap.String("request_id", req.id), zap.String("operation", res.ID), zap.Any("deviations", report.Deviations))
+		}
+	}
 	if e := h.logger.Check(zap.DebugLevel, "removed from a response"); e != nil {
 		if removed := h.contract.Removed(res.Operation, documented, query, req.business(), got.Body); len(removed) > 0 {
 			e.Write(zap.String("request_id", req.id), zap.String("operation", res.ID), zap.Any("removed", removed))

@@ -52,6 +52,7 @@ type App struct {
 	claimed     map[string]string // what the names in the resources of keys mean
 	shares      *dataservice.Shares
 	services    []*dataservice.Service     // of all routes
+	observed    []*observed                // of all APIs
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
 	bodies   bodies       // of all routes

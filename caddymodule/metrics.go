@@ -40,6 +40,7 @@ type metrics struct {
 	shadow           *prometheus.CounterVec
 	responses        *prometheus.CounterVec
 	records          *prometheus.CounterVec
+	deviations       *prometheus.CounterVec
 	credentialEvents *prometheus.CounterVec
 	limiterEvents    *prometheus.CounterVec
 	toolCalls        *prometheus.CounterVec
@@ -91,6 +92,8 @@ func newMetrics() *metrics {
 			"Responses of data services by resource and outcome of the contract check.", "resource", "outcome"),
 		records: counter("upstream_records_total",
 			"Records of data services that the gateway removed or reordered, by resource and reason.", "resource", "reason"),
+		deviations: counter("api_deviations_total",
+			"Deviations of data services' responses that passed, by operation and rule.", "operation", "rule"),
 		credentialEvents: counter("credential_events_total",
 			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents: counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
@@ -322,6 +325,15 @@ func (m *metrics) resource(name string) *resourceMetrics {
 		r.records.WithLabelValues(reason)
 	}
 	return r
+}
+
+// deviationsOf returns the deviations of an operation's responses, by rule.
+func (m *metrics) deviationsOf(operation string) *prometheus.CounterVec {
+	deviations := m.deviations.MustCurryWith(prometheus.Labels{"operation": operation})
+	for _, rule := range driftRules() {
+		deviations.WithLabelValues(rule)
+	}
+	return deviations
 }
 
 // checked counts the result of checking a response.

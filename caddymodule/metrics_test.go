@@ -29,6 +29,7 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
 	operation, resource, connect := m.operation("api", "events"), m.resource("events"), m.connect([]string{"contacts_get"})
+	deviations := m.deviationsOf("events")
 	series := func() int { return testutil.CollectAndCount(m) }
 	before := series()
 	for _, status := range []int{200, 204, 404, 503} {
@@ -42,6 +43,9 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 		resource.checked(err)
 	}
 	resource.removed(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true})
+	for _, rule := range append(driftRules(), "unknown") {
+		deviations.WithLabelValues(ruleLabel(rule)).Inc()
+	}
 	observe(t.Context(), m.upstreamDuration.WithLabelValues("events"), time.Second)
 	for _, outcome := range requestlog.Outcomes() {
 		connect.count(t.Context(), &requestlog.Fields{Tool: "contacts_get", Outcome: outcome})

@@ -469,7 +469,7 @@ func (g *Gateway) Everything(tb testing.TB) string {
 	tb.Helper()
 	var b strings.Builder
 	for _, path := range []string{
-		"/config/", "/metrics", "/gatehouse/ready", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars",
+		"/config/", "/metrics", "/gatehouse/ready", "/gatehouse/drift", "/reverse_proxy/upstreams", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2", "/debug/vars",
 	} {
 		a := Caller{}.Get(tb, g.AdminURL, path)
 		require.Equal(tb, http.StatusOK, a.Status, path)
