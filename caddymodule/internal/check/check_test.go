@@ -239,6 +239,8 @@ func mistakes() [][3]string {
 		{"GH019", redis, redis + "limits {\non_outage allow # HERE\n}\n"},
 		{"GH020", redis, redis + "limits {\nshadow # HERE\n}\n"},
 		{"GH021", options, options + "allow_missing_tenant # HERE\n"},
+		{"GH065", options, options + "definition {\nenforce tenant # HERE\n}\n"},
+		{"GH065", options, options + "definition {\nexcept listJobs\nenforce members # HERE\n}\n"},
 		{"GH022", site, site + "templates # HERE\n"},
 		{"GH022", site, site + "request_header -X-* # HERE\n"},
 		{"GH022", site, site + "request_header Authorization \"Bearer s3cret\" # HERE\n"},

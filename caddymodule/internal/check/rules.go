@@ -21,6 +21,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/docs"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // rules returns all rules, in the order of the table in docs/check.md, which is the only place that has their texts.
@@ -498,6 +499,15 @@ func (c *checker) checkWeakened() {
 	for _, h := range c.handlers {
 		if h.api != nil && h.api.AllowMissingTenant {
 			c.report("GH021", h.Pointer+"/allow_missing_tenant", "records without a tenant field are accepted")
+		}
+		if h.api == nil {
+			continue
+		}
+		if api := c.defaults.API(h.Value); api != nil {
+			observed := slices.DeleteFunc(api.Operations(), func(op *upstream.Operation) bool { return op.Enforce == upstream.EnforceAll })
+			if len(observed) > 0 {
+				c.report("GH065", h.Pointer+"/definition/enforce", "the responses of %d operations, such as %s, may deviate", len(observed), observed[0].ID)
+			}
 		}
 	}
 	if c.app == nil {
