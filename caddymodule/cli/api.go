@@ -20,14 +20,14 @@ import (
 func registerAPI() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "api",
-		Usage: "check|publish|docs [<file>] [--overlay <file>] [--only <names>] [--except <names>]",
-		Short: "Checks the OpenAPI document of an API, and prints the one for callers and its reference",
+		Usage: "check|publish|docs|drift [<file>] [--overlay <file>] [--only <names>] [--except <names>]",
+		Short: "Checks the OpenAPI document of an API, prints the one for callers, and lists deviations from it",
 		Long: `
 Works on the definition of an API: an OpenAPI document, 3.1 or 3.0, in YAML or
 JSON, and OpenAPI Overlays beside it. Without a file, it is the public contract,
-which is built in. Nothing is fetched or changed.`,
+which is built in. Nothing is fetched or changed. drift asks the running gateway.`,
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(apiCheckCommand(), apiPublishCommand(), apiDocsCommand())
+			cmd.AddCommand(apiCheckCommand(), apiPublishCommand(), apiDocsCommand(), apiDriftCommand())
 			requireSubcommand(cmd)
 		},
 	})
@@ -96,6 +96,8 @@ Exit status: 0 the definition loads, 1 it does not.`,
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().TextVar(&flags.Enforce, "enforce", upstream.EnforceAll, "`step` of enforcement, as in the Caddyfile: tenant, members or all")
+	complete(cmd, "enforce", upstream.Enforcements()...)
 	cmd.Flags().BoolVar(&list, "list", false, "print what is served, to whom, and what keeps businesses apart")
 	return cmd
 }
@@ -194,6 +196,9 @@ func tenantRule(op *upstream.Operation) string {
 	}
 	if slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return r.Unchecked != nil }) {
 		rule += "; some bodies leave unchecked"
+	}
+	if op.Enforce != upstream.EnforceAll {
+		rule += "; enforce " + op.Enforce.String()
 	}
 	return rule
 }

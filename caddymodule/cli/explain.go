@@ -218,27 +218,35 @@ func statusOf(res explain.Result) int {
 
 // ask asks the admin API of the running gateway about a request that it denied.
 func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
-	address, err := caddycmd.DetermineAdminAPIAddress(c.address, nil, c.config, c.adapter)
-	if err != nil {
-		return explainBadInput, fmt.Errorf("finding the admin API: %w", err)
-	}
-	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, caddymodule.AdminExplainPath+url.PathEscape(c.id), nil, nil)
-	if err != nil {
-		return explainBadInput, fmt.Errorf("asking the gateway: %w", adminError(err))
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, explain.MaxCapture))
-	if err != nil {
-		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
-	}
 	var d caddymodule.ExplainedFailure
-	if err := json.Unmarshal(body, &d); err != nil {
-		return explainBadInput, fmt.Errorf("asking the gateway: %w", err)
+	if err := askAdmin(c.address, c.config, c.adapter, caddymodule.AdminExplainPath+url.PathEscape(c.id), explain.MaxCapture, &d); err != nil {
+		return explainBadInput, err
 	}
 	if err := c.print(cmd.OutOrStdout(), d, failureText(d)); err != nil {
 		return explainBadInput, err
 	}
 	return statusOf(d.Result), nil
+}
+
+// askAdmin decodes the response of the running gateway's admin API, which is at address or where a configuration says.
+func askAdmin(address, config, adapter, path string, maxSize int64, response any) error {
+	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, config, adapter)
+	if err != nil {
+		return fmt.Errorf("finding the admin API: %w", err)
+	}
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return fmt.Errorf("asking the gateway: %w", adminError(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxSize))
+	if err == nil {
+		err = json.Unmarshal(body, response)
+	}
+	if err != nil {
+		return fmt.Errorf("asking the gateway: %w", err)
+	}
+	return nil
 }
 
 // failureText returns an explanation for people.
