@@ -342,6 +342,12 @@ func startFleet(t *testing.T) *fleet {
 			panic(http.ErrAbortHandler)
 		case r.URL.Path == "/api/v1/equipment":
 			r.Header.Set("X-Business-Id", other)
+		case r.URL.Path == "/api/v1/jobs": // with an id that is not a UUID
+			answer := httptest.NewRecorder()
+			good.ServeHTTP(answer, r)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(bytes.Replace(answer.Body.Bytes(), []byte(`"id":"`), []byte(`"id":"J-`), 1))
+			return
 		case r.URL.Path == "/api/v1/estimates":
 			<-r.Context().Done()
 			return
@@ -373,7 +379,7 @@ func startFleet(t *testing.T) *fleet {
 			%s
 		}
 	}`, f.redis.URL(), f.vault.Addr, limits),
-			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}",
+			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tdefinition {\n\t\t\tenforce members\n\t\t}\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}",
 			Env:  []string{"VAULT_ROOT_TOKEN=" + f.vault.RootToken},
 		}
 	}
