@@ -64,6 +64,9 @@ func TestDriftIsPrintedForEachOperation(t *testing.T) {
 
 shop/getOrder, enforce members: 1 response of this gateway since 2026-03-05T09:30:00Z, without deviations
 `, out)
+	page, err := os.ReadFile("../../docs/observe.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), out)
 
 	out, _, status = runDrift(t, caddymodule.Drift{Operations: []caddymodule.OperationDrift{}})
 	require.Equal(t, "0", status)
