@@ -145,6 +145,15 @@ func (h *API) Provision(ctx caddy.Context) error {
 	for _, w := range loaded.Warnings {
 		h.logger.Warn("definition", zap.Error(w))
 	}
+	var trusted []string
+	for _, op := range h.api.Operations() {
+		if op.Tenant == upstream.TenantByService {
+			trusted = append(trusted, label(h.api, op))
+		}
+	}
+	if trusted != nil {
+		h.logger.Info("data services are trusted to answer for the business alone that they are told", zap.Strings("operations", trusted))
+	}
 	if app.asserter != nil {
 		if err := app.asserter.AddAudiences(h.api.Resources(true)...); err != nil {
 			return err

@@ -21,16 +21,7 @@ const (
 
 	// maxDriftPointer is the maximum length in bytes of a pointer that is listed.
 	maxDriftPointer = 256
-
-	ruleOther = "other"
 )
-
-// driftRules returns the rules of deviations, which are labels of a metric.
-func driftRules() []string {
-	return []string{
-		"type", "missing", "undocumented", "enum", "format", "pattern", "length", "bounds", "items", "members", "choice", "order", "records", ruleOther,
-	}
-}
 
 // Drift is the response of the admin API: how responses of data services have deviated from their definitions. It contains no values.
 type Drift struct {
@@ -108,7 +99,7 @@ func (o *operationDrift) add(deviations []upstream.Deviation, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, d := range deviations {
-		key := deviation{d.Pointer, ruleLabel(d.Rule)}
+		key := deviation{d.Pointer, d.Rule}
 		e := o.entries[key]
 		if e == nil {
 			if len(o.entries) >= maxDriftEntries || len(d.Pointer) > maxDriftPointer || !o.of.reserve() {
@@ -149,14 +140,6 @@ func (o *operationDrift) list() (entries []DriftEntry, others int64) {
 
 // seconds returns an instant as it is listed.
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
-
-// ruleLabel returns a rule of driftRules.
-func ruleLabel(rule string) string {
-	if slices.Contains(driftRules(), rule) {
-		return rule
-	}
-	return ruleOther
-}
 
 // observed is an operation of which not everything is enforced.
 type observed struct {
@@ -208,7 +191,7 @@ func (o *observed) passed(deviations []upstream.Deviation) {
 	}
 	o.drift.add(deviations, seconds(time.Now()))
 	for _, d := range deviations {
-		o.deviations.WithLabelValues(ruleLabel(d.Rule)).Add(float64(d.Count))
+		o.deviations.WithLabelValues(d.Rule).Add(float64(d.Count))
 	}
 }
 

@@ -330,7 +330,7 @@ func (m *metrics) resource(name string) *resourceMetrics {
 // deviationsOf returns the deviations of an operation's responses, by rule.
 func (m *metrics) deviationsOf(operation string) *prometheus.CounterVec {
 	deviations := m.deviations.MustCurryWith(prometheus.Labels{"operation": operation})
-	for _, rule := range driftRules() {
+	for _, rule := range upstream.DeviationRules() {
 		deviations.WithLabelValues(rule)
 	}
 	return deviations

@@ -43,8 +43,8 @@ func TestSeriesExistBeforeTheirFirstEvent(t *testing.T) {
 		resource.checked(err)
 	}
 	resource.removed(upstream.Report{CrossTenant: 1, Unpublished: 1, Surplus: 1, Reordered: true})
-	for _, rule := range append(driftRules(), "unknown") {
-		deviations.WithLabelValues(ruleLabel(rule)).Inc()
+	for _, rule := range upstream.DeviationRules() {
+		deviations.WithLabelValues(rule).Inc()
 	}
 	observe(t.Context(), m.upstreamDuration.WithLabelValues("events"), time.Second)
 	for _, outcome := range requestlog.Outcomes() {

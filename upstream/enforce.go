@@ -129,7 +129,12 @@ func (k *checker) deviations() (all []Deviation) {
 		return nil
 	}
 	for _, v := range k.listed {
-		all = append(all, Deviation{v.Pointer, v.Reason, max(v.times, 1)})
+		times := max(v.times, 1)
+		if i := slices.IndexFunc(all, func(d Deviation) bool { return d.Pointer == v.Pointer && d.Rule == v.Reason }); i >= 0 {
+			all[i].Count += times
+		} else {
+			all = append(all, Deviation{v.Pointer, v.Reason, times})
+		}
 	}
 	return all
 }
