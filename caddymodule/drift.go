@@ -16,7 +16,7 @@ import (
 
 const (
 	// maxDriftEntries is the maximum number of ways to deviate that are listed of one operation, and maxDriftTotal of all operations of a
-	// definition: about 7 MB.
+	// definition: less than 10 MB.
 	maxDriftEntries, maxDriftTotal = 200, 20_000
 
 	// maxDriftPointer is the maximum length in bytes of a pointer that is listed.
