@@ -174,7 +174,7 @@ func (h *API) check(
 			e.Write(zap.String("request_id", req.id), zap.String("operation", res.ID), zap.Any("deviations", report.Deviations))
 		}
 	}
-	if e := h.logger.Check(zap.DebugLevel, "removed from a response"); e != nil {
+	if e := h.logger.Check(zap.DebugLevel, "removed from a response"); e != nil && res.Enforce != upstream.EnforceTenant {
 		if removed := h.contract.Removed(res.Operation, documented, query, req.business(), got.Body); len(removed) > 0 {
 			e.Write(zap.String("request_id", req.id), zap.String("operation", res.ID), zap.Any("removed", removed))
 		}
