@@ -43,8 +43,8 @@ type Definition struct {
 	MaxItems int `json:"max_items,omitempty"`
 
 	// Enforce says which deviations of data services' responses pass: "tenant" (all, undocumented members too), "members" (possible
-	// values, formats, patterns, lengths and bounds) or "all" (none). What always holds is in docs/observe.md. An operation may say it
-	// itself. Default: all.
+	// values, formats, patterns, lengths, bounds and numbers of items) or "all" (none). What always holds is in docs/observe.md. An
+	// operation may say it itself. Default: all.
 	Enforce upstream.Enforcement `json:"enforce,omitempty"`
 
 	// Sum is a hash of the files, which the Caddyfile adapter adds so that a reload of the same Caddyfile notices that a file has

@@ -17,7 +17,7 @@ type Enforcement uint8
 // The steps of enforcement.
 const (
 	EnforceAll     Enforcement = iota // none pass
-	EnforceMembers                    // possible values, formats, patterns, lengths and bounds may deviate
+	EnforceMembers                    // possible values, formats, patterns, lengths, bounds and numbers of items and records may deviate
 	EnforceTenant                     // all deviations pass, undocumented members too
 )
 

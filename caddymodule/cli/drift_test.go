@@ -67,6 +67,9 @@ shop/getOrder, enforce members: 1 response of this gateway since 2026-03-05T09:3
 	page, err := os.ReadFile("../../docs/observe.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), out)
+	for _, rule := range upstream.DeviationRules() {
+		require.Contains(t, string(page), "`"+rule+"`")
+	}
 
 	out, _, status = runDrift(t, caddymodule.Drift{Operations: []caddymodule.OperationDrift{}})
 	require.Equal(t, "0", status)
