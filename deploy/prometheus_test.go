@@ -261,6 +261,7 @@ func (p *prometheus) requireRules(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		"getStatus", "getMe", "getBusiness", "listContacts", "listEquipment", "listEstimates", "listInvoices", "listJobs", "listOfferings", "listEvents",
+		"reports/listReports",
 	}, operations)
 }
 
@@ -305,6 +306,7 @@ type fleet struct {
 	small   *gatewaytest.Gateway // with too little memory, and limits in shadow mode
 
 	business, malformed gatewaytest.Caller
+	unfit               gatewaytest.Caller // of a business whose ID cannot be part of a path
 	first               demo.Business
 	owner               demo.Account
 	assistant           string // its access token
@@ -328,6 +330,13 @@ func startFleet(t *testing.T) *fleet {
 		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 	}
 	f.business, f.malformed = issue(), issue()
+	unfit, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: "a/b", BusinessName: "A", BusinessSlug: "a", Resources: []string{"reports"}})
+	require.NoError(t, err)
+	f.unfit = gatewaytest.Caller{PublicKey: unfit.PublicKey, PrivateKey: unfit.PrivateKey}
+	reports := filepath.Join(t.TempDir(), "reports.yaml")
+	require.NoError(t, os.WriteFile(reports, []byte(`{openapi: 3.1.0, info: {title: Reports, version: "1"}, servers: [{url: /reports/v1}], paths: {/all: {get: {operationId: listReports,
+		x-gatehouse-tenant: request, x-gatehouse-upstream: {path: "/v2/{business}/reports"}, responses: {"200": {description: "",
+		content: {application/json: {schema: {type: object, properties: {count: {type: integer}}}}}}}}}}}`), 0o600))
 	_, err = f.vault.Client(t).KVv2("kv").Put(t.Context(), "gateway/keys/"+f.malformed.PublicKey, map[string]any{"private_key": 1})
 	require.NoError(t, err)
 
@@ -379,8 +388,9 @@ func startFleet(t *testing.T) *fleet {
 			%s
 		}
 	}`, f.redis.URL(), f.vault.Addr, limits),
-			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tdefinition {\n\t\t\tenforce members\n\t\t}\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}",
-			Env:  []string{"VAULT_ROOT_TOKEN=" + f.vault.RootToken},
+			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tdefinition {\n\t\t\tenforce members\n\t\t}\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}" +
+				"\n\thandle /reports/* {\n\t\tgatehouse_api {\n\t\t\tdefinition reports " + reports + "\n\t\t\tupstream " + data.URL + "\n\t\t}\n\t}",
+			Env: []string{"VAULT_ROOT_TOKEN=" + f.vault.RootToken},
 		}
 	}
 	o := options("per_ip 5")
@@ -424,6 +434,8 @@ func (f *fleet) traffic(t *testing.T) {
 		authsigner.HeaderPublicKey: {f.business.PublicKey}, authsigner.HeaderTimestamp: {"1"}, authsigner.HeaderSignature: {strings.Repeat("0", 64)},
 	})
 	f.malformed.Get(t, f.gateway.URL, "/api/v1/me")
+	unfit := f.unfit.Get(t, f.gateway.URL, "/reports/v1/all")
+	require.Equal(t, http.StatusInternalServerError, unfit.Status, "%s", unfit.Body)
 
 	f.call(t, "business_get")
 	f.call(t, "contacts_search")
