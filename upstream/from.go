@@ -75,6 +75,9 @@ func (s *Schema) compileSources() {
 // place adds a property, in objects with names.
 func (f *sources) place(slot int, p *Property, in []string) {
 	t := target{slot, p, in, append(slices.Clip(in), p.Name)}
+	if p.Apart && p.Name == "" {
+		t.names = nil // it is the whole response
+	}
 	switch {
 	case p.Part:
 		own := part{t, f.slots}

@@ -202,6 +202,26 @@ func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
 	}
 }
 
+// Pointers lead to where callers would see a member, also if the response is one member of what the service sends.
+func TestWhatIsRemovedOfMappedResponsesIsListed(t *testing.T) {
+	t.Parallel()
+	d := loadLegacy(t)
+	for target, want := range map[string]string{"/v1/invoices/7": "/internal", "/v1/invoices": "/invoices/0/internal"} {
+		op, q := operationOf(t, d, http.MethodGet, target)
+		body := `{"data":` + legacyInvoice + `}`
+		if target == "/v1/invoices" {
+			body = `{"data":{"items":[` + legacyInvoice + `]}}`
+		}
+		removed := new(upstream.Contract).Removed(op, &op.Responses[0], q, "17", []byte(body))
+		pointers := make([]string, len(removed))
+		for i, v := range removed {
+			pointers[i] = v.Pointer
+		}
+		require.Contains(t, pointers, want)
+		require.NotContains(t, strings.Join(pointers, " "), "//")
+	}
+}
+
 func TestBodiesAreMappedBack(t *testing.T) {
 	t.Parallel()
 	d := loadLegacy(t)
