@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -56,6 +57,16 @@ func (m *Mapping) compile(op *Operation) {
 			}
 		}
 	}
+}
+
+// NamesBusiness reports whether a request names its business in the path, the query or a header that the definition gives it.
+func (m *Mapping) NamesBusiness() bool {
+	if m == nil {
+		return false
+	}
+	names := func(parts []Part) bool { return slices.ContainsFunc(parts, func(p Part) bool { return p.Business }) }
+	value := func(v MappedValue) bool { return names(v.Value) }
+	return names(m.Path) || slices.ContainsFunc(m.Query, value) || slices.ContainsFunc(m.Headers, value)
 }
 
 // apply changes a call as the operation's mapping says.

@@ -2,6 +2,7 @@ package conform_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -231,6 +232,166 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 			require.Equal(t, rule == "", len(report.Faults) == 0, way+": "+printed.String())
 			require.Len(t, report.Hints, 1, printed.String()) // no Idempotency-Key is documented
 			require.Equal(t, "no-idempotency", report.Hints[0].Rule)
+		}
+	}
+}
+
+// boxesDocument is an API whose service has other names, and the business in the path.
+const boxesDocument = `
+openapi: 3.1.0
+info: {title: Boxes, version: "1"}
+servers: [{url: "https://boxes.internal/v1"}]
+x-gatehouse-tenant: request
+x-gatehouse-upstream: {content_type: text/html}
+paths:
+  /boxes:
+    get:
+      operationId: listBoxes
+      x-gatehouse-upstream: {path: "/accounts/{business}/BoxList", query: {offset: "{page.offset}", limit: "{per_page}"}}
+      parameters:
+        - {name: page, in: query, schema: {type: integer, minimum: 1, maximum: 1000, default: 1}}
+        - {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 10}}
+      responses:
+        "200":
+          description: Boxes.
+          x-gatehouse-records: {in: boxes, from: /Result/Rows, at_most: per_page}
+          x-gatehouse-page: [{request: page, response: /page}]
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [boxes, page]
+                properties:
+                  boxes: {type: array, maxItems: 50, items: {$ref: "#/components/schemas/Box"}}
+                  page: {type: integer, x-gatehouse-from: {parameter: page}}
+    post:
+      operationId: addBox
+      x-gatehouse-upstream: {path: "/accounts/{business}/Box"}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Box"}}}}
+      responses:
+        "200": {description: The box., x-gatehouse-records: {from: /Result/Row}, content: {application/json: {schema: {$ref: "#/components/schemas/Box"}}}}
+  /boxes/{box}:
+    get:
+      operationId: getBox
+      x-gatehouse-upstream: {path: "/accounts/{business}/Box/{box}.json"}
+      parameters: [{name: box, in: path, required: true, schema: {type: string, pattern: "^[0-9]{7}$"}}]
+      responses:
+        "200": {description: The box., x-gatehouse-records: {from: /Result/Row, is: {id: box}}, content: {application/json: {schema: {$ref: "#/components/schemas/Box"}}}}
+components:
+  schemas:
+    Box:
+      type: object
+      required: [id, price]
+      properties:
+        id: {type: string, readOnly: true, x-gatehouse-from: BOX_NO}
+        price: {type: string, format: decimal, x-gatehouse-from: {member: CENTS, as: cents}}
+`
+
+// boxes is a service of the document, which reads no header. What it is called with names the ways in which it is broken.
+func boxes(broken ...string) http.Handler {
+	is := func(way string) bool { return slices.Contains(broken, way) }
+	type box struct {
+		No     string `json:"BOX_NO"`
+		Cents  any    `json:"CENTS"`
+		Margin int    `json:"MARGIN,omitempty"`
+	}
+	var mu sync.Mutex
+	all, made := map[string][]box{}, 0
+	add := func(account string, cents any) box {
+		made++
+		b := box{No: fmt.Sprintf("%07d", made), Cents: cents}
+		if is("margin") {
+			b.Margin = 7
+		}
+		if is("text") {
+			b.Cents = "none"
+		}
+		all[account] = append(all[account], b)
+		return b
+	}
+	for i := range 6 {
+		add([]string{"a", "b"}[i%2], 100*i)
+	}
+	mux := http.NewServeMux()
+	handle := func(pattern string, serve func(r *http.Request, account string) (key string, rows any)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			w.Header().Set("Content-Type", "text/html")
+			w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+			account := r.PathValue("account")
+			key, rows := serve(r, account)
+			if all[account] == nil || rows == nil {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"Result": map[string]any{key: rows}})
+		})
+	}
+	handle("GET /accounts/{account}/BoxList", func(r *http.Request, account string) (string, any) {
+		offset, _ := strconv.Atoi(r.FormValue("offset"))
+		limit, _ := strconv.Atoi(r.FormValue("limit"))
+		own := append([]box{}, all[account]...)
+		return "Rows", own[min(offset, len(own)):min(offset+limit, len(own))]
+	})
+	handle("GET /accounts/{account}/Box/{file}", func(r *http.Request, account string) (string, any) {
+		for owner, rows := range all {
+			for _, b := range rows {
+				if b.No+".json" == r.PathValue("file") && (owner == account || is("foreign")) {
+					return "Row", b
+				}
+				if is("another") && owner == account {
+					return "Row", b
+				}
+			}
+		}
+		return "Row", nil
+	})
+	handle("POST /accounts/{account}/Box", func(r *http.Request, account string) (string, any) {
+		var sent map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		return "Row", add(account, sent["CENTS"])
+	})
+	return mux
+}
+
+func TestConformHoldsServicesWithOtherNames(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "boxes.yaml", Text: []byte(boxesDocument)}, definition.Options{})
+	require.NoError(t, err)
+	for _, c := range []struct{ way, rule, hint string }{
+		{"", "", "no-idempotency"},
+		{"margin", "", "undocumented"},
+		{"text", "schema", ""},
+		{"foreign", "isolation", ""},
+		{"another", "record", ""},
+	} {
+		for seed := range uint64(5) {
+			service := httptest.NewServer(boxes(c.way))
+			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true, Seed: seed})
+			service.Close()
+			require.NoError(t, err)
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			faults, hints := []string{}, []string{}
+			for _, f := range report.Faults {
+				faults = append(faults, f.Rule)
+			}
+			for _, f := range report.Hints {
+				hints = append(hints, f.Rule)
+				require.NotContains(t, f.Pointer, "//")
+			}
+			if c.rule == "" {
+				require.Empty(t, faults, printed.String())
+			} else {
+				require.Contains(t, faults, c.rule, printed.String())
+			}
+			if c.hint != "" {
+				require.Contains(t, hints, c.hint, printed.String())
+			}
+			if c.way == "" {
+				require.Len(t, hints, 1, printed.String())
+			}
 		}
 	}
 }

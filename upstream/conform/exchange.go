@@ -150,13 +150,6 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	}
 	token := ""
 	var err error
-	if call.Body != nil && x.op.Body.Kinds[0].Mapped {
-		var body bytes.Buffer
-		if _, err := r.contract.CheckBody(&body, x.op, http.Header{"Content-Type": {call.BodyType}}, business, call.Body); err != nil {
-			return fmt.Errorf("making a body: %w", err)
-		}
-		call.Body = body.Bytes()
-	}
 	switch {
 	case r.asserter == nil, x.wrong != nil && x.wrong.make == nil:
 	case x.wrong != nil:
@@ -338,6 +331,9 @@ func mediaType(h http.Header) string {
 	return cmp.Or(value, "absent")
 }
 
+// from is in the reason of a violation, before the place where the service has the member.
+const from = ", from "
+
 // check adds what the gateway's check of the body finds.
 func (r *run) check(x *exchange, as string) {
 	business := r.business(x.op, x.label)
@@ -349,23 +345,24 @@ func (r *run) check(x *exchange, as string) {
 	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
 		value, exists := at(x.value, v.Pointer)
 		kind, text := describe(value, exists)
-		if x.res.Mapped && !exists { // it has another name, and perhaps another form
+		if x.res.Mapped && (!exists || x.value == nil) { // it has another name, and perhaps another form
 			kind = "another value, or none"
 		}
 		rule := "schema"
+		reason, _, _ := strings.Cut(v.Reason, from)
 		switch {
 		case !isJSON:
 			rule, kind, text = "json", fmt.Sprintf("a body of %d bytes that is not", len(x.body)), excerpt(string(x.body))
-		case v.Reason == upstream.OtherBusiness || v.Reason == upstream.NoBusiness:
+		case reason == upstream.OtherBusiness || reason == upstream.NoBusiness:
 			rule = "tenant"
 			if as == "isolation" {
 				rule = as
 			}
-		case v.Reason == "expected the record that was asked for":
+		case reason == "expected the record that was asked for":
 			rule = "record"
-		case strings.HasPrefix(v.Reason, "expected the requested "):
+		case strings.HasPrefix(reason, "expected the requested "):
 			rule = "page-echo"
-		case strings.HasPrefix(v.Reason, "expected at most ") && strings.Contains(v.Reason, " records, "):
+		case strings.HasPrefix(reason, "expected at most ") && strings.Contains(reason, " records, "):
 			rule = "at-most"
 		}
 		expected := strings.TrimPrefix(v.Reason, "expected ")
@@ -384,7 +381,7 @@ func (r *run) check(x *exchange, as string) {
 		r.find("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
-		if isJSON && strings.HasSuffix(v.Reason, "it is not documented") {
+		if reason, _, _ := strings.Cut(v.Reason, from); isJSON && strings.HasSuffix(reason, "it is not documented") {
 			r.find("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
 		}
 	}

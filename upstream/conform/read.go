@@ -655,6 +655,9 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		return
 	}
 	for _, missing := range []bool{true, false} {
+		if missing && first.op.Mapping.NamesBusiness() {
+			continue // the service knows the business from elsewhere
+		}
 		q, expected := first.request, "no records for a business that does not exist"
 		if q.label = "unknown"; missing {
 			expected = "a status from 400 for a request without X-Business-Id"
@@ -676,7 +679,7 @@ func (r *run) invent(p *upstream.Param, id *string) bool {
 	for _, candidate := range []string{
 		uuid.NewString(), stem + digits(9), stem + digits(max(len(*id)-len(stem), 1)), digits(9), "gatehouse-conform-" + digits(9),
 	} {
-		if _, err := uuid.Parse(*id); err != nil && candidate[8:9] == "-" && len(candidate) == 36 {
+		if _, err := uuid.Parse(*id); err != nil && len(candidate) == 36 && candidate[8] == '-' {
 			continue // the service has other IDs
 		}
 		if p.Schema.Accepts(candidate) == "" && candidate != *id {
