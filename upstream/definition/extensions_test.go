@@ -200,7 +200,7 @@ func TestSchemaForEditorsHasAllExtensions(t *testing.T) {
 func TestDefinitionsAndOverlaysMatchTheSchemaForEditors(t *testing.T) {
 	t.Parallel()
 	_, valid := extensionSchema(t)
-	for _, file := range []string{"public.yaml", "../../e2e/testdata/shop/openapi.yaml", "../../e2e/testdata/shop/overlay.yaml", "../../examples/orders/orders.openapi.yaml", "../../examples/orders/orders.gatehouse.yaml"} {
+	for _, file := range []string{"public.yaml", "../../e2e/testdata/shop/openapi.yaml", "../../e2e/testdata/shop/overlay.yaml", "../../examples/orders/orders.openapi.yaml", "../../examples/orders/orders.gatehouse.yaml", "../../examples/legacy/billing.openapi.yaml", "../../examples/legacy/billing.gatehouse.yaml"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, valid(tree(t, string(text))), file)

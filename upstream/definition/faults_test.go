@@ -66,9 +66,30 @@ func asJSON(t testing.TB, text string) string {
 	t.Helper()
 	var tree any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &tree))
-	encoded, err := json.Marshal(tree)
+	encoded, err := json.Marshal(named(tree))
 	require.NoError(t, err)
 	return string(encoded)
+}
+
+// named returns a tree of YAML in which every name is a string, as in JSON.
+func named(tree any) any {
+	switch v := tree.(type) {
+	case map[any]any:
+		all := map[string]any{}
+		for name, value := range v {
+			all[fmt.Sprint(name)] = named(value)
+		}
+		return all
+	case map[string]any:
+		for name, value := range v {
+			v[name] = named(value)
+		}
+	case []any:
+		for i, value := range v {
+			v[i] = named(value)
+		}
+	}
+	return tree
 }
 
 // Each fault has its file, line, pointer and what is possible, in YAML and JSON, and there is no other.

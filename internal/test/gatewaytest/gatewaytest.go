@@ -58,6 +58,12 @@ func Demo(tb testing.TB) string {
 	return build(tb, "./cmd/gatehouse-demo", "")
 }
 
+// Program returns the path of the binary of another main package, such as ./examples/legacy/service, built now.
+func Program(tb testing.TB, mainPackage string) string {
+	tb.Helper()
+	return build(tb, mainPackage, "")
+}
+
 func build(tb testing.TB, mainPackage, tags string) string {
 	tb.Helper()
 	once, _ := builds.LoadOrStore([2]string{mainPackage, tags}, sync.OnceValues(func() (string, error) {
