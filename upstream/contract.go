@@ -247,6 +247,7 @@ type fault struct {
 	path   string // of members, such as "schedule.date"
 	kind   error  // default: ErrContractViolation
 	why    string // what was expected; default: what the schema says
+	from   string // where the data service has the value, if it is elsewhere
 }
 
 const (
@@ -373,6 +374,9 @@ func (k *checker) settle() error {
 		if s := f.schema; (s.Types&TypeString == 0 || s.Format == FormatText) && (s.Rules != nil || s.Choice != nil) {
 			f.why += " as the definition says"
 		}
+	}
+	if f.from != "" {
+		f.why += ", from " + f.from
 	}
 	return k.violation(f.kind, f.path, f.why)
 }
@@ -553,7 +557,7 @@ func (k *checker) owner(s *Schema, spans []span) fault {
 	if k.contract.AllowMissingTenant {
 		return fault{}
 	}
-	return fault{s, s.Tenant, ErrMissingTenant, "the ID of the business that the record belongs to"}
+	return fault{schema: s, path: s.Tenant, kind: ErrMissingTenant, why: "the ID of the business that the record belongs to"}
 }
 
 // isNull reports whether a value is missing or null, or none that could name anything: an object or an array.
@@ -566,7 +570,7 @@ func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
 	text := k.text(v)
 	if text == nil {
 		if k.isNull(v) || !isInteger(k.raw(v)) {
-			return fault{s, name, ErrContractViolation, "the business ID as a string or an integer"}
+			return fault{schema: s, path: name, kind: ErrContractViolation, why: "the business ID as a string or an integer"}
 		}
 		text = k.raw(v)
 	}
@@ -574,7 +578,7 @@ func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
 		return fault{}
 	}
 	k.report.CrossTenant++
-	return fault{s, name, ErrCrossTenantRecord, "the authenticated business"}
+	return fault{schema: s, path: name, kind: ErrCrossTenantRecord, why: "the authenticated business"}
 }
 
 // object reads an object and writes what leaves of it. depth is the object's. It returns hidden if the object must be removed. The spans of

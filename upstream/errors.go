@@ -82,6 +82,9 @@ type Violation struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901); empty: the body itself
 	Reason  string `json:"reason"`  // for callers, without a full stop, such as "is too long"
 
+	// From is where the data service has the value, if it is elsewhere: a name, or a JSON Pointer.
+	From string `json:"-"`
+
 	times int // of one that stands for several
 }
 

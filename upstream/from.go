@@ -279,7 +279,7 @@ func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 		}
 		converted := len(k.converted)
 		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
-			k.note(holds, p.Schema, p.Name, expected+", from "+p.From.place())
+			k.note(holds, p.Schema, p.Name, expected)
 			break
 		}
 		v = k.convertedFrom(converted)
@@ -307,18 +307,23 @@ func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 		}
 		in = t.names
 	}
-	k.from(t, listed)
+	k.noteFrom(t, invalid, listed)
 	k.inside(in, invalid, listed)
 	return v, err
 }
 
-// from adds where the data service has a property to what was listed of it, for those who know only the data service.
-func (k *checker) from(t *target, listed int) {
-	if from := t.property.From; from != nil && from.Names != nil && !k.request {
-		for i := listed; i < len(k.listed); i++ {
-			if place := ", from " + from.place(); !strings.HasSuffix(k.listed[i].Reason, place) {
-				k.listed[i].Reason += place
-			}
+// noteFrom adds where the data service has a property to what was noted of it, for those who know only the data service.
+func (k *checker) noteFrom(t *target, invalid *Schema, listed int) {
+	from := t.property.From
+	if from == nil || from.Names == nil {
+		return
+	}
+	if invalid == nil && k.invalid.schema != nil && k.invalid.from == "" {
+		k.invalid.from = from.place()
+	}
+	for i := listed; i < len(k.listed); i++ {
+		if k.listed[i].From == "" {
+			k.listed[i].From = from.place()
 		}
 	}
 }
@@ -351,7 +356,7 @@ func (k *checker) inside(names []string, invalid *Schema, listed int) {
 func (k *checker) noteAt(t *target, first byte, v span) {
 	invalid, listed := k.invalid.schema, len(k.listed)
 	k.noteScalar(t.property.Schema, t.property.Name, first, v)
-	k.from(t, listed)
+	k.noteFrom(t, invalid, listed)
 	k.inside(t.in, invalid, listed)
 }
 

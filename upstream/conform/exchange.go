@@ -331,9 +331,6 @@ func mediaType(h http.Header) string {
 	return cmp.Or(value, "absent")
 }
 
-// from is in the reason of a violation, before the place where the service has the member.
-const from = ", from "
-
 // check adds what the gateway's check of the body finds.
 func (r *run) check(x *exchange, as string) {
 	business := r.business(x.op, x.label)
@@ -349,20 +346,19 @@ func (r *run) check(x *exchange, as string) {
 			kind = "another value, or none"
 		}
 		rule := "schema"
-		reason, _, _ := strings.Cut(v.Reason, from)
 		switch {
 		case !isJSON:
 			rule, kind, text = "json", fmt.Sprintf("a body of %d bytes that is not", len(x.body)), excerpt(string(x.body))
-		case reason == upstream.OtherBusiness || reason == upstream.NoBusiness:
+		case v.Reason == upstream.OtherBusiness || v.Reason == upstream.NoBusiness:
 			rule = "tenant"
 			if as == "isolation" {
 				rule = as
 			}
-		case reason == "expected the record that was asked for":
+		case v.Reason == "expected the record that was asked for":
 			rule = "record"
-		case strings.HasPrefix(reason, "expected the requested "):
+		case strings.HasPrefix(v.Reason, "expected the requested "):
 			rule = "page-echo"
-		case strings.HasPrefix(reason, "expected at most ") && strings.Contains(reason, " records, "):
+		case strings.HasPrefix(v.Reason, "expected at most ") && strings.Contains(v.Reason, " records, "):
 			rule = "at-most"
 		}
 		expected := strings.TrimPrefix(v.Reason, "expected ")
@@ -371,6 +367,9 @@ func (r *run) check(x *exchange, as string) {
 			expected = "the business that asked"
 		case strings.HasPrefix(expected, "is "):
 			expected = "a value that " + strings.Replace(expected, "is ", "is not ", 1)
+		}
+		if v.From != "" {
+			expected += ", from " + v.From
 		}
 		r.find(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text})
 	}
@@ -381,7 +380,7 @@ func (r *run) check(x *exchange, as string) {
 		r.find("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
-		if reason, _, _ := strings.Cut(v.Reason, from); isJSON && strings.HasSuffix(reason, "it is not documented") {
+		if isJSON && strings.HasSuffix(v.Reason, "it is not documented") {
 			r.find("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
 		}
 	}
