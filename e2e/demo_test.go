@@ -323,7 +323,7 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 	dir, err := filepath.Abs("testdata/shop")
 	require.NoError(t, err)
 	flags := []string{"--definition", dir + "/openapi.yaml", "--overlay", dir + "/overlay.yaml", "--upstream", w.dataURL}
-	d := startDemo(t, append(flags, "--except", "deleteOrder", "--business", "17")...)
+	d := startDemo(t, append(flags, "--except", "deleteOrder", "--business", "17", "--header", "X-Password: pass \"word\"")...)
 	pasted := d.pasted(t)
 	var statuses []string
 	for line := range strings.Lines(d.stdout.String()) {
@@ -337,10 +337,12 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 		return strings.Contains(log, "/0/author") && strings.Contains(log, "is removed: it is not documented") && strings.Contains(log, "cross-tenant record: orders")
 	}, patience, 10*time.Millisecond, d.stderr.String())
 	require.NotContains(t, d.stderr.String(), "s3cret")
+	require.Equal(t, `pass "word"`, service.last(t).Header.Get("X-Password"))
 	for name, tc := range map[string]struct{ args, words []string }{
 		"no service":                     {flags[:2], []string{"--definition", "--upstream"}},
 		"no definition":                  {flags[4:], []string{"--definition", "--upstream"}},
 		"both ways":                      {append(flags, "--protect", w.dataURL), []string{"--protect"}},
+		"a header without a value":       {append(flags[:6:6], "--except", "deleteOrder", "--header", "X-Password"), []string{"--header", "X-Password: secret"}},
 		"a service that is not there":    {append(flags[:5:5], "http://127.0.0.1:1", "--except", "deleteOrder"), []string{"--upstream", "start your service first"}},
 		"an operation that is not there": {append(flags[:6:6], "--only", "listOrder"), []string{dir + "/openapi.yaml:", "no operation or tag is called \"listOrder\""}},
 		"no such file":                   {append([]string{"--definition", "none.yaml"}, flags[4:]...), []string{"none.yaml"}},

@@ -15,8 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -34,7 +36,7 @@ const (
 // conformCommand holds the flags of `gatehouse conform`.
 type conformCommand struct {
 	flags                apiFlags
-	businesses           []string
+	businesses, headers  []string
 	keyFile, keysAddress string
 	total                time.Duration
 	json                 bool
@@ -44,7 +46,7 @@ type conformCommand struct {
 func registerConform() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "conform",
-		Usage: "--business A=<id> [--business B=<id>] [--definition <file>] [--overlay <file>] [--assertion-key <file>|--serve-keys <address>] [--write] [--json] <url>",
+		Usage: "--business A=<id> [--business B=<id>] [--definition <file>] [--overlay <file>] [--assertion-key <file>|--serve-keys <address>] [--header '<name>: <value>'] [--write] [--json] <url>",
 		Short: "Holds a data service to the definition of its API, without a gateway",
 		Long: `
 Makes the requests to a data service that the gateway would make, judges the
@@ -74,6 +76,7 @@ func configureConform(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.flags.File, "definition", "", "OpenAPI document of the API (default: the public contract)")
 	f.StringArrayVar(&c.businesses, "business", nil, "A=`id` and B=id: businesses of which the service has records")
+	f.StringArrayVar(&c.headers, "header", nil, "`'Name: value'` of every request, such as a password; {env.NAME} is a variable; may be repeated")
 	f.StringVar(&c.keyFile, "assertion-key", "", "`file` with an Ed25519 private key in PEM (PKCS #8) that signs assertions")
 	f.StringVar(&c.keysAddress, "serve-keys", "", "`address` on which the public key is published meanwhile, such as localhost:8080")
 	f.StringVar(&c.options.Asserter.Issuer, "issuer", "gatehouse", "issuer of assertions, as the gateway's")
@@ -169,6 +172,15 @@ func (c *conformCommand) prepare() (err error) {
 		default:
 			return fmt.Errorf("invalid --business %q: must be A=ID or B=ID, each once", business)
 		}
+	}
+	c.options.Header = http.Header{}
+	for _, header := range c.headers {
+		name, value, ok := strings.Cut(header, ":")
+		value, err := caddy.NewReplacer().ReplaceOrErr(strings.TrimSpace(value), true, true)
+		if err != nil || !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return errors.New("invalid --header: must be 'Name: value', and a variable must be set")
+		}
+		c.options.Header.Add(http.CanonicalHeaderKey(name), value)
 	}
 	if c.options.A == "" {
 		return errors.New("--business A=ID is required: a business of which the service has records")

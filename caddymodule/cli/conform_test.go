@@ -103,6 +103,26 @@ func TestConformServesTheKeysOfItsAssertions(t *testing.T) {
 	require.Contains(t, stdout, " 0 faults")
 }
 
+func TestConformSendsThePasswordOfAService(t *testing.T) {
+	t.Parallel()
+	file, source := ownKey(t)
+	args := demoService(t, source, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Password") != "s3cret: x" || r.Header.Get("X-Request-Id") == "none" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	args = append(args, "--assertion-key", file, "--json")
+	stdout, stderr, ok := runConform(t, append(args, "--header", "x-password: s3cret: x", "--header", "X-Request-ID: none")...)
+	require.True(t, ok, stdout+stderr)
+	require.NotContains(t, stdout+stderr, "s3cret")
+	_, _, ok = runConform(t, args...)
+	require.False(t, ok)
+}
+
 func TestConformExitsWithOneIfThereAreFaultsAndSaysWhatAndHow(t *testing.T) {
 	t.Parallel()
 	file, source := ownKey(t)
@@ -131,6 +151,8 @@ func TestConformSaysWhyItCannotAsk(t *testing.T) {
 		"--business A=ID is required":                      {closed},
 		`invalid --business "C=1"`:                         {closed, "--business", "C=1"},
 		"connecting to the service":                        {closed, "--business", "A=1"},
+		"invalid --header":                                 {closed, "--business", "A=1", "--header", "X-Password"},
+		"and a variable must be set":                       {closed, "--business", "A=1", "--header", "X-Password: {env.NO_SUCH_VARIABLE}"},
 		"invalid URL of the service":                       {closed + "/api", "--business", "A=1"},
 		"invalid businesses":                               {closed, "--business", "A=1", "--business", "B=1"},
 		"must be positive":                                 {closed, "--business", "A=1", "--rate", "0"},

@@ -31,6 +31,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
@@ -82,6 +83,7 @@ why: names and rules, no values.`,
 	f.StringSliceVar(&v.Only, "only", nil, "operation IDs and tags of the definition that are served (default: all)")
 	f.StringSliceVar(&v.Except, "except", nil, "operation IDs and tags of the definition that are not served")
 	f.StringVar(&v.Upstream, "upstream", "", "URL of the service behind the definition, such as http://localhost:3000")
+	f.StringArrayVar(&v.Headers, "header", nil, "`'Name: value'` that the service behind the definition expects, such as a password; {env.NAME} is a variable; may be repeated")
 	f.StringVar(&v.Business, "business", "", "`ID` of a business in your own service, for the first key (default: one of the demo's)")
 	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report which requests the limits would deny")
 	if cmd.Execute() != nil { // it has said why
@@ -182,12 +184,19 @@ func (v *view) own() string { return cmp.Or(v.Protect, v.Upstream) }
 // define loads the definition of an API of one's own, and makes a signed command for each of its operations.
 func (v *view) define() error {
 	switch {
-	case v.File == "" && v.Upstream == "" && len(v.Overlays)+len(v.Only)+len(v.Except) == 0:
+	case v.File == "" && v.Upstream == "" && len(v.Overlays)+len(v.Only)+len(v.Except)+len(v.Headers) == 0:
 		return nil
 	case v.File == "" || v.Upstream == "":
 		return errors.New("--definition and --upstream belong together: the document, and the URL of the service behind it")
 	case v.Protect != "":
 		return errors.New("--protect looks at no response: use it without --definition and --upstream")
+	}
+	for _, header := range v.Headers {
+		name, value, ok := strings.Cut(header, ":")
+		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || strings.Contains(value, "`") {
+			return fmt.Errorf("--header: %q is not one such as 'X-Password: secret'", name)
+		}
+		v.HeaderUp = append(v.HeaderUp, "header_up "+name+" `"+value+"`")
 	}
 	d := caddymodule.Definition{File: v.File, Overlays: v.Overlays, Only: v.Only, Except: v.Except}
 	loaded, err := d.Load()
@@ -354,6 +363,7 @@ type view struct {
 	Business                     string // the first key's in that service; "": the demo's
 	File                         string // of the definition
 	Overlays, Only, Except       []string
+	Headers, HeaderUp            []string
 	Requests                     []reference.Request // one to each operation of the definition
 
 	Main     *authsigner.Credential

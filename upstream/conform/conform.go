@@ -43,6 +43,9 @@ type Options struct {
 	// Asserter signs the assertions of requests, and Key is its key. Default: none, and requests have no assertion.
 	Asserter upstream.AsserterOptions
 
+	// Header are headers of every request, such as a service's password; those that the gateway sets stay as they are. Default: none.
+	Header http.Header
+
 	// Write lets requests create, change and delete records. Only records that were created are changed and deleted.
 	Write bool
 

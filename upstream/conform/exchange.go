@@ -164,6 +164,11 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return fmt.Errorf("making a request: %w", err)
 	}
+	for name, values := range r.Header {
+		if req.Header[name] == nil {
+			req.Header[name] = values
+		}
+	}
 	if x.change != nil {
 		x.change(req)
 	}
