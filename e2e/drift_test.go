@@ -74,17 +74,17 @@ func TestDriftNamesPlantedFaultsAndNoValue(t *testing.T) {
 	began := time.Now().Add(-time.Second)
 
 	orders := []string{
-		`{"id":"o-1","account":"17","total":95.25,"canaryMargin":"canary-1"}`,
+		`{"id":"o-1","account":"17","total":959595.25,"canaryMargin":"canary-1"}`,
 		`{"id":"o-2","account":17}`,
-		`{"id":"o-3","account":"17","total":"canary-2","note":7311,"canary name <b>":{"canary inner":"canary-3"}}`,
+		`{"id":"o-3","account":"17","total":"canary-2","note":731199990007,"canary name <b>":{"canary inner":"canary-3"}}`,
 		`{"id":"o-4","account":"17","total":"1","payment":{"kind":"card","last4":"canary-4"}}`,
-		`{"id":"o-5","account":"17","total":"1","parent":{"id":"o-6","account":"17","total":[73112]}}`,
+		`{"id":"o-5","account":"17","total":"1","parent":{"id":"o-6","account":"17","total":[731199990008]}}`,
 	}
-	answer(`{"data":[` + strings.Join(orders, ",") + `],"next":73113}`)
+	answer(`{"data":[` + strings.Join(orders, ",") + `],"next":731199990009}`)
 	for range 2 {
 		a := s.caller.Get(t, s.g.URL, "/v1/orders?limit=5")
 		require.Equal(t, 200, a.Status, a.Body)
-		for _, part := range []string{`95.25`, `"canaryMargin":"canary-1"`, `"canary-2"`, `canary-3`, `canary-4`, `[73112]`, `73113`} {
+		for _, part := range []string{`959595.25`, `"canaryMargin":"canary-1"`, `"canary-2"`, `canary-3`, `canary-4`, `[731199990008]`, `731199990009`} {
 			require.Contains(t, a.Body, part)
 		}
 		require.NotContains(t, a.Body, "account", "internal members never leave")
@@ -113,7 +113,7 @@ func TestDriftNamesPlantedFaultsAndNoValue(t *testing.T) {
 	a := s.caller.Get(t, s.g.URL, "/v1/orders/o-1")
 	require.Equal(t, 200, a.Status, a.Body)
 	require.JSONEq(t, `{"id":"o-1","total":"canary-5","payment":{"kind":"card","last4":"canary-7"}}`, a.Body)
-	answer(`{"id":"o-1","account":"17","total":95.25}`)
+	answer(`{"id":"o-1","account":"17","total":959595.25}`)
 	requireProblem(t, s.caller.Get(t, s.g.URL, "/v1/orders/o-1"), 502, "UPSTREAM_FAILED")
 	counts, listed, more := s.drift(t, "getOrder")
 	require.Equal(t, map[string]int64{"/total format": 1, "/payment/last4 length": 1}, counts)
@@ -147,7 +147,7 @@ func TestDriftNamesPlantedFaultsAndNoValue(t *testing.T) {
 	require.Contains(t, everything, "response deviates from the definition")
 	require.Contains(t, everything, "/data/*/payment/last4")
 	require.Contains(t, everything, `"enforce_members":["shop/getOrder"]`)
-	gatewaytest.RequireNowhere(t, everything+printed+more, "canary-", "canary name", "canary inner", "95.25", "73112", "73113", "7311", "o-1\"")
+	gatewaytest.RequireNowhere(t, everything+printed+more, "canary-", "canary name", "canary inner", "959595.25", "731199990008", "731199990009", "731199990007", "o-1\"")
 }
 
 // A reload keeps what was seen, unless it changes the definition or its option enforce.
