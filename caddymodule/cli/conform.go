@@ -180,7 +180,7 @@ func (c *conformCommand) prepare() (err error) {
 		if err != nil || !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return errors.New("invalid --header: must be 'Name: value', and a variable must be set")
 		}
-		c.options.Header.Add(http.CanonicalHeaderKey(name), value)
+		c.options.Header.Add(name, value)
 	}
 	if c.options.A == "" {
 		return errors.New("--business A=ID is required: a business of which the service has records")
