@@ -84,6 +84,9 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 	return ""
 }
 
+// The seconds since 1970 at the beginning of the year 0 and at the end of the year 9999.
+const minUnix, maxUnix = -62167219200, 253402300799
+
 // parseInteger returns the value of an integer as isInteger accepts it.
 func parseInteger(text []byte) (n int64) {
 	for _, c := range text {
@@ -117,18 +120,18 @@ func (k *checker) convertInteger(f *Source, s *Schema, number int64) (expected s
 			out = append(out, '"')
 		}
 	default:
-		at := time.Unix(number, 0)
+		at, least, most := time.Unix(number, 0), int64(minUnix), int64(maxUnix)
 		if f.As == ConvertUnixMilli {
-			at = time.UnixMilli(number)
+			at, least, most = time.UnixMilli(number), least*1000, most*1000+999
 		}
-		if at = at.UTC(); at.Year() < 0 || at.Year() > 9999 {
+		if number < least || number > most {
 			return "an instant between the years 0 and 9999"
 		}
 		layout := time.RFC3339Nano
 		if s.Format == FormatDate {
 			layout = time.DateOnly
 		}
-		out = append(at.AppendFormat(append(out, '"'), layout), '"')
+		out = append(at.UTC().AppendFormat(append(out, '"'), layout), '"')
 	}
 	k.converted = out
 	return ""

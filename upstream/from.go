@@ -27,9 +27,9 @@ func (f *Source) converts() bool { return f.As != ConvertNone || f.Values != nil
 
 // branch is an object of a data service on the way to the members that are published.
 type branch struct {
-	label   string    // `"name":`
-	slot    int       // of its span
-	plain   *Property // the only target, if its value is that of the member
+	label   string // `"name":`
+	slot    int    // of its span
+	only    bool   // there is one target, which is not an object of records, and nothing in the value that is another's
 	targets []target
 	next    []*branch // its members
 	index   map[string]int
@@ -40,6 +40,8 @@ type branch struct {
 type target struct {
 	slot     int
 	property *Property
+	converts bool     // the value is not that of the member
+	valid    bool     // what it is converted to needs no check, unless it is null: package definition makes sure of that
 	in       []string // the names of the objects that it is in, below that of the branch's schema
 	names    []string // the same, and its own
 }
@@ -74,7 +76,11 @@ func (s *Schema) compileSources() {
 
 // place adds a property, in objects with names.
 func (f *sources) place(slot int, p *Property, in []string) {
-	t := target{slot, p, in, append(slices.Clip(in), p.Name)}
+	t := target{slot: slot, property: p, in: in, names: append(slices.Clip(in), p.Name)}
+	if f := p.From; f != nil {
+		t.converts = f.converts()
+		t.valid = p.Schema.Rules == nil && (f.As == ConvertCents || f.As == ConvertUnix || f.As == ConvertUnixMilli)
+	}
 	if p.Apart && p.Name == "" {
 		t.names = nil // it is the whole response
 	}
@@ -119,8 +125,8 @@ func (f *sources) number(b *branch) {
 	b.follows = make([]atomic.Uint32, len(b.next)+1)
 	for i, next := range b.next {
 		b.follows[i].Store(uint32(i))
-		if t := next.targets; len(t) == 1 && next.next == nil && !t[0].property.Apart && (t[0].property.From == nil || !t[0].property.From.converts()) {
-			next.plain, next.slot = t[0].property, t[0].slot
+		if t := next.targets; len(t) == 1 && next.next == nil && !t[0].property.Apart && t[0].property.Schema.Choice == nil {
+			next.only, next.slot = true, t[0].slot
 		} else {
 			next.slot = f.slots
 			f.slots++
@@ -208,14 +214,12 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 			}
 			return 0, k.duplicate()
 		}
-		if first, start := k.kind(), k.pos; next.plain != nil && first != '{' && first != '[' && next.plain.Schema.Choice == nil {
-			v := k.scalar(first, start)
-			if k.broken {
-				return 0, k.notJSON()
+		if first, start := k.kind(), k.pos; next.only && first != '{' && first != '[' {
+			v, err := k.becomeScalar(&next.targets[0], first, k.scalar(first, start))
+			if err != nil {
+				return 0, err
 			}
-			if k.spans[base+next.slot] = v; !k.isScalar(next.plain.Schema, first, v) && (!next.plain.Internal || first != 'n') {
-				k.noteAt(&next.targets[0], first, v)
-			}
+			k.spans[base+next.slot] = v
 			continue
 		}
 		if err := k.member(next, base, depth); err != nil {
@@ -262,7 +266,7 @@ func (k *checker) member(b *branch, base, depth int) error {
 			return err
 		}
 	}
-	if b.plain == nil {
+	if !b.only {
 		k.spans[base+b.slot] = span{start: start, end: k.pos}
 	}
 	return nil
@@ -271,45 +275,54 @@ func (k *checker) member(b *branch, base, depth int) error {
 // become reads the next value as that of a property.
 func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 	p := t.property
-	invalid, listed, in := k.invalid.schema, len(k.listed), t.in
-	switch start := k.pos; {
-	case p.From != nil && p.From.converts():
-		if v, err = k.skip(depth); err != nil {
-			return v, err
+	isObject := first == '{' || first == '['
+	switch {
+	case !isObject && !p.Apart && (p.Schema.Choice == nil || first == 'n'):
+		v = k.scalar(first, k.pos)
+		return k.becomeScalar(t, first, v)
+	case t.converts:
+		if v, err = k.skip(depth); err == nil {
+			return k.becomeScalar(t, first, v)
 		}
-		converted := len(k.converted)
-		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
-			k.note(holds, p.Schema, p.Name, expected)
-			break
-		}
-		v = k.convertedFrom(converted)
-		if first = k.raw(v)[0]; p.Schema.Rules == nil && first != 'n' && (p.From.As == ConvertCents || p.From.As == ConvertUnix || p.From.As == ConvertUnixMilli) {
-			break // package definition makes sure that it is valid
-		}
-		if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
-			k.noteScalar(p.Schema, p.Name, first, v)
-		}
-		if len(k.converted) > 2*len(k.body)+1<<20 {
-			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
-		}
-	case first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') && !p.Apart:
-		if v = k.scalar(first, start); k.broken {
-			return v, k.notJSON()
-		}
-		if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
-			k.noteScalar(p.Schema, p.Name, first, v)
-		}
-	default:
-		if p.Apart {
-			v, err = k.recordsOrRecord(p.Schema, depth)
-		} else {
-			v, err = k.value(p.Schema, depth)
-		}
-		in = t.names
+		return v, err
+	}
+	invalid, listed := k.invalid.schema, len(k.listed)
+	if p.Apart {
+		v, err = k.recordsOrRecord(p.Schema, depth)
+	} else {
+		v, err = k.value(p.Schema, depth)
 	}
 	k.noteFrom(t, invalid, listed)
-	k.inside(in, invalid, listed)
+	k.inside(t.names, invalid, listed)
 	return v, err
+}
+
+// becomeScalar returns the value of a property for one that has been read.
+func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
+	if k.broken {
+		return v, k.notJSON()
+	}
+	p := t.property
+	if t.converts {
+		converted := len(k.converted)
+		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
+			invalid, listed := k.invalid.schema, len(k.listed)
+			k.note(holds, p.Schema, p.Name, expected)
+			k.noteFrom(t, invalid, listed)
+			k.inside(t.in, invalid, listed)
+			return v, nil
+		}
+		if v = k.convertedFrom(converted); len(k.converted) > 2*len(k.body)+1<<20 {
+			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
+		}
+		if first = k.raw(v)[0]; t.valid && first != 'n' {
+			return v, nil
+		}
+	}
+	if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
+		k.noteAt(t, first, v)
+	}
+	return v, nil
 }
 
 // noteFrom adds where the data service has a property to what was noted of it, for those who know only the data service.
