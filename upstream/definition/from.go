@@ -153,36 +153,43 @@ func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse
 			}
 		}
 	}
-	c.frames(op, body, map[*upstream.Schema]bool{}, false)
+	c.frames(op, body, map[placed]bool{}, false)
 	return body
 }
 
+// placed is a schema that is, or is not, in one of several objects or arrays.
+type placed struct {
+	schema *upstream.Schema
+	chosen bool
+}
+
 // frames checks where the members of all objects below a schema come from. chosen is whether the schema is one of several.
-func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema, seen map[*upstream.Schema]bool, chosen bool) {
-	if s == nil || c.about[s] == nil || seen[s] || !c.spend(1+len(s.Properties)) {
+func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema, seen map[placed]bool, chosen bool) {
+	if s == nil || c.about[s] == nil || seen[placed{s, chosen}] || !c.spend(1+len(s.Properties)) {
 		return
 	}
-	seen[s] = true
+	seen[placed{s, chosen}] = true
 	if s.Choice != nil {
-		objects := 0
+		objects, arrays := 0, 0
 		for _, alternative := range s.Choice.Alternatives {
 			objects += b2i(alternative.Types&upstream.TypeObject != 0)
+			arrays += b2i(alternative.Types&upstream.TypeArray != 0)
 			if p := alternative.Property(s.Choice.By); p != nil && p.From != nil {
 				c.fault(c.sources[p.From], "decides which of several objects it is, and must be where it is published"+adapter)
 			}
 		}
 		for _, alternative := range s.Choice.Alternatives {
-			c.frames(op, alternative, seen, objects > 1)
+			c.frames(op, alternative, seen, chosen || objects > 1 || arrays > 1)
 		}
 		return
 	}
 	c.frame(op, s, s, 0, map[string]bool{}, seen, chosen)
-	c.frames(op, s.Items, seen, false)
-	c.frames(op, s.Additional, seen, false)
+	c.frames(op, s.Items, seen, chosen)
+	c.frames(op, s.Additional, seen, chosen)
 }
 
 // frame checks the members of an object whose pointers begin at frame. taken are the places in a body that have a member.
-func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, depth int, taken map[string]bool, seen map[*upstream.Schema]bool, chosen bool) {
+func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, depth int, taken map[string]bool, seen map[placed]bool, chosen bool) {
 	if !c.spend(1 + len(s.Properties)) {
 		return
 	}
@@ -219,7 +226,7 @@ func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, dept
 		if request && c.hasSources(frame) {
 			c.taken(p, n, taken)
 		}
-		c.frames(op, p.Schema, seen, false)
+		c.frames(op, p.Schema, seen, chosen)
 	}
 }
 

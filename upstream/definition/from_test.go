@@ -326,6 +326,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"a body's URL":                   {plain, body(`{a: {type: [string, "null"], x-gatehouse-from: {member: b, as: url}}}`), "is for responses"},
 		"a body with a place twice":      {plain, body(`{a: {type: string, x-gatehouse-from: b}, b: {type: string}}`), "two members of a body would be sent at /b"},
 		"a body with a place in a place": {plain, body(`{a: {type: string, x-gatehouse-from: /b/c}, b: {type: object, properties: {d: {type: string}}}}`), "two members of a body would be sent at /b"},
+		"a body's choice of lists":       {plain, body(`{a: {oneOf: [{type: array, maxItems: 1, items: {type: object, properties: {b: {type: string, x-gatehouse-from: d}}}}, {type: array, minItems: 2, items: {type: string}}]}}`), "and in a body not even that"},
 		"a body's choice":                {plain, body(`{a: {oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: d}}}, {type: object, properties: {c: {type: string}}}]}}`), "and in a body not even that"},
 	} {
 		t.Run(name, func(t *testing.T) {
