@@ -72,8 +72,8 @@ type Report struct {
 //   - Lists of records have at most as many as were asked for: others are removed where visibility filters, and rejected elsewhere.
 //     They are sorted newest first; the sort is stable, and records without an instant count as oldest.
 //
-// Check reads the body in one pass of its own, which is faster than a library's. It uses the library jsontext for undocumented
-// members and for strings with escapes. The fuzz tests compare the pass with the library.
+// Check reads the body in one pass of its own, which is faster than a library's. It uses the library jsontext for objects with
+// many undocumented members and for strings with escapes. The fuzz tests compare the pass with the library.
 func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) (Report, error) {
 	if businessID == "" {
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
@@ -236,7 +236,8 @@ type checker struct {
 	scratch  []byte // records while they are sorted
 	extra    []byte // members that are not properties, of the objects being read
 	unquoted []byte
-	escaped  []byte // scratch for validating strings with escapes
+	names    [][]byte // the undocumented ones of the objects being read
+	escaped  []byte   // scratch for validating strings with escapes
 
 	converted []byte // values that differ from those in the body
 }
@@ -268,7 +269,7 @@ func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Q
 	k.pass = c.PassUnknownFields[op.Resource]
 	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
 	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
-	k.converted, k.enforce = k.converted[:0], op.Enforce
+	k.converted, k.names, k.enforce = k.converted[:0], k.names[:0], op.Enforce
 	k.listing, k.judging, k.matching = false, false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
 }
 
@@ -280,6 +281,7 @@ func (k *checker) release() {
 			*buffer = nil
 		}
 	}
+	clear(k.names[:cap(k.names)])
 	if cap(k.records) > maxPooled/64 {
 		k.records = nil
 	}
@@ -684,7 +686,7 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 // members reads the members of an object and pushes the spans of its properties. Objects and arrays that come in the order of the definition
 // are written in place, after the properties before them: placed is the number of the properties that have been, up to mark.
 func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int, err error) {
-	begin, base, unknown, previous := k.pos, len(k.spans), 0, 0
+	begin, base, unknown, previous := k.pos, len(k.spans), k.newNames(), 0
 	mark = len(k.out)
 	k.spans = slices.Grow(k.spans, len(s.Properties))[:base+len(s.Properties)]
 	clear(k.spans[base:])
@@ -696,7 +698,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			raw := k.name()
 			var known bool
 			if i, known = s.index[string(k.unquote(raw))]; !known {
-				unknown++
+				k.addName(&unknown, raw)
 				if err := k.unknown(s, raw, depth, isRecord); err != nil {
 					return 0, 0, err
 				}
@@ -740,15 +742,15 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	if k.broken {
 		return 0, 0, k.notJSON()
 	}
-	if unknown > 0 {
-		if err := k.distinct(begin); err != nil {
+	if unknown.n > 0 {
+		if err := k.distinct(unknown, begin); err != nil {
 			return 0, 0, err
 		}
 	}
 	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
 		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
 	}
-	if s.Additional != nil && unknown > maxFree {
+	if s.Additional != nil && unknown.n > maxFree {
 		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	return placed, mark, nil

@@ -185,7 +185,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 	if depth > maxDepth {
 		return 0, k.tooDeep()
 	}
-	begin, unknown, previous := k.pos, 0, 0
+	begin, unknown, previous := k.pos, k.newNames(), 0
 	k.pos++
 	for n := 0; k.next('}', n); n++ {
 		i := int(b.follows[previous].Load())
@@ -193,7 +193,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 			raw := k.name()
 			var known bool
 			if i, known = b.index[string(k.unquote(raw))]; !known {
-				if unknown++; s == nil {
+				if k.addName(&unknown, raw); s == nil {
 					_, err = k.skip(depth)
 				} else {
 					extra := len(k.extra)
@@ -229,10 +229,10 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 	if k.broken {
 		return 0, k.notJSON()
 	}
-	if unknown > 0 {
-		err = k.distinct(begin)
+	if unknown.n > 0 {
+		err = k.distinct(unknown, begin)
 	}
-	if s != nil && s.Additional != nil && unknown > maxFree {
+	if s != nil && s.Additional != nil && unknown.n > maxFree {
 		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	return kept, err

@@ -184,28 +184,42 @@ func (k *checker) colon() {
 }
 
 // skip reads a value of any kind and returns its span. depth is that of the surrounding object or array.
-func (k *checker) skip(depth int) (span, error) {
+func (k *checker) skip(depth int) (v span, err error) {
 	first, start := k.kind(), k.pos
 	switch first {
-	case '"':
-		k.string()
-	case '{', '[':
-		if err := k.skipNested(depth); err != nil {
-			return span{}, err
+	case '{':
+		err = k.skipObject(depth + 1)
+	case '[':
+		if depth == maxDepth {
+			return span{}, k.tooDeep()
 		}
-		if k.broken {
-			break
-		}
-		if err := k.distinct(start); err != nil {
-			return span{}, err
+		k.pos++
+		for n := 0; err == nil && k.next(']', n); n++ {
+			_, err = k.skip(depth + 1)
 		}
 	default:
-		k.literal()
+		k.scalar(first, start)
 	}
-	if k.broken {
-		return span{}, k.notJSON()
+	if err == nil && k.broken {
+		err = k.notJSON()
 	}
-	return span{start: start, end: k.pos}, nil
+	return span{start: start, end: k.pos}, err
+}
+
+// skipObject reads an object of which nothing is known. depth is the object's.
+func (k *checker) skipObject(depth int) error {
+	if depth > maxDepth {
+		return k.tooDeep()
+	}
+	start, names := k.pos, k.newNames()
+	k.pos++
+	for n := 0; k.next('}', n); n++ {
+		k.addName(&names, k.name())
+		if _, err := k.skip(depth); err != nil {
+			return err
+		}
+	}
+	return k.distinct(names, start)
 }
 
 // skipNested skips an object or array by counting brackets. The caller must validate its content with the library. depth is that
@@ -254,28 +268,64 @@ func isDelimiter(c byte) bool {
 	return false
 }
 
-// maxNames is the approximate number of members of a value that distinct checks, because the decoder keeps their names in a map.
-const maxNames = 1 << 17
+const (
+	// maxCompared is the maximum number of undocumented names of an object that are compared with each other. The library compares more.
+	maxCompared = 16
 
-// distinct returns an error if the value from start to k.pos is not valid JSON or has duplicate names. It is for values with
-// undocumented members; duplicates of documented ones are found by their bit in seen.
-func (k *checker) distinct(start int) error {
+	// maxNames is the approximate number of members of a value that the library checks, because it keeps their names in a map.
+	maxNames = 1 << 17
+)
+
+// names are the undocumented names of an object, which must differ. Documented ones are told apart by their spans.
+type names struct {
+	base, n int // of k.names
+	twice   bool
+}
+
+func (k *checker) newNames() names { return names{base: len(k.names)} }
+
+// addName adds a name, as sent. Its position is before k.pos.
+func (k *checker) addName(in *names, raw []byte) {
+	if in.n++; in.n > maxCompared || k.broken {
+		return
+	}
+	for _, other := range k.names[in.base:] {
+		in.twice = in.twice || k.sameName(raw, other)
+	}
+	k.names = append(k.names, raw)
+}
+
+// sameName reports whether two names are the same, with escapes or without.
+func (k *checker) sameName(a, b []byte) bool {
+	if !k.escapes || bytes.IndexByte(a, '\\') < 0 && bytes.IndexByte(b, '\\') < 0 {
+		return bytes.Equal(a, b)
+	}
+	k.escaped, _ = jsontext.AppendUnquote(k.escaped[:0], a) // as validated by (*checker).string
+	return bytes.Equal(k.escaped, k.unquote(b))
+}
+
+// distinct returns an error if undocumented names of the object from start to k.pos are the same.
+func (k *checker) distinct(in names, start int) error {
+	k.names = k.names[:in.base]
+	switch {
+	case k.broken:
+		return k.notJSON()
+	case in.twice:
+		return k.duplicate()
+	case in.n <= maxCompared:
+		return nil
+	}
 	value := k.body[start:k.pos]
 	if err := k.again(len(value)); err != nil {
 		return err
 	}
-	switch {
-	case bytes.Count(value, []byte{':'}) > maxNames:
+	if bytes.Count(value, []byte{':'}) > maxNames {
 		return k.violation(ErrContractViolation, "", "fewer undocumented members")
-	case jsontext.Value(value).IsValid():
-		return nil
-	case jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true)):
-		return k.duplicate()
-	default:
-		k.pos = start
-		k.abort()
-		return k.notJSON()
 	}
+	if !jsontext.Value(value).IsValid() { // its syntax has been read
+		return k.duplicate()
+	}
+	return nil
 }
 
 // checkSize returns an error if the result is too large for the body. Missing members become null, so without a limit, a body such as
