@@ -616,3 +616,30 @@ func BenchmarkCheck(b *testing.B) {
 		})
 	}
 }
+
+// Two undocumented members of one name could be read as either, however many members there are, and wherever the two are.
+func TestUndocumentedNamesThatAreTheSameAreFound(t *testing.T) {
+	t.Parallel()
+	names := func(n int) []string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(`"n%d":1`, i)
+		}
+		return all
+	}
+	for _, n := range []int{1, 2, 15, 16, 17, 40} {
+		for _, again := range []string{`"n0":2`, fmt.Sprintf(`"n%d":2`, n-1), `"\u006e0":2`} {
+			for _, in := range []string{`%s`, `"x":{%s}`, `"x":[[{"y":{%s}}]]`} {
+				body := func(members ...string) string {
+					return `{` + fmt.Sprintf(in, strings.Join(append(names(n), members...), ",")) + `,"events":[],"z":"\n"}`
+				}
+				_, _, err := check(t, &upstream.Contract{}, "events", "", body())
+				require.NoError(t, err)
+				_, _, err = check(t, &upstream.Contract{}, "events", "", body(`"N0":2`))
+				require.NoError(t, err, "another case is another name")
+				_, _, err = check(t, &upstream.Contract{}, "events", "", body(again))
+				require.ErrorContains(t, err, "expected no duplicate names in an object", body(again))
+			}
+		}
+	}
+}
