@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -153,8 +154,15 @@ func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse
 			}
 		}
 	}
-	c.frames(op, body, map[placed]bool{}, false)
+	c.frames(op, body)
 	return body
+}
+
+// framer checks where the members of an operation's objects come from.
+type framer struct {
+	*compiler
+	op   *upstream.Operation
+	seen map[placed]bool
 }
 
 // placed is a schema that is, or is not, in one of several objects or arrays.
@@ -163,12 +171,26 @@ type placed struct {
 	chosen bool
 }
 
-// frames checks where the members of all objects below a schema come from. chosen is whether the schema is one of several.
-func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema, seen map[placed]bool, chosen bool) {
-	if s == nil || c.about[s] == nil || seen[placed{s, chosen}] || !c.spend(1+len(s.Properties)) {
+// frame is an object at which pointers begin, and the places in a body that have a member.
+type frame struct {
+	schema  *upstream.Schema
+	node    node
+	request bool
+	chosen  bool // it is in one of several objects or arrays
+	taken   map[string]bool
+}
+
+// frames checks all objects below a schema.
+func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema) {
+	(&framer{c, op, map[placed]bool{}}).below(s, false)
+}
+
+// below checks the objects below a schema. chosen is whether it is in one of several objects or arrays.
+func (c *framer) below(s *upstream.Schema, chosen bool) {
+	if s == nil || c.about[s] == nil || c.seen[placed{s, chosen}] || !c.spend(1+len(s.Properties)) {
 		return
 	}
-	seen[placed{s, chosen}] = true
+	c.seen[placed{s, chosen}] = true
 	if s.Choice != nil {
 		objects, arrays := 0, 0
 		for _, alternative := range s.Choice.Alternatives {
@@ -179,32 +201,34 @@ func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema, seen map[p
 			}
 		}
 		for _, alternative := range s.Choice.Alternatives {
-			c.frames(op, alternative, seen, chosen || objects > 1 || arrays > 1)
+			c.below(alternative, chosen || objects > 1 || arrays > 1)
 		}
 		return
 	}
-	c.frame(op, s, s, 0, map[string]bool{}, seen, chosen)
-	c.frames(op, s.Items, seen, chosen)
-	c.frames(op, s.Additional, seen, chosen)
+	c.members(frame{s, c.about[s].node, c.about[s].view.request, chosen, map[string]bool{}}, s, 0)
+	c.below(s.Items, chosen)
+	c.below(s.Additional, chosen)
 }
 
-// frame checks the members of an object whose pointers begin at frame. taken are the places in a body that have a member.
-func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, depth int, taken map[string]bool, seen map[placed]bool, chosen bool) {
+// members checks the members of an object in a frame. depth is how many objects it is in that the data service does not have.
+func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 	if !c.spend(1 + len(s.Properties)) {
 		return
 	}
 	for i := range s.Properties {
-		p := &s.Properties[i]
-		n := c.about[frame].node
-		if p.From != nil && c.sources[p.From].Node != nil {
-			n = c.sources[p.From]
+		p, n := &s.Properties[i], in.node
+		if p.Schema.Refused != "" {
+			continue
 		}
-		request := c.about[frame].view.request && p.Schema.Refused == ""
-		elsewhere := p.From != nil && (p.From.Pointer || p.From.Param != "")
+		f := cmp.Or(p.From, &upstream.Source{})
+		if c.sources[f].Node != nil {
+			n = c.sources[f]
+		}
+		elsewhere := f.Pointer || f.Param != ""
 		switch {
-		case chosen && (elsewhere || p.Part || request && p.From != nil):
+		case in.chosen && (elsewhere || p.Part || in.request && p.From != nil):
 			c.fault(n, "is in one of several objects, where members can only have other names, and in a body not even that"+adapter)
-		case p.From != nil && p.From.Param != "" && request, p.From != nil && p.From.Pages != "" && request, p.From != nil && p.From.As == upstream.ConvertURL && request:
+		case in.request && (f.Param != "" || f.Pages != "" || f.As == upstream.ConvertURL):
 			c.fault(n, "is for responses: in a body, the member must be readOnly"+adapter)
 		case depth > maxNames:
 			c.fault(n, "more than %d objects in each other that the data service does not have, or a circle of them", maxNames)
@@ -214,19 +238,19 @@ func (c *compiler) frame(op *upstream.Operation, frame, s *upstream.Schema, dept
 		case p.From != nil && !p.Apart && c.pointers(p.Schema):
 			c.fault(n, "is where the data service has it, but pointers of its members begin outside: give them names, or all of them pointers"+adapter)
 		case p.From != nil:
-			c.conversion(op, p, n)
+			c.conversion(c.op, p, n)
 		}
 		if p.Part {
 			if p.Schema.Additional != nil {
 				c.fault(c.about[p.Schema].node, "an object that the data service does not have cannot have further members")
 			}
-			c.frame(op, frame, p.Schema, depth+1, taken, seen, chosen)
+			c.members(in, p.Schema, depth+1)
 			continue
 		}
-		if request && c.hasSources(frame) {
-			c.taken(p, n, taken)
+		if in.request && c.hasSources(in.schema) {
+			c.taken(p, n, in.taken)
 		}
-		c.frames(op, p.Schema, seen, chosen)
+		c.below(p.Schema, in.chosen)
 	}
 }
 

@@ -343,6 +343,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		require.ErrorContains(t, err, "more than 8 objects in each other that the data service does not have, or a circle of them")
 	})
 	require.NoError(t, load("{}", member(`{type: string, x-gatehouse-from: "/x~1y/a~0b"}`), body(`{a: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}`)))
+	require.NoError(t, load("{}", plain, body(`{a: {type: object, properties: {b: {type: string, x-gatehouse-from: /x}, c: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}}`)))
 	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a text")
 }
 

@@ -679,7 +679,7 @@ func (c *compiler) afterwards(n *operationNode) {
 			c.fault(n.get("requestBody"), "is readOnly: no body would be accepted")
 		}
 		if c.maps {
-			c.frames(op, kind.Schema, map[placed]bool{}, false)
+			c.frames(op, kind.Schema)
 		}
 	}
 	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
