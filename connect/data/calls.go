@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Collection is the records of one kind. docs/data-services.md says which calls each has.
+// Collection is the records of one kind. connect/definition.yaml says which calls each has.
 type Collection[T Record, F any] struct {
 	client *Client
 	name   string       // of a record in responses; a list has the plural

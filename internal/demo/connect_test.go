@@ -19,41 +19,65 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // noBusiness is the X-Business-Id of calls that belong to no business yet.
 const noBusiness = "-"
 
-// documented is the part of docs/data-services.md on /connect/v1.
-func documented(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "data-services.md"))
-	require.NoError(t, err)
-	_, part, found := strings.Cut(string(text), "## What the connection server requests\n")
-	require.True(t, found)
-	return part
-}
-
+// The calls are those of connect/definition.yaml, and who may make them is what docs/data-services.md says.
 func TestCallsAreThoseOfTheDocumentation(t *testing.T) {
 	t.Parallel()
-	want, served := map[string]string{}, map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z]+) /connect/v1/([^`]+)` \\| [^|]+ \\|([^|]*)\\|$").FindAllStringSubmatch(documented(t), -1) {
-		want[m[1]+" "+m[2]] = strings.TrimSpace(m[3])
+	text, err := os.ReadFile(filepath.Join("..", "..", "connect", "definition.yaml"))
+	require.NoError(t, err)
+	var document struct {
+		Servers []struct{ URL string }
+		Paths   map[string]map[string]any
 	}
+	require.NoError(t, yaml.Unmarshal(text, &document))
+	require.Len(t, document.Servers, 1)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "data-services.md"))
+	require.NoError(t, err)
+	_, rules, found := strings.Cut(string(page), "\n### Who may\n")
+	require.True(t, found)
+	rules, _, _ = strings.Cut(rules, "\n### ")
+	who := map[string]string{}
+	for line := range strings.Lines(rules) {
+		rule := map[bool]string{true: "owner"}[strings.HasPrefix(line, "| owners only |")]
+		for _, id := range regexp.MustCompile("`([a-z][A-Za-z]+)`").FindAllStringSubmatch(line, -1) {
+			require.NotContains(t, who, id[1])
+			who[id[1]] = rule
+		}
+	}
+	want, served := map[string]string{}, map[string]string{}
+	for path, operations := range document.Paths {
+		for method, operation := range operations {
+			if operation, ok := operation.(map[string]any); ok { // not the parameters of the path
+				id := fmt.Sprint(operation["operationId"])
+				rule, named := who[id]
+				if !named {
+					rule = "all"
+				}
+				delete(who, id)
+				want[strings.ToUpper(method)+" "+document.Servers[0].URL+path] = rule
+			}
+		}
+	}
+	require.Empty(t, who)
 	for _, rt := range newConnectAPI(shared).routes {
-		who := "all"
+		rule := "all"
 		switch {
 		case rt.owner:
-			who = "owner"
+			rule = "owner"
 		case rt.nobody:
-			who = ""
+			rule = ""
 		}
-		served[rt.method+" "+rt.path] = who
+		served[rt.method+" "+connectPrefix+rt.path] = rule
 	}
 	require.Equal(t, want, served)
 }
 
-// The names of the examples are those of their members, which docs/data-services.md calls the reference.
+// The names of the examples are those of their members, which docs/data-services.md refers to.
 func TestResponsesHaveTheMembersOfDocumentedExamples(t *testing.T) {
 	t.Parallel()
 	s := connected(t, "", Options{})

@@ -37,7 +37,7 @@ func objectRoutes() []route {
 	}
 	return []route{
 		typeRoutes[0],
-		{method: http.MethodGet, path: "object-types/{name}", serve: types.get},
+		{method: http.MethodGet, path: "object-types/{type}", serve: types.get},
 		{method: http.MethodGet, path: "objects/{type}", query: true, serve: ofType(objects.getList)},
 		{method: http.MethodPost, path: "objects/{type}", serve: ofType(objects.create)},
 		{method: http.MethodGet, path: "objects/{type}/{id}", serve: ofType(objects.get)},
