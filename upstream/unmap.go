@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,14 +14,13 @@ type unmapper struct{ violations []Violation }
 
 // value appends a valid value to dst.
 func (u *unmapper) value(dst []byte, s *Schema, raw jsontext.Value, pointer string) []byte {
-	for s.Choice != nil { // package definition makes sure that the type decides where something is mapped
-		of := AnyJSON()
-		for _, alternative := range s.Choice.Alternatives {
-			if alternative.Types&typeOf(raw[0]) != 0 {
-				of = alternative
-			}
+	for s.Choice != nil { // package definition makes sure that nothing is mapped where the type does not decide
+		fits := func(alternative *Schema) bool { return alternative.Types&typeOf(raw[0]) != 0 }
+		i := slices.IndexFunc(s.Choice.Alternatives, fits)
+		if i < 0 || slices.ContainsFunc(s.Choice.Alternatives[i+1:], fits) {
+			return append(dst, raw...)
 		}
-		s = of
+		s = s.Choice.Alternatives[i]
 	}
 	switch {
 	case raw[0] == '[' && s.Items != nil:
@@ -84,9 +84,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte, raw jso
 		case part != nil && value[0] == '{':
 			u.members(frame, p.Schema, part.first, values, value, at)
 		case part != nil: // null: of all its members
-			for i := range p.Schema.Properties {
-				values[part.first+i] = []byte("null")
-			}
+			frame.empty(part, values)
 		case p.From != nil && p.From.converts():
 			converted, expected := p.convertBack(nil, value)
 			if values[first+s.index[name]] = converted; expected != "" {
@@ -97,6 +95,18 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte, raw jso
 		}
 	}
 	return further
+}
+
+// empty sets the values of all members of a part that a body may have to null.
+func (s *Schema) empty(p *part, values [][]byte) {
+	for i, member := range p.property.Schema.Properties {
+		switch inner := s.part(p.first + i); {
+		case inner != nil:
+			s.empty(inner, values)
+		case member.Schema.Refused == "":
+			values[p.first+i] = []byte("null")
+		}
+	}
 }
 
 // part returns the part with a slot, or nil.
