@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -315,6 +316,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		if v = k.convertedFrom(converted); len(k.converted) > 2*len(k.body)+1<<20 {
 			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
 		}
+		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // which the body need not have
 		if first = k.raw(v)[0]; t.valid && first != 'n' {
 			return v, nil
 		}

@@ -2,11 +2,11 @@ package definition
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -70,7 +70,7 @@ func (c *compiler) source(n node) *upstream.Source {
 // pair adds a value of the data service, and what it becomes. The name of a member is sent as a number if it is one and not in quotes.
 func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 	quoted := func(text string) string {
-		encoded, _ := json.Marshal(text) //nolint:errchkjson // a string
+		encoded, _ := jsontext.AppendQuote(nil, text) // it is UTF-8
 		return string(encoded)
 	}
 	sent := quoted(theirs.Value)
