@@ -596,7 +596,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	}
 	placed, mark := 0, start
 	var err error
-	if s.from == nil || k.request { // a body is mapped when it has been checked
+	if s.from == nil || k.request || k.op.ByGateway { // a body is mapped when it has been checked, and the gateway's own answer not at all
 		placed, mark, err = k.members(s, depth, isRecord)
 	} else {
 		err = k.gather(s, depth, isRecord)

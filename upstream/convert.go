@@ -161,7 +161,7 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		if cents = strings.TrimLeft(cents, "0"); cents == "" {
 			sign, cents = "", "0"
 		}
-		if len(fraction) > 2 || !isDigits(cents) || len(cents) > 18 {
+		if len(fraction) > 2 || !isDigits(strings.TrimPrefix(whole, "-")) || !isDigits(cents) || len(cents) > 18 {
 			return dst, "a decimal number with at most two decimals and 16 digits before them"
 		}
 		return append(append(dst, sign...), cents...), ""
@@ -206,14 +206,15 @@ func (k *checker) published(target string) string {
 	if err != nil || u.Opaque != "" || u.Fragment != "" || k.op.api == nil {
 		return ""
 	}
+	path := u.EscapedPath()
 	for _, op := range k.op.api.mapped {
-		if u.RawQuery != "" || !strings.HasPrefix(u.EscapedPath(), op.Mapping.Path[0].Literal) {
+		if u.RawQuery != "" || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
 		if k.again(len(target)) != nil {
 			return ""
 		}
-		if own := op.Mapping.published(op, u.EscapedPath(), k.business); own != "" {
+		if own := op.Mapping.published(op, path, k.business); own != "" {
 			return k.contract.BasePath + own
 		}
 	}

@@ -162,22 +162,28 @@ func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 		}
 		invalid := k.invalid.schema
 		before := around{len(k.out), len(k.extra), len(k.listed), k.report.CrossTenant, k.invalid, k.foreign}
+		k.count(p.property.Schema, spans, 0)
 		if k.spans[base+p.slot] = hidden; k.complete(p.property.Schema, spans, 0, before.start, &before) {
 			k.spans[base+p.slot] = span{before.start, len(k.out), true}
 		}
 		k.inside(p.names, invalid, before.listed)
 	}
-	if r := s.Rules; r != nil {
-		for _, v := range k.spans[base:][:len(s.Properties)] {
-			if !v.absent() {
-				kept++
-			}
-		}
-		if kept < r.MinMembers || r.MaxMembers >= 0 && kept > r.MaxMembers {
-			k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
-		}
-	}
+	k.count(s, k.spans[base:][:len(s.Properties)], kept)
 	return nil
+}
+
+// count notes that an object has too few or too many members: its properties, and further ones.
+func (k *checker) count(s *Schema, spans []span, further int) {
+	r := s.Rules
+	if r == nil {
+		return
+	}
+	for _, v := range spans {
+		further += b2i(!v.absent())
+	}
+	if further < r.MinMembers || r.MaxMembers >= 0 && further > r.MaxMembers {
+		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
+	}
 }
 
 // branch reads an object of the data service. s is the schema of what its members become, if they are in an object of their own. It returns
@@ -311,7 +317,8 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 			k.note(holds, p.Schema, p.Name, expected)
 			k.noteFrom(t, invalid, listed)
 			k.inside(t.in, invalid, listed)
-			return v, nil
+			k.converted = append(k.converted, "null"...) // it says neither whose the object is nor whether it may be seen
+			return k.convertedFrom(converted), nil
 		}
 		if v = k.convertedFrom(converted); len(k.converted) > 2*len(k.body)+1<<20 {
 			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
