@@ -143,7 +143,7 @@ func (k *checker) deviations() (all []Deviation) {
 func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 	t := typeOf(first)
 	switch {
-	case k.enforce == EnforceAll:
+	case k.enforce == EnforceAll, s.Withheld:
 		return holds
 	case s.Refused != "", t&s.Types == 0, t == TypeInteger|TypeNumber && s.Types&TypeNumber == 0 && !isInteger(k.raw(v)):
 		return ruleType
@@ -184,7 +184,7 @@ func guard(operations []*Operation) {
 			return
 		}
 		isInternal := func(p Property) bool { return p.Internal }
-		if s.Tenant != "" || s.Visible != "" || slices.ContainsFunc(s.Properties, isInternal) {
+		if s.Tenant != "" || s.Visible != "" || s.Withheld || s.Concealed != nil || slices.ContainsFunc(s.Properties, isInternal) {
 			guarded = append(guarded, s)
 		}
 		visit(s.Items, s)
@@ -208,6 +208,11 @@ func guard(operations []*Operation) {
 		if guarded = guarded[1:]; s != nil && !s.guarded {
 			s.guarded = true
 			guarded = append(guarded, parents[s]...)
+		}
+	}
+	for s := range parents {
+		if s.from != nil {
+			s.from.tree.mix()
 		}
 	}
 }

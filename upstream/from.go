@@ -31,6 +31,7 @@ type branch struct {
 	label   string // `"name":`
 	slot    int    // of its span
 	only    bool   // there is one target, which is not an object of records, and nothing in the value that is another's
+	mixed   bool   // it becomes a property, and what must not leave is in it: of another property, or below
 	targets []target
 	next    []*branch // its members
 	index   map[string]int
@@ -60,18 +61,25 @@ type sources struct {
 	parts []part   // those inside others first
 	given []target // from the request
 	slots int
+
+	concealed []string // of the schema, and those of the parts
 }
 
 // compileSources finds out where the properties come from, unless all are where they are published.
 func (s *Schema) compileSources() {
-	if !slices.ContainsFunc(s.Properties, func(p Property) bool { return p.From != nil || p.Part }) {
+	if s.Concealed == nil && !slices.ContainsFunc(s.Properties, func(p Property) bool { return p.From != nil || p.Part }) {
 		return
 	}
-	s.from = &sources{slots: len(s.Properties)}
+	s.from = &sources{slots: len(s.Properties), concealed: slices.Clone(s.Concealed)}
 	for i := range s.Properties {
 		s.from.place(i, &s.Properties[i], nil)
 	}
 	slices.Reverse(s.from.parts)
+	for _, name := range s.from.concealed {
+		if i, ok := s.from.tree.index[name]; ok {
+			s.from.tree.next[i].mixed = true
+		}
+	}
 	s.from.number(&s.from.tree)
 }
 
@@ -90,9 +98,11 @@ func (f *sources) place(slot int, p *Property, in []string) {
 		own := part{t, f.slots}
 		f.slots += len(p.Schema.Properties)
 		f.parts = append(f.parts, own)
+		f.concealed = append(f.concealed, p.Schema.Concealed...)
 		for i := range p.Schema.Properties {
 			f.place(own.first+i, &p.Schema.Properties[i], t.names)
 		}
+	case p.From == nil && len(in) > 0: // it is on the other side only
 	case p.From != nil && p.From.Param != "":
 		f.given = append(f.given, t)
 	default:
@@ -134,6 +144,17 @@ func (f *sources) number(b *branch) {
 		}
 		f.number(next)
 	}
+}
+
+// mix finds out which members of the data service become a property although something in them must not leave, and reports whether any does not.
+func (b *branch) mix() (hides bool) {
+	for _, next := range b.next {
+		own := slices.ContainsFunc(next.targets, func(t target) bool { return t.property.Internal || t.property.Schema.guarded })
+		inner := next.mix()
+		next.mixed = next.mixed || inner || own && len(next.targets) > 1
+		hides = hides || inner || own
+	}
+	return hides
 }
 
 // gather reads an object of which the properties come from elsewhere, and pushes their spans.
@@ -253,6 +274,10 @@ func (k *checker) member(b *branch, base, depth int) error {
 			return err
 		}
 		times++
+	}
+	if enforce := k.enforce; enforce == EnforceTenant && b.mixed {
+		k.enforce = EnforceMembers // what is undocumented in one of them may be what must not leave in another
+		defer func() { k.enforce = enforce }()
 	}
 	for i := range b.targets {
 		t := &b.targets[i]

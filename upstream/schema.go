@@ -68,6 +68,9 @@ type Schema struct {
 	Known      []string   // the documented values of a string to which others may be added
 	Refused    string     // not empty: of a request, no value is valid, and this is why
 
+	Withheld  bool     // of a response: other values or further members than these are writeOnly, and must not leave
+	Concealed []string // members of the data service that must not leave, because a writeOnly object without a place is made of them
+
 	Tenant        string   // the property that names the business to which an object belongs; empty: none
 	AlsoTenant    string   // another one, which may be absent
 	TenantIsField bool     // a missing Tenant is a missing field, and not a record that cannot be attributed

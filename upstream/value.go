@@ -204,6 +204,10 @@ type state struct {
 
 // choose reads a value that is one of several alternatives.
 func (k *checker) choose(s *Schema, depth int) (span, error) {
+	if s.Withheld && k.enforce == EnforceTenant { // what fits no other alternative may be of one that must not leave
+		k.enforce = EnforceMembers
+		defer func() { k.enforce = EnforceTenant }()
+	}
 	first, start := k.kind(), k.pos
 	var fitting [MaxAlternatives]*Schema
 	n := 0
@@ -318,9 +322,9 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 		} else if len(k.listed) > listed {
 			k.within(listed, string(k.unquote(rawName)))
 		}
-	case isRecord && k.pass:
+	case isRecord && k.pass && !s.Withheld:
 		v, err = k.free(AnyJSON(), depth)
-	case k.enforce == EnforceTenant && !k.strict:
+	case k.enforce == EnforceTenant && !k.strict && !s.Withheld:
 		if v, err = k.free(AnyJSON(), depth); err == nil && !s.similar(k.unquote(rawName)) {
 			k.deviate(ruleUndocumented, string(k.unquote(rawName)))
 		}
@@ -357,10 +361,8 @@ func (s *Schema) similar(name []byte) bool {
 			return true
 		}
 	}
-	if s.from != nil { // nor with a name of the data service
-		return slices.ContainsFunc(s.from.tree.next, func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) })
-	}
-	return false
+	return s.from != nil && (slices.ContainsFunc(s.from.concealed, func(other string) bool { return strings.EqualFold(other, string(name)) }) ||
+		slices.ContainsFunc(s.from.tree.next, func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) })) // nor with a name of the data service
 }
 
 // Holds reports whether a JSON value that is neither an object nor an array is valid.

@@ -124,10 +124,48 @@ func (c *compiler) pointers(s *upstream.Schema) bool {
 		return known
 	}
 	c.elsewhere[s] = false // in a circle
-	c.elsewhere[s] = slices.ContainsFunc(s.Properties, func(p upstream.Property) bool {
+	c.elsewhere[s] = s.Concealed != nil || slices.ContainsFunc(s.Properties, func(p upstream.Property) bool {
 		return p.From != nil && (p.From.Pointer || p.From.Param != "") || p.From == nil && c.pointers(p.Schema)
 	})
 	return c.elsewhere[s]
+}
+
+// concealed appends the first names of the pointers in an object that responses do not have, and that the data service has not as one. n is
+// its schema.
+func (c *compiler) concealed(names []string, p *upstream.Property, n node, v view) []string {
+	if v.request || p.From != nil {
+		return names
+	}
+	seen := map[*yaml.Node]bool{}
+	var visit func(n node)
+	visit = func(n node) {
+		if n.Node == nil || seen[n.Node] || !c.spend(1+len(n.Content)) {
+			return
+		}
+		seen[n.Node] = true
+		visit(c.lookup(n.get("$ref").text()))
+		for _, part := range n.get("allOf").items() {
+			visit(part)
+		}
+		for _, e := range n.get("properties").entries() {
+			from := e.value.get(extFrom)
+			switch pages := from.get("pages").items(); {
+			case from.Node == nil:
+				visit(e.value)
+				continue
+			case len(pages) > 0:
+				from = pages[0]
+			case from.isObject():
+				from = from.get("member")
+			}
+			if first, isPointer := strings.CutPrefix(from.text(), "/"); isPointer {
+				first, _, _ = strings.Cut(first, "/")
+				names = append(names, strings.NewReplacer("~1", "/", "~0", "~").Replace(first))
+			}
+		}
+	}
+	visit(n)
+	return names
 }
 
 // mapped returns the schema of a response whose records are elsewhere, or in which other members are.
@@ -233,6 +271,8 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 		case depth > maxNames:
 			c.fault(n, "more than %d objects in each other that the data service does not have, or a circle of them", maxNames)
 			return
+		case depth > 0 && p.From == nil && !p.Part && (p.Schema.Refused != "" || p.Internal && p.Schema.FreeJSON()): // it is on the other side only
+			continue
 		case depth > 0 && !elsewhere && !p.Part:
 			c.fault(c.about[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s", p.Name, adapter)
 		case p.From != nil && !p.Apart && c.pointers(p.Schema):

@@ -266,7 +266,7 @@ func (c *compiler) withhold(s *upstream.Schema, info *about) {
 	case info.discriminator.Node != nil:
 		c.fault(info.discriminator, "all alternatives must be readOnly or writeOnly, or none")
 	default:
-		s.Choice, info.names = &upstream.Choice{Alternatives: kept}, names
+		s.Choice, s.Withheld, info.names = &upstream.Choice{Alternatives: kept}, true, names
 	}
 }
 
@@ -282,10 +282,11 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 		return
 	}
 	c.unwrap(only, depth+1)
-	info := *c.about[s]
+	info, withheld := *c.about[s], s.Withheld
 	if *s = *only; c.about[only] != nil {
 		*c.about[s] = *c.about[only]
 	}
+	s.Withheld = s.Withheld || withheld
 	own := c.about[s]
 	if own.node, own.view, own.null = info.node, info.view, own.null || info.null; info.null && s.Choice == nil {
 		s.Types |= upstream.TypeNull
@@ -303,12 +304,13 @@ func (c *compiler) finish(s *upstream.Schema) {
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		if c.hidden(p.Schema) {
+			s.Concealed = c.concealed(s.Concealed, p, c.about[p.Schema].node, info.view)
 			hide(p, info.view, upstream.ReadOnly)
 		}
 		p.Part = c.maps && p.From == nil && c.pointers(p.Schema)
 	}
 	if c.hidden(s.Additional) {
-		s.Additional = nil
+		s.Additional, s.Withheld = nil, true
 	}
 	arrange(s, info)
 	c.complete(s, info)
@@ -707,6 +709,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 		case internal && c.view.request:
 			hide(&p, c.view, upstream.Undocumented)
 		case c.hides(e.value):
+			s.Concealed = c.concealed(s.Concealed, &p, e.value, c.view)
 			hide(&p, c.view, upstream.ReadOnly)
 		default:
 			p.Internal, p.Schema = internal, c.schema(e.value)
@@ -870,7 +873,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	if m.Additional = either(a.Additional, b.Additional); info.closed {
 		m.Additional = nil
 	}
-	m.Known = slices.Concat(a.Known, b.Known)
+	m.Known, m.Concealed = slices.Concat(a.Known, b.Known), slices.Concat(a.Concealed, b.Concealed)
 	m.Properties = slices.Clone(a.Properties)
 	positions := make(map[string]int, len(m.Properties))
 	for i := range m.Properties {
