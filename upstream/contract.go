@@ -639,6 +639,9 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ar
 	if s.numbers {
 		k.checkNumbers(s, spans)
 	}
+	if in := k.res.in; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
+		k.note(holds, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in what is not documented
+	}
 	k.finish(s, spans, placed, mark, before.start, before.extra)
 	return true
 }

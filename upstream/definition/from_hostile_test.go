@@ -1,0 +1,146 @@
+package definition_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// elsewhere loads a definition with one schema, for responses, and for bodies if they have one.
+func elsewhere(t *testing.T, step upstream.Enforcement, properties string, withBody bool) *definition.Definition {
+	t.Helper()
+	body := ""
+	if withBody {
+		body = `requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/S"}}, application/merge-patch+json: {schema: {$ref: "#/components/schemas/S"}}}},`
+	}
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: account, paths: {/a: {post: {
+		parameters: [{name: page, in: query, schema: {type: integer, default: 1}}],
+		`+body+` responses: {"200": {description: "", x-gatehouse-records: {}, content: {application/json: {schema: {$ref: "#/components/schemas/S"}}}}}}}},
+		components: {schemas: {S: {type: object, properties: {account: {type: string}, `+properties+`}}}}}`, definition.Options{Enforce: step})
+	require.NoError(t, err)
+	return d
+}
+
+func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
+	t.Parallel()
+	const part = `name: {type: string, x-gatehouse-from: nm}, c: {type: [object, "null"], properties: {n: {type: [string, "null"], x-gatehouse-from: /cust/nm},
+		credit: {type: [integer, "null"], readOnly: true, x-gatehouse-from: /cust/credit}, role: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/role},
+		all: {type: object, additionalProperties: true, readOnly: true, x-gatehouse-from: /cust}, address: {type: [object, "null"], properties: {zip: {type: [string, "null"], x-gatehouse-from: /cust/zip}}}}}`
+	const choice = `name: {type: string, x-gatehouse-from: nm}, pay: {oneOf: [{type: object, required: [card], properties: {card: {type: string}}},
+		{type: object, required: [iban], properties: {iban: {type: string}}}, {type: array, maxItems: 2, items: {type: string}}]}`
+	const values = `s: {enum: ["R&D", 'a"b', "x\ny"], x-gatehouse-from: {member: st, values: {1: "R&D", 2: 'a"b', 3: "x\ny", "<4>": "R&D"}}}`
+	for name, c := range map[string]struct{ properties, media, body, want string }{
+		"one of several objects":         {choice, "json", `{"name":"x","pay":{"card":"1"}}`, `{"nm":"x","pay":{"card":"1"}}`},
+		"another one":                    {choice, "json", `{"pay":{"iban":"1"}}`, `{"pay":{"iban":"1"}}`},
+		"a list instead":                 {choice, "json", `{"pay":["x"]}`, `{"pay":["x"]}`},
+		"a part that is removed":         {part, "merge-patch+json", `{"c":null}`, `{"cust":{"nm":null,"zip":null}}`},
+		"a part of it":                   {part, "merge-patch+json", `{"c":{"address":null}}`, `{"cust":{"zip":null}}`},
+		"a value with a quotation mark":  {values, "json", `{"s":"a\"b"}`, `{"st":2}`},
+		"a value with an ampersand":      {values, "json", `{"s":"R&D"}`, `{"st":1}`},
+		"an amount that has no digits":   {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":"-"}`, ""},
+		"an amount that is empty":        {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":""}`, ""},
+		"a readOnly member of a request": {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
+		"a readOnly part of a part":      {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: object, readOnly: true, properties: {q: {type: string, x-gatehouse-from: /qq}}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op, _ := operationOf(t, elsewhere(t, upstream.EnforceAll, c.properties, true), http.MethodPost, "/v1/a")
+			var out bytes.Buffer
+			_, err := new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {"application/" + c.media}}, "17", []byte(c.body))
+			require.Equal(t, c.want == "", err != nil, err)
+			require.Equal(t, c.want, out.String())
+		})
+	}
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, values, true), http.MethodPost, "/v1/a")
+	for sent, want := range map[string]string{`1`: `"R&D"`, `2`: `"a\"b"`, `3`: `"x\ny"`, `"<4>"`: `"R&D"`} {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","st":`+sent+`}`))
+		require.NoError(t, err)
+		require.Equal(t, `{"account":"17","s":`+want+`}`, out.String())
+	}
+}
+
+// Nothing that is writeOnly or internal leaves by its name at the data service, however much passes.
+func TestWhatMustNotLeaveDoesNotLeaveByAnotherName(t *testing.T) {
+	t.Parallel()
+	const name = `name: {type: string, x-gatehouse-from: nm}, `
+	for title, c := range map[string]struct{ properties, body string }{
+		"a writeOnly object without a place":      {name + `card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"cc":{"number":"secret"}`},
+		"one with nothing else that is mapped":    {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"CC":{"number":"secret"}`},
+		"one that is referred to":                 {`card: {$ref: "#/components/schemas/S/properties/other"}, other: {type: object, writeOnly: true, allOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
+		"one in another":                          {name + `c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: {member: /cc/number, as: string}}}}}}`, `"nn":"x","cc":{"number":"secret"}`},
+		"one in a member that leaves":             {`cust: {type: object, properties: {n: {type: string}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cust/number}}}`, `"cust":{"n":"x","number":"secret"}`},
+		"an internal member of one that leaves":   {`cust: {type: object, properties: {n: {type: string}}}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"one of a text that is an object":         {`cust: {type: string}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"a member that becomes two":               {`a: {type: object, properties: {n: {type: string, writeOnly: true}}, x-gatehouse-from: x}, b: {type: string, x-gatehouse-from: x}`, `"x":{"n":"secret"}`},
+		"values of a map":                         {`m: {type: object, properties: {n: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`, `"m":{"n":"x","pin":"secret"}`},
+		"an alternative":                          {`v: {oneOf: [{type: string}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of objects":               {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, writeOnly: true, required: [pin], properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of several objects":       {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, properties: {o: {type: string}}}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of texts":                 {`v: {oneOf: [{type: integer}, {type: string, writeOnly: true}]}`, `"v":"secret"`},
+		"a writeOnly member with another's place": {name + `pin: {type: string, writeOnly: true, x-gatehouse-from: /x/pin}, x: {type: object, properties: {n: {type: string}}}`, `"x":{"pin":"secret"}`},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			for _, step := range []upstream.Enforcement{upstream.EnforceAll, upstream.EnforceMembers, upstream.EnforceTenant} {
+				op, q := operationOf(t, elsewhere(t, step, c.properties, false), http.MethodPost, "/v1/a")
+				for _, contract := range []*upstream.Contract{{}, {PassUnknownFields: map[string]bool{"a": true}}} {
+					var out bytes.Buffer
+					_, _ = contract.Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17",`+c.body+`}`))
+					require.NotContains(t, out.String(), "secret", step)
+				}
+			}
+		})
+	}
+}
+
+func TestPartsAreCounted(t *testing.T) {
+	t.Parallel()
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, `c: {type: object, minProperties: 2, properties: {n: {type: string, x-gatehouse-from: /nn}, o: {type: string, x-gatehouse-from: /oo}}}`, false), http.MethodPost, "/v1/a")
+	var out bytes.Buffer
+	_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","nn":"x"}`))
+	require.ErrorContains(t, err, "c: expected at least 2 members")
+}
+
+// What cannot be converted says neither whose an object is nor whether it may be seen.
+func TestVisibilityThatCannotBeConvertedIsInvalid(t *testing.T) {
+	t.Parallel()
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceTenant, `l: {type: array, maxItems: 3, items: {type: object, required: [st], x-gatehouse-visible: {st: [open]},
+		properties: {st: {type: string, x-gatehouse-from: {member: s, values: {O: open, C: closed}}}}}}`, false), http.MethodPost, "/v1/a")
+	for value, want := range map[string]string{"O": `[{"st":"open"}]`, "C": `[]`, "open": "", "X": ""} {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","l":[{"s":"`+value+`"}]}`))
+		require.Equal(t, want == "", err != nil, value)
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestAnswersOfTheGatewayAreNotMapped(t *testing.T) {
+	t.Parallel()
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/own: {get: {x-gatehouse-answer: {a: b}, responses: {"200": {description: "",
+		content: {application/json: {schema: {type: object, required: [a], properties: {a: {type: string, x-gatehouse-from: theirs}}}}}}}}}}}`, definition.Options{})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"a":"b"}`, string(d.API.Operations()[0].Answer))
+}
+
+// Records that are elsewhere than the definition says are not checked for their tenant, so nothing undocumented passes without them.
+func TestRecordsElsewhereDoNotPass(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"", ", from: /items/all"} {
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: "", x-gatehouse-records: {in: orders`+from+`},
+			content: {application/json: {schema: {type: object, properties: {n: {type: integer}, orders: {type: [array, "null"], items: {type: object, properties: {account: {type: string}}}}}}}}}}}}}}`, definition.Options{Enforce: upstream.EnforceTenant})
+		require.NoError(t, err)
+		op, q := operationOf(t, d, http.MethodGet, "/v1/a")
+		for body, passes := range map[string]bool{`{"data":[{"account":"18"}]}`: false, `{}`: true, `{"n":1}`: true} {
+			var out bytes.Buffer
+			_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(body))
+			require.Equal(t, passes, err == nil, "%s %v", strings.TrimSpace(body), err)
+		}
+	}
+}
