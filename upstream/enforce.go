@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,5 +215,42 @@ func guard(operations []*Operation) {
 		if s.from != nil {
 			s.from.tree.mix()
 		}
+		if s.Choice == nil || !s.guarded {
+			continue
+		}
+		names := map[string]bool{}
+		s.guardedNames(names)
+		s.withhold(names)
 	}
+}
+
+// guardedNames adds the members, as the data service names them, of which something must not leave or is checked for its tenant: those of an
+// object, or of all alternatives.
+func (s *Schema) guardedNames(names map[string]bool) {
+	for _, p := range s.Properties {
+		if p.Internal || p.Schema.guarded {
+			if names[strings.ToLower(p.Name)] = true; p.From != nil && p.From.Names != nil {
+				names[strings.ToLower(p.From.Names[0])] = true
+			}
+		}
+	}
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.guardedNames(names)
+		}
+	}
+}
+
+// withhold lets no alternative of a choice pass what another one has as if it were undocumented.
+func (s *Schema) withhold(names map[string]bool) {
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.withhold(names)
+		}
+		return
+	}
+	if s.siblings == nil {
+		s.siblings = map[string]bool{}
+	}
+	maps.Copy(s.siblings, names)
 }

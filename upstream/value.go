@@ -324,7 +324,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 		}
 	case isRecord && k.pass && !s.Withheld:
 		v, err = k.free(AnyJSON(), depth)
-	case k.enforce == EnforceTenant && !k.strict && !s.Withheld:
+	case k.enforce == EnforceTenant && !k.strict && !s.Withheld && !s.isSiblings(k.unquote(rawName)):
 		if v, err = k.free(AnyJSON(), depth); err == nil && !s.similar(k.unquote(rawName)) {
 			k.deviate(ruleUndocumented, string(k.unquote(rawName)))
 		}
@@ -354,6 +354,11 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	return err
 }
 
+// isSiblings reports whether a name is that of a member which another alternative of a choice does not let leave, or not without a check.
+func (s *Schema) isSiblings(name []byte) bool {
+	return s.siblings != nil && s.siblings[strings.ToLower(string(name))]
+}
+
 // similar reports whether a name equals that of a property, ignoring case. Case-insensitive readers would confuse the two.
 func (s *Schema) similar(name []byte) bool {
 	for i := range s.Properties {
@@ -361,7 +366,8 @@ func (s *Schema) similar(name []byte) bool {
 			return true
 		}
 	}
-	return s.from != nil && (slices.ContainsFunc(s.from.concealed, func(other string) bool { return strings.EqualFold(other, string(name)) }) ||
+	folded := func(other string) bool { return strings.EqualFold(other, string(name)) }
+	return s.from != nil && (slices.ContainsFunc(s.from.concealed, folded) ||
 		slices.ContainsFunc(s.from.tree.next, func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) })) // nor with a name of the data service
 }
 

@@ -71,20 +71,23 @@ func TestWhatMustNotLeaveDoesNotLeaveByAnotherName(t *testing.T) {
 	t.Parallel()
 	const name = `name: {type: string, x-gatehouse-from: nm}, `
 	for title, c := range map[string]struct{ properties, body string }{
-		"a writeOnly object without a place":      {name + `card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"cc":{"number":"secret"}`},
-		"one with nothing else that is mapped":    {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"CC":{"number":"secret"}`},
-		"one that is referred to":                 {`card: {$ref: "#/components/schemas/S/properties/other"}, other: {type: object, writeOnly: true, allOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
-		"one in another":                          {name + `c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: {member: /cc/number, as: string}}}}}}`, `"nn":"x","cc":{"number":"secret"}`},
-		"one in a member that leaves":             {`cust: {type: object, properties: {n: {type: string}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cust/number}}}`, `"cust":{"n":"x","number":"secret"}`},
-		"an internal member of one that leaves":   {`cust: {type: object, properties: {n: {type: string}}}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
-		"one of a text that is an object":         {`cust: {type: string}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
-		"a member that becomes two":               {`a: {type: object, properties: {n: {type: string, writeOnly: true}}, x-gatehouse-from: x}, b: {type: string, x-gatehouse-from: x}`, `"x":{"n":"secret"}`},
-		"values of a map":                         {`m: {type: object, properties: {n: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`, `"m":{"n":"x","pin":"secret"}`},
-		"an alternative":                          {`v: {oneOf: [{type: string}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an alternative of objects":               {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, writeOnly: true, required: [pin], properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an alternative of several objects":       {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, properties: {o: {type: string}}}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an alternative of texts":                 {`v: {oneOf: [{type: integer}, {type: string, writeOnly: true}]}`, `"v":"secret"`},
-		"a writeOnly member with another's place": {name + `pin: {type: string, writeOnly: true, x-gatehouse-from: /x/pin}, x: {type: object, properties: {n: {type: string}}}`, `"x":{"pin":"secret"}`},
+		"a writeOnly object without a place":          {name + `card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"cc":{"number":"secret"}`},
+		"one with nothing else that is mapped":        {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"CC":{"number":"secret"}`},
+		"one that is referred to":                     {`card: {$ref: "#/components/schemas/S/properties/other"}, other: {type: object, writeOnly: true, allOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
+		"one in another":                              {name + `c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: {member: /cc/number, as: string}}}}}}`, `"nn":"x","cc":{"number":"secret"}`},
+		"one in a member that leaves":                 {`cust: {type: object, properties: {n: {type: string}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cust/number}}}`, `"cust":{"n":"x","number":"secret"}`},
+		"an internal member of one that leaves":       {`cust: {type: object, properties: {n: {type: string}}}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"one of a text that is an object":             {`cust: {type: string}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"a member that becomes two":                   {`a: {type: object, properties: {n: {type: string, writeOnly: true}}, x-gatehouse-from: x}, b: {type: string, x-gatehouse-from: x}`, `"x":{"n":"secret"}`},
+		"values of a map":                             {`m: {type: object, properties: {n: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`, `"m":{"n":"x","pin":"secret"}`},
+		"an alternative":                              {`v: {oneOf: [{type: string}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of objects":                   {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, writeOnly: true, required: [pin], properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of several objects":           {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, properties: {o: {type: string}}}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an internal member of another object":        {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, required: [b], properties: {b: {type: string}, pin: {type: string, x-gatehouse-internal: true}}}]}`, `"v":{"n":"x","PIN":"secret"}`},
+		"one of an object with another constant":      {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}}}, {type: object, required: [k], properties: {k: {const: y}, pin: {type: string, x-gatehouse-internal: true, x-gatehouse-from: p}}}]}`, `"v":{"k":"x","p":"secret"}`},
+		"another business's object of another object": {`v: {oneOf: [{type: object, required: [o], properties: {o: {type: object, properties: {account: {type: string}}}}}, {type: object, properties: {n: {type: string}}}]}`, `"v":{"o":[{"account":"secret"}],"n":"x"}`},
+		"an alternative of texts":                     {`v: {oneOf: [{type: integer}, {type: string, writeOnly: true}]}`, `"v":"secret"`},
+		"a writeOnly member with another's place":     {name + `pin: {type: string, writeOnly: true, x-gatehouse-from: /x/pin}, x: {type: object, properties: {n: {type: string}}}`, `"x":{"pin":"secret"}`},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
