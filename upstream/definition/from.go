@@ -271,7 +271,7 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 		case depth > maxNames:
 			c.fault(n, "more than %d objects in each other that the data service does not have, or a circle of them", maxNames)
 			return
-		case depth > 0 && p.From == nil && !p.Part && (p.Schema.Refused != "" || p.Internal && p.Schema.FreeJSON()): // it is on the other side only
+		case depth > 0 && p.From == nil && !p.Part && p.Internal && p.Schema.FreeJSON(): // it is in bodies only
 			continue
 		case depth > 0 && !elsewhere && !p.Part:
 			c.fault(c.about[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s", p.Name, adapter)
