@@ -188,7 +188,10 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		}
 		return append(dst, text...), ""
 	case ConvertNumber:
-		return append(append(append(dst, '"'), raw...), '"'), ""
+		if !IsNumber(text) { // a tenant may be a string all the same
+			return dst, "a number"
+		}
+		return append(append(append(dst, '"'), text...), '"'), ""
 	default:
 		value, known := f.Back[text]
 		if !known {

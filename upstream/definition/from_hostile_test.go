@@ -36,17 +36,19 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 		{type: object, required: [iban], properties: {iban: {type: string}}}, {type: array, maxItems: 2, items: {type: string}}]}`
 	const values = `s: {enum: ["R&D", 'a"b', "x\ny"], x-gatehouse-from: {member: st, values: {1: "R&D", 2: 'a"b', 3: "x\ny", "<4>": "R&D"}}}`
 	for name, c := range map[string]struct{ properties, media, body, want string }{
-		"one of several objects":         {choice, "json", `{"name":"x","pay":{"card":"1"}}`, `{"nm":"x","pay":{"card":"1"}}`},
-		"another one":                    {choice, "json", `{"pay":{"iban":"1"}}`, `{"pay":{"iban":"1"}}`},
-		"a list instead":                 {choice, "json", `{"pay":["x"]}`, `{"pay":["x"]}`},
-		"a part that is removed":         {part, "merge-patch+json", `{"c":null}`, `{"cust":{"nm":null,"zip":null}}`},
-		"a part of it":                   {part, "merge-patch+json", `{"c":{"address":null}}`, `{"cust":{"zip":null}}`},
-		"a value with a quotation mark":  {values, "json", `{"s":"a\"b"}`, `{"st":2}`},
-		"a value with an ampersand":      {values, "json", `{"s":"R&D"}`, `{"st":1}`},
-		"an amount that has no digits":   {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":"-"}`, ""},
-		"an amount that is empty":        {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":""}`, ""},
-		"a readOnly member of a request": {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
-		"a readOnly part of a part":      {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: object, readOnly: true, properties: {q: {type: string, x-gatehouse-from: /qq}}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
+		"one of several objects":          {choice, "json", `{"name":"x","pay":{"card":"1"}}`, `{"nm":"x","pay":{"card":"1"}}`},
+		"another one":                     {choice, "json", `{"pay":{"iban":"1"}}`, `{"pay":{"iban":"1"}}`},
+		"a list instead":                  {choice, "json", `{"pay":["x"]}`, `{"pay":["x"]}`},
+		"a part that is removed":          {part, "merge-patch+json", `{"c":null}`, `{"cust":{"nm":null,"zip":null}}`},
+		"a part of it":                    {part, "merge-patch+json", `{"c":{"address":null}}`, `{"cust":{"zip":null}}`},
+		"a value with a quotation mark":   {values, "json", `{"s":"a\"b"}`, `{"st":2}`},
+		"a value with an ampersand":       {values, "json", `{"s":"R&D"}`, `{"st":1}`},
+		"a tenant that is sent as a text": {`c: {type: object, properties: {account: {type: integer, x-gatehouse-from: {member: acc, as: number}}}}`, "json", `{"c":{"account":"17"}}`, `{"c":{"acc":"17"}}`},
+		"a text where a number is sent":   {`c: {type: [string, number], x-gatehouse-from: {member: cc, as: number}}`, "json", `{"c":"x"}`, ""},
+		"an amount that has no digits":    {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":"-"}`, ""},
+		"an amount that is empty":         {`c: {type: string, x-gatehouse-from: {member: cc, as: cents}}`, "json", `{"c":""}`, ""},
+		"a readOnly member of a request":  {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
+		"a readOnly part of a part":       {`c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, p: {type: object, readOnly: true, properties: {q: {type: string, x-gatehouse-from: /qq}}}}}`, "json", `{"c":{"n":"x"}}`, `{"nn":"x"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
