@@ -197,9 +197,9 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 
 // state is what is restored when an alternative does not fit.
 type state struct {
-	pos, out, spans, extra int
-	report                 Report
-	strict, trying         bool
+	pos, out, spans, extra, converted int
+	report                            Report
+	strict, trying                    bool
 }
 
 // choose reads a value that is one of several alternatives.
@@ -239,7 +239,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		return k.value(fitting[0], depth)
 	}
 	invalid, listed := k.invalid, len(k.listed)
-	before := state{k.pos, len(k.out), len(k.spans), len(k.extra), k.report, k.strict, k.trying}
+	before := state{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.strict, k.trying}
 	k.trying = true
 	for _, strict := range [...]bool{true, false} {
 		if !strict && before.strict {
@@ -262,6 +262,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			k.listed = k.listed[:listed]
 			foreign := k.report.CrossTenant // stays: what leaves by another alternative is this business's all the same
 			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
+			k.converted = k.converted[:before.converted]
 			k.report.CrossTenant = foreign
 			k.trying = true
 		}

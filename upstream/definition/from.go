@@ -239,6 +239,9 @@ func (c *framer) below(s *upstream.Schema, chosen bool) {
 			}
 		}
 		for _, alternative := range s.Choice.Alternatives {
+			if c.pointers(alternative) {
+				c.fault(c.about[alternative].node, "is one of several schemas, and pointers of its members begin outside: for an object or null, write both as its type"+adapter)
+			}
 			c.below(alternative, chosen || objects > 1 || arrays > 1)
 		}
 		return

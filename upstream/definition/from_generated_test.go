@@ -219,13 +219,15 @@ func (s *mappedSchema) document(from bool) map[string]any {
 		case "unix":
 			p["format"] = "utc-date-time"
 		}
-		if place := (&mappedMember{names: m.names, pointer: m.pointer}).place(); from && m.as == "parameter" {
+		switch place := (&mappedMember{names: m.names, pointer: m.pointer}).place(); {
+		case !from:
+		case m.as == "parameter":
 			p["x-gatehouse-from"] = map[string]any{"parameter": "page"}
-		} else if from && m.as == "values" {
+		case m.as == "values":
 			p["x-gatehouse-from"] = map[string]any{"member": place, "values": map[string]any{"O": "open", "C": "closed&\"", "7": "old"}}
-		} else if from && m.as != "" {
+		case m.as != "":
 			p["x-gatehouse-from"] = map[string]any{"member": place, "as": m.as}
-		} else if from && m.names != nil {
+		case m.names != nil:
 			p["x-gatehouse-from"] = place
 		}
 		if halves[i%2][m.name] = p; m.required {

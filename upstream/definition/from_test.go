@@ -320,6 +320,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"a part with further members":    {member(`{type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "cannot have further members"},
 		"a part with a place":            {member(`{type: object, x-gatehouse-from: d, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "pointers of its members begin outside"},
 		"pointers in a choice":           {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: object, properties: {c: {type: string}}}]}`), "", "is in one of several objects"},
+		"pointers beside null":           {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: "null"}]}`), "", "for an object or null, write both as its type"},
 		"what decides a choice":          {`{oneOf: [{type: object, required: [k], properties: {k: {const: x, x-gatehouse-from: z}}}, {type: object, required: [k], properties: {k: {const: y}}}]}`, "", "decides which of several objects it is"},
 		"two rules":                      {`{allOf: [{type: object, properties: {a: {type: string, x-gatehouse-from: b}}}, {type: object, properties: {a: {type: string, x-gatehouse-from: c}}}]}`, "", "say differently where the data service has a"},
 		"a body's parameter":             {plain, body(`{a: {type: integer, x-gatehouse-from: {parameter: page}}}`), "is for responses: in a body, the member must be readOnly"},
