@@ -93,6 +93,23 @@ paths:
               schema:
                 type: array
                 items: {type: object, required: [text, owner], properties: {text: {type: string}, owner: {type: string, x-gatehouse-internal: true}}}
+  /moods:
+    get:
+      operationId: listMoods
+      responses:
+        "200":
+          description: Moods.
+          content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Mood"}}}}
+  /moods/{text}: # a note has a member of that name, which is no reference to a mood
+    get:
+      operationId: getMood
+      parameters:
+        - {name: text, in: path, required: true, schema: {type: string, maxLength: 20}}
+      responses:
+        "200":
+          description: A mood.
+          x-gatehouse-records: {is: {id: text}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Mood"}}}
   /motd:
     get:
       operationId: getMessage
@@ -104,6 +121,7 @@ paths:
           content: {application/json: {schema: {type: object, required: [text], properties: {text: {type: string}}}}}
 components:
   schemas:
+    Mood: {type: object, required: [id, owner], properties: {id: {type: string}, owner: {type: string, x-gatehouse-internal: true}}}
     Note:
       type: object
       required: [id, text, pinned, created]
@@ -202,6 +220,15 @@ func notes(broken ...string) http.Handler {
 			return 200, []any{map[string]any{"text": 7, "owner": owner}}
 		}
 		return 200, []any{map[string]string{"text": found.Text, "owner": owner}}
+	})
+	handle("GET /api/moods", func(_ *http.Request, owner string, _ *note) (int, any) {
+		return 200, []any{map[string]string{"id": "calm-" + owner, "owner": owner}}
+	})
+	handle("GET /api/moods/{text}", func(r *http.Request, owner string, _ *note) (int, any) {
+		if r.PathValue("text") != "calm-"+owner {
+			return 404, nil
+		}
+		return 200, map[string]string{"id": "calm-" + owner, "owner": owner}
 	})
 	mux.HandleFunc("GET /api/motd", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

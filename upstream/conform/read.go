@@ -117,8 +117,13 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 	return q, err == nil
 }
 
-// idFor returns the ID of a record of the business for a member that is called like a parameter of a path.
+// idFor returns the ID of a record of the business for a member that is called like a parameter of a path, and like an ID: a name or a type
+// would be one of the record itself.
 func (r *run) idFor(ctx context.Context, name, label string) (id string, known bool) {
+	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
+	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
+		return "", false
+	}
 	for _, op := range r.operations {
 		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet {
 			continue
