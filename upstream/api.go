@@ -79,7 +79,7 @@ type DocumentedResponse struct {
 
 	from  *sources // with From
 	in    int      // index of the property with the records, -1: none
-	is    int      // index of Records.Is, -1: none
+	is    [][2]int // indexes of the properties of Records.Is, and of the parameters
 	list  bool     // the records are an array
 	order []int    // indexes of the properties by which they are sorted
 }
@@ -90,9 +90,11 @@ type Records struct {
 	Order  []string // the properties by which a list is sorted, newest first; the first that is not null is used
 	AtMost int      // 1 more than the index of the number of the query that bounds the list. Default: 0, Most
 	Most   int      // the maximum number of records, whatever was asked for
-	Is     string   // the property of a record that must be what the parameter IsFrom of the path asked for; empty: none
-	IsFrom string
+	Is     []Is     // what a record must be, because the path asked for it
 }
+
+// Is says that a property of a record must be what a parameter of the path asked for.
+type Is struct{ Property, Param string }
 
 // NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty.
 func NewAPI(name, base string, operations []*Operation) *API {
@@ -128,6 +130,66 @@ func NewAPI(name, base string, operations []*Operation) *API {
 		guard(operations)
 	}
 	return a
+}
+
+// Success returns the first successful response, or nil.
+func (op *Operation) Success() *DocumentedResponse {
+	for i := range op.Responses {
+		if status := op.Responses[i].Status; status == 2 || status/100 == 2 {
+			return &op.Responses[i]
+		}
+	}
+	return nil
+}
+
+// Only returns a copy of an operation, in whose responses the records have only the properties with the given names.
+func (op *Operation) Only(names []string) *Operation {
+	own := *op
+	own.Responses = slices.Clone(op.Responses)
+	for i := range own.Responses {
+		r := &own.Responses[i]
+		if r.Records == nil || r.Records.In != "" && r.Body.Property(r.Records.In) == nil {
+			continue
+		}
+		r.Body = r.Body.changed(func(s *Schema) {
+			of := s
+			if r.Records.In != "" {
+				p := s.Property(r.Records.In)
+				p.Schema = p.Schema.changed(func(*Schema) {})
+				of = p.Schema
+			}
+			if of.Types&TypeArray != 0 && of.Items != nil {
+				of.Items = of.Items.changed(func(*Schema) {})
+				of = of.Items
+			}
+			for i := range of.Properties {
+				p := &of.Properties[i]
+				if p.Internal = p.Internal || !slices.Contains(names, p.Name); p.Internal {
+					p.Required = false
+				}
+			}
+			slices.SortStableFunc(of.Properties, func(a, b Property) int {
+				switch {
+				case a.Internal == b.Internal:
+					return 0
+				case a.Internal:
+					return 1
+				default:
+					return -1
+				}
+			})
+		})
+	}
+	own.compileResponses()
+	return &own
+}
+
+// changed returns a copy of a schema after a change, to be compiled.
+func (s *Schema) changed(change func(*Schema)) *Schema {
+	own := *s
+	own.Properties, own.index, own.fields, own.from, own.numbers = slices.Clone(s.Properties), nil, 0, nil, false
+	change(&own)
+	return &own
 }
 
 // NeedsNothing reports whether the operation is called by GET without any parameter.
@@ -170,9 +232,13 @@ func (op *Operation) compile() {
 	}
 	op.Body.compile()
 	op.Mapping.compile(op)
+	op.compileResponses()
+}
+
+func (op *Operation) compileResponses() {
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		r.in, r.is = -1, -1
+		r.in = -1
 		r.Body.compile()
 		if r.From != nil {
 			whole := &Schema{Properties: []Property{{Schema: r.Body, Apart: true, From: &Source{Names: r.From, Pointer: true}}}}
@@ -190,11 +256,13 @@ func (op *Operation) compile() {
 		if r.list = records.Types&TypeArray != 0; r.list {
 			records = records.Items
 		}
+		r.order, r.is = nil, nil
 		for _, name := range r.Records.Order {
 			r.order = append(r.order, records.index[name])
 		}
-		if r.Records.Is != "" {
-			r.is = records.index[r.Records.Is]
+		for _, is := range r.Records.Is {
+			param := slices.IndexFunc(op.PathParams, func(p Param) bool { return p.Name == is.Param })
+			r.is = append(r.is, [2]int{records.index[is.Property], param})
 		}
 	}
 }

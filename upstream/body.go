@@ -57,7 +57,7 @@ func (b *RequestBody) All() []BodyKind {
 func (b *RequestBody) compile() {
 	for i, kind := range b.All() {
 		kind.Schema.compile()
-		b.Kinds[i].as = DocumentedResponse{Body: kind.Schema, in: -1, is: -1}
+		b.Kinds[i].as = DocumentedResponse{Body: kind.Schema, in: -1}
 	}
 }
 

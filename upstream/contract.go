@@ -417,11 +417,25 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	if err != nil || v == hidden {
 		return v, err
 	}
-	if k.res.is >= 0 && !k.equals(k.spans[base : base+len(s.Properties)][k.res.is], k.q.is) && !k.lets(ruleRecord, k.res.Records.Is) {
-		return v, k.violation(ErrContractViolation, k.res.Records.Is, "the record that was asked for")
+	if err := k.askedFor(k.spans[base : base+len(s.Properties)]); err != nil {
+		return v, err
 	}
 	k.report.Records = 1
 	return v, nil
+}
+
+// askedFor returns an error if a record is another one than the path asked for.
+func (k *checker) askedFor(spans []span) error {
+	for i, is := range k.res.is {
+		asked := ""
+		if is[1] < len(k.q.is) {
+			asked = k.q.is[is[1]]
+		}
+		if name := k.res.Records.Is[i].Property; !k.equals(spans[is[0]], asked) && !k.lets(ruleRecord, name) {
+			return k.violation(ErrWrongRecord, name, "the record that was asked for")
+		}
+	}
+	return nil
 }
 
 // equals reports whether a string or a number is what a path asked for.
@@ -476,6 +490,9 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		if v == hidden {
 			k.out = k.out[:max(r.start-1, first)]
 			continue
+		}
+		if err := k.askedFor(k.spans[base : base+len(s.Items.Properties)]); err != nil {
+			return span{}, err
 		}
 		known := false
 		for _, i := range k.res.order {

@@ -26,6 +26,9 @@ var (
 	// ErrMissingTenant means that a record has no tenant field. It wraps ErrContractViolation.
 	ErrMissingTenant = fmt.Errorf("%w: record without its tenant", ErrContractViolation)
 
+	// ErrWrongRecord means that a response is about another record than the one that was asked for. It wraps ErrContractViolation.
+	ErrWrongRecord = fmt.Errorf("%w: another record than the one that was asked for", ErrContractViolation)
+
 	// ErrResponseTooLarge means that the response's body is larger than the call allows. It wraps ErrContractViolation.
 	ErrResponseTooLarge = fmt.Errorf("%w: larger than the maximum size", ErrContractViolation)
 
@@ -108,7 +111,7 @@ func (e *MediaTypeError) Error() string {
 // ContractError reports where a response violates the contract, for the log. It contains no values that the data service sent,
 // and only documented field names.
 type ContractError struct {
-	Kind     error  // ErrContractViolation, ErrCrossTenantRecord, ErrMissingTenant or ErrUpstreamUnavailable
+	Kind     error  // ErrContractViolation, ErrCrossTenantRecord, ErrMissingTenant, ErrWrongRecord or ErrUpstreamUnavailable
 	Resource string // the resource's name, such as "events"; empty if unknown
 	Record   int    // index of the record in the list as sent, from 0; -1 if the error is not in a record of a list
 	Field    string // the documented name of the field, such as "schedule.date"; empty if the error is not in one

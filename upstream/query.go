@@ -27,21 +27,24 @@ const (
 
 // Param is a parameter of a query or a path.
 type Param struct {
-	Name      string
-	Schema    *Schema // of the value, or of an array's items: a string, an integer, a number or a boolean
-	Required  bool
-	MaxBytes  int      // of decoded text
-	Array     bool     // in a query: several values,
-	Exploded  bool     // each with the name; otherwise separated by commas
-	MinItems  int      // of an array
-	MaxItems  int      // of an array
-	Default   []string // the value without one, decoded, or the items of an array; empty: none
-	Clamp     bool     // a number outside of Min and Max is set to the nearest
-	Min, Max  int      // with Clamp
-	Number    int      // 1 more than the index in Query.Numbers. Default: 0, none
-	mapped    bool     // it is sent by the operation's mapping
-	encoded   string   // the name and an equals sign
-	byDefault string   // the encoded Default
+	Name     string
+	Schema   *Schema // of the value, or of an array's items: a string, an integer, a number or a boolean
+	Required bool
+	MaxBytes int      // of decoded text
+	Array    bool     // in a query: several values,
+	Exploded bool     // each with the name; otherwise separated by commas
+	MinItems int      // of an array
+	MaxItems int      // of an array
+	Default  []string // the value without one, decoded, or the items of an array; empty: none
+	Clamp    bool     // a number outside of Min and Max is set to the nearest
+	Min, Max int      // with Clamp
+	Number   int      // 1 more than the index in Query.Numbers. Default: 0, none
+
+	Description string // for people and models
+
+	mapped    bool   // it is sent by the operation's mapping
+	encoded   string // the name and an equals sign
+	byDefault string // the encoded Default
 }
 
 func (p *Param) compile() {
@@ -66,7 +69,7 @@ type Query struct {
 	Numbers [MaxNumbers]int // the integers, by Param.Number
 	Path    string          // the request's path
 	Ignored string          // the names of unknown parameters, for the header X-Ignored-Parameters
-	is      string          // of the parameter in the path that Records.IsFrom names
+	is      []string        // of the parameters in the path that Records.Is names
 }
 
 // CleanQuery checks the parameters of a request's path and query, and returns the query's canonical form: the operation's parameters in
@@ -143,7 +146,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 // it, a service would do something else than the caller wanted. So are conditions of a write that the operation does not forward.
 func (op *Operation) CheckHeaders(h http.Header) error {
 	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
-		if !op.Read && h[name] != nil && !op.forwards(name) {
+		if !op.Read && h[name] != nil && !op.Forwards(name) {
 			return badParam(name, "is not a condition that this operation knows")
 		}
 	}
@@ -167,8 +170,8 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 	return nil
 }
 
-// forwards reports whether the definition says of a request header that it reaches the data service.
-func (op *Operation) forwards(name string) bool {
+// Forwards reports whether the definition says of a request header that it reaches the data service.
+func (op *Operation) Forwards(name string) bool {
 	return slices.ContainsFunc(op.Headers, func(p Param) bool { return p.Name == name })
 }
 
@@ -187,15 +190,24 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 		if why := p.Schema.accepts([]byte(m.values[n])); why != "" {
 			return q, badParam(p.Name, why)
 		}
-		for i := range op.Responses {
-			if r := op.Responses[i].Records; r != nil && r.IsFrom == p.Name {
-				q.is = m.values[n]
-			}
-		}
-		path = append(path, m.values[n]...)
+		path = append(path, url.PathEscape(m.values[n])...)
 	}
-	q.Path = string(path)
+	q.Path, q.is = string(path), slices.Clone(m.values[:len(op.PathParams)])
 	return q, nil
+}
+
+// Fill returns the query of a call that the gateway makes itself, with the values of the path's parameters and an encoded query, as
+// CleanQuery does. The values are not those of a request target, so they may be any text that stays one segment: 1 to 255 characters, but
+// neither "." nor "..".
+func (op *Operation) Fill(path []string, query string) (Query, error) {
+	m := Match{Query: query}
+	for i, value := range path {
+		if value == "" || value == "." || value == ".." || len(value) > 255 {
+			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 255 characters, and neither . nor ..")
+		}
+		m.values[i] = value
+	}
+	return op.CleanQuery(m)
 }
 
 func badParam(name, reason string) error {

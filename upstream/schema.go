@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -102,6 +103,10 @@ type Property struct {
 	Part  bool    // it is an object that the data service does not have: all of its own properties come from elsewhere
 	Apart bool    // it is the record or the records of a response
 
+	As          string // the name with which it leaves. Default: Name
+	Description string // for people and models
+	Default     []byte // JSON; nil: none. It is not added
+
 	head  string // the JSON before the value, `,"name":`
 	label string // without the comma
 }
@@ -162,7 +167,7 @@ func (s *Schema) compile() {
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		p.label = label(p.Name)
-		p.head = "," + p.label
+		p.head = "," + label(cmp.Or(p.As, p.Name))
 		s.index[p.Name] = i
 		if !p.Internal {
 			s.fields = i + 1

@@ -274,12 +274,18 @@ func (r *run) listAt(path string) *upstream.Operation {
 func (r *run) id(list *upstream.Operation, record any) string {
 	name := "id"
 	for _, op := range r.operations {
-		if rest, below := strings.CutPrefix(op.Path, list.Path+"/{"); !below || strings.Contains(rest, "/") {
+		rest, below := strings.CutPrefix(op.Path, list.Path+"/{")
+		if !below || strings.Contains(rest, "/") {
 			continue
 		}
 		for _, res := range op.Responses {
-			if res.Records != nil && res.Records.Is != "" {
-				name = res.Records.Is
+			if res.Records == nil {
+				continue
+			}
+			for _, is := range res.Records.Is {
+				if rest == is.Param+"}" {
+					name = is.Property
+				}
 			}
 		}
 	}
