@@ -38,6 +38,9 @@ const (
 	extUpstream   = extPrefix + "upstream"
 	extEnforce    = extPrefix + "enforce"
 	extFrom       = extPrefix + "from"
+	extTool       = extPrefix + "tool"
+	extArea       = extPrefix + "area"
+	extUntrusted  = extPrefix + "untrusted"
 )
 
 //go:embed public.yaml
@@ -85,6 +88,10 @@ type Options struct {
 	// Enforce says which deviations of responses pass, of all operations that do not say it themselves. Default: none.
 	Enforce upstream.Enforcement
 
+	// Tools compiles the document for assistants: the tenant does not leave, the names of x-gatehouse-untrusted members begin with
+	// untrusted_, and every deviation is rejected. Default: for an API.
+	Tools bool
+
 	byteLengths bool // maxLength of a parameter counts bytes, as in the public contract from its beginning
 }
 
@@ -94,6 +101,9 @@ type Definition struct {
 
 	// Warnings are what a platform should know: what is left out of the document, and what is not checked.
 	Warnings []*FaultError
+
+	Tools []*Tool // of Options.Tools, in the order of the document
+	Areas []Area  // of the tools, in the order of the tags
 
 	root node
 }
@@ -181,7 +191,7 @@ func Load(document File, o Options) (*Definition, error) {
 	named := len(c.faults) == 0
 	base, operations := c.document(selected)
 	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
-		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.root}, nil
+		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.root}, nil
 	}
 	failed := c.failed()
 	except := c.except(selected)
@@ -243,6 +253,8 @@ type compiler struct {
 	faulty    map[*yaml.Node]bool // what has a fault
 	faults    []*FaultError
 	warnings  []*FaultError
+	tools     []*Tool
+	areas     []Area
 }
 
 // spend counts steps, and reports whether some are left.

@@ -22,6 +22,7 @@ const schemaFile = "../../docs/definition.schema.json"
 const withPlaces = `openapi: 3.1.0
 info: {title: Orders, version: "1"}
 servers: [{url: /v1}]
+tags: [{name: orders, «area»}]
 «tenant»
 «upstream headers»
 paths:
@@ -35,6 +36,7 @@ paths:
       deprecated: true
       «deprecated»
       «enforce»
+      «tool»
       «upstream path»
       responses:
         "200":
@@ -98,6 +100,7 @@ components:
         status: {type: string}
         created: {type: string, format: utc-date-time}
         score: {type: integer, «internal»}
+        note: {type: string, «untrusted»}
         number: {type: string, «from invoice_no»}
         buyer: {type: string, «from customer»}
         amount: {type: string, format: decimal, «from cents»}

@@ -81,6 +81,9 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 			c.answer(n.op, answer)
 		}
 	}
+	if c.o.Tools && len(c.faults) == 0 {
+		c.makeTools(all)
+	}
 	if len(operations) == 0 && len(c.faults) == 0 {
 		c.fault(c.root.get("paths"), "no operation is served")
 	}
@@ -210,7 +213,7 @@ func (c *compiler) templates(all []*operationNode) {
 // operation compiles one operation. What is said of its schemas is checked afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
-		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream, extEnforce)
+		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream, extEnforce, extTool)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
 	n.op = op
 	c.string(n.get("operationId"))
@@ -269,6 +272,9 @@ func (c *compiler) enforcement(op *upstream.Operation, n node) {
 		}
 	case !op.ByGateway:
 		op.Enforce = c.o.Enforce
+	}
+	if c.o.Tools {
+		op.Enforce = upstream.EnforceAll
 	}
 }
 
@@ -406,7 +412,7 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 	if c.about[s] == nil || c.about[s].active {
 		return nil
 	}
-	param := &upstream.Param{Name: name, Required: required, MaxBytes: upstream.MaxText}
+	param := &upstream.Param{Name: name, Required: required, MaxBytes: upstream.MaxText, Description: oneLine(p.get("description").text())}
 	if s.Choice == nil && s.Types&^upstream.TypeNull == upstream.TypeArray && s.Items != nil {
 		explode := p.get("explode")
 		param.Array, param.Exploded = true, explode.Node == nil || c.flag(explode)
@@ -743,11 +749,9 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	if at := n.get("at_most"); at.Node != nil {
 		r.AtMost = c.numbered(op, at)
 	}
-	for i, e := range c.members(n.get("is")) {
-		if r.Is, r.IsFrom = e.name, e.value.text(); i > 0 {
-			c.fault(e.value, "only one member can be compared")
-		}
-		if !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == r.IsFrom }) {
+	for _, e := range c.members(n.get("is")) {
+		r.Is = append(r.Is, upstream.Is{Property: e.name, Param: e.value.text()})
+		if !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == e.value.text() }) {
 			c.fault(e.value, "is not a parameter of the path")
 		}
 	}
@@ -773,8 +777,6 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 		return
 	case !isList && (len(r.Order) > 0 || r.AtMost > 0):
 		c.fault(n, "order and at_most are for lists")
-	case isList && r.Is != "":
-		c.fault(n.get("is"), "is for one record")
 	case op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone && record.Tenant == "":
 		c.fault(n, "the records must declare the tenant %s", op.Tenant)
 	}
@@ -783,8 +785,10 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 			c.fault(n.get("order").items()[i], "must be a declared member with the format utc-date-time")
 		}
 	}
-	if r.Is != "" && record.Property(r.Is) == nil {
-		c.fault(n.get("is"), "%s is not a declared member", r.Is)
+	for _, is := range r.Is {
+		if record.Property(is.Property) == nil {
+			c.fault(n.get("is"), "%s is not a declared member", is.Property)
+		}
 	}
 }
 
@@ -882,21 +886,27 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 func (c *compiler) constant(n node) []byte {
 	text := []byte("{")
 	for i, e := range n.entries() {
-		var value any
-		if err := e.value.Decode(&value); err != nil {
-			c.fault(e.value, "cannot be read: %v", err)
-		}
 		name, _ := json.Marshal(e.name) //nolint:errchkjson // a string
-		encoded, err := json.Marshal(value)
-		if err != nil {
-			c.fault(e.value, "is not JSON: %v", err)
-		}
+		encoded := c.encoded(e.value)
 		if i > 0 {
 			text = append(text, ',')
 		}
 		text = append(append(append(text, name...), ':'), encoded...)
 	}
 	return append(text, '}')
+}
+
+// encoded returns a value as JSON.
+func (c *compiler) encoded(n node) []byte {
+	var value any
+	if err := n.Decode(&value); err != nil {
+		c.fault(n, "cannot be read: %v", err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		c.fault(n, "is not JSON: %v", err)
+	}
+	return text
 }
 
 // unbounded is the value of Options.MaxItems with which arrays have no bound.

@@ -22,13 +22,13 @@ var schemaKeywords = []string{
 	"$ref", "type", "nullable", "format", "enum", "const", "x-extensible-enum", "minLength", "maxLength", "pattern", "minimum", "maximum",
 	"exclusiveMinimum", "exclusiveMaximum", "items", "minItems", "maxItems", "uniqueItems", "properties", "required", "minProperties",
 	"maxProperties", "additionalProperties", "allOf", "oneOf", "anyOf", "discriminator", "default", "readOnly", "writeOnly", "deprecated",
-	extTenant, extVisible, extInternal, extFrom,
+	extTenant, extVisible, extInternal, extFrom, extUntrusted,
 }
 
 // Keywords that say nothing about a value, or only about the member that has it.
 //
 //nolint:gochecknoglobals // a constant
-var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal, extFrom}
+var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal, extFrom, extUntrusted}
 
 const (
 	allTypes = upstream.TypeNull | upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean |
@@ -183,7 +183,7 @@ func (c *compiler) beside(n node) bool {
 	found := false
 	for _, e := range n.entries() {
 		switch {
-		case (e.name == extInternal || e.name == extFrom) && !c.places[n.Node]:
+		case (e.name == extInternal || e.name == extFrom || e.name == extUntrusted) && !c.places[n.Node]:
 			c.fault(e.value, notPlaced)
 		case !c.old && (e.name == "readOnly" || e.name == "writeOnly"):
 			found = found || c.hides(n)
@@ -388,6 +388,10 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 		}
 		p.Schema = c.clone(p.Schema)
 		p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
+		if c.o.Tools && !info.view.request { // which business it is goes without saying
+			p.Internal = true
+			arrange(s, info)
+		}
 	}
 	if s.Visible != "" && !info.view.request {
 		if p := s.Property(s.Visible); p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
@@ -412,7 +416,7 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	c.only(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
 	info := c.describe(s, about{node: n, hidden: c.hides(n)})
-	for _, name := range []string{extInternal, extFrom} {
+	for _, name := range []string{extInternal, extFrom, extUntrusted} {
 		if own := n.get(name); own.Node != nil && !c.places[n.Node] {
 			c.fault(own, notPlaced)
 		}
@@ -704,7 +708,13 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	}
 	for _, e := range c.members(properties) {
 		c.places[e.value.Node] = true
-		p := upstream.Property{Name: e.name, From: c.source(e.value.get(extFrom))}
+		p := upstream.Property{Name: e.name, From: c.source(e.value.get(extFrom)), Description: c.description(e.value)}
+		if initial := e.value.get("default"); initial.Node != nil && c.o.Tools && c.view.request {
+			p.Default = c.encoded(initial)
+		}
+		if c.flag(e.value.get(extUntrusted)) && c.o.Tools && !c.view.request {
+			p.As = untrusted + e.name
+		}
 		switch internal := c.flag(e.value.get(extInternal)); {
 		case internal && c.view.request:
 			hide(&p, c.view, upstream.Undocumented)
@@ -896,7 +906,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 		if own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From) {
 			c.fault(n, "two schemas that must hold say differently where the data service has %s", p.Name)
 		}
-		own.From = cmp.Or(own.From, p.From)
+		own.From, own.As, own.Description = cmp.Or(own.From, p.From), cmp.Or(own.As, p.As), cmp.Or(own.Description, p.Description)
 	}
 	arrange(m, info)
 	m.Tenant, m.TenantIsField = cmp.Or(a.Tenant, b.Tenant), a.TenantIsField || b.TenantIsField

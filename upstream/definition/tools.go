@@ -1,0 +1,321 @@
+package definition
+
+import (
+	"cmp"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// The kinds of tools.
+const (
+	KindRead   = "read"
+	KindCreate = "create"
+	KindUpdate = "update"
+	KindDelete = "delete" // for good
+	KindRun    = "run"    // of something that goes on by itself, and may reach people outside
+)
+
+// MaxTools is the maximum number of tools: some clients show a model only the first 40.
+const MaxTools = 39
+
+// untrusted begins the name of a member whose text comes from outsiders.
+const untrusted = "untrusted_"
+
+// Tool is what x-gatehouse-tool says of an operation.
+type Tool struct {
+	Operation   *upstream.Operation
+	Name        string // default: the operation's ID
+	Title       string // default: the operation's summary
+	Description string // default: the operation's description
+	Area        string // the operation's first tag
+	Kind        string // default: by the method
+	People      bool   // it writes to people outside the business
+	Does        string // what it did, for the activity page; members of the record in braces
+	Handler     string // of its name in package mcp. Default: the operation is called
+
+	// Version leads to the version of the record in the response, which If-Match takes. Default: nil, none.
+	Version []string
+
+	// Confirm says what a person is asked before it is done. Default: nil, nothing.
+	Confirm *Confirm
+
+	// Replace changes the record with an ID; without one, Operation creates it. Default: nil.
+	Replace *upstream.Operation
+
+	// Read reads the record that the tool changes: it is the GET of the same path. Default: nil, there is none.
+	Read *upstream.Operation
+
+	// With are read as well; each result is a member beside that of Operation. Its name is the last segment of the path.
+	With []*upstream.Operation
+
+	// Fields are the properties of records that are in the result unless the caller asks for others. Default: all.
+	Fields []string
+
+	// Arguments are the names of arguments that differ from those of the operation's parameters, by these.
+	Arguments map[string]string
+}
+
+// Confirm says what a person is asked.
+type Confirm struct {
+	Read *upstream.Operation // gives the record. Default: nil, no record is read
+	Text string              // names the record; its members in braces
+	If   string              // the argument, or the member of the record, with which it is asked. Default: always
+
+	Unless string // the argument with which it is not asked, such as that of a dry run. Default: none
+}
+
+// Area is a part of what a business has, for scopes and the approval page. It is a tag of the document.
+type Area struct {
+	Name  string // in scopes
+	Title string // default: the name
+	Noun  string // for models, as a part of "a business's data". Default: the tag's description
+	Read  string // what the person allows. Default: "See", and the noun
+	Write string // default: "Add, change and delete", and the noun
+	Run   string // default: "Start", and the noun
+}
+
+var (
+	toolName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	inBraces = regexp.MustCompile(`\{([^{}]*)\}`)
+)
+
+// makeTools compiles the tools of the operations, and their areas.
+func (c *compiler) makeTools(all []*operationNode) {
+	seen := map[string]bool{}
+	for _, n := range all {
+		if says := n.get(extTool); says.Node != nil {
+			t := c.tool(n, says, all)
+			if seen[t.Name] {
+				c.fault(says.get("name"), "%s is the name of two tools", t.Name)
+			}
+			seen[t.Name] = true
+			c.tools = append(c.tools, t)
+		}
+	}
+	if len(c.tools) == 0 || len(c.tools) > MaxTools {
+		c.fault(c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
+	}
+	for _, tag := range c.root.get("tags").items() {
+		a := Area{Name: tag.get("name").text()}
+		kinds := map[string]bool{}
+		for _, t := range c.tools {
+			if t.Area == a.Name {
+				kinds[t.Kind] = true
+			}
+		}
+		if len(kinds) == 0 {
+			continue
+		}
+		says := tag.get(extArea)
+		if says.Node != nil {
+			c.only(says, "title", "noun", "read", "write", "run")
+		}
+		text := func(name, initial string) string { return cmp.Or(c.string(says.get(name)), initial) }
+		a.Title = text("title", strings.ToUpper(a.Name[:1])+a.Name[1:])
+		described := strings.TrimSuffix(oneLine(tag.get("description").text()), ".")
+		a.Noun = text("noun", cmp.Or(lowerFirst(described), a.Name))
+		a.Read = text("read", "See "+a.Noun)
+		if kinds[KindCreate] || kinds[KindUpdate] || kinds[KindDelete] {
+			a.Write = text("write", "Add, change and delete "+a.Noun)
+		}
+		if kinds[KindRun] {
+			a.Run = text("run", "Start "+a.Noun)
+		}
+		c.areas = append(c.areas, a)
+	}
+	for _, n := range all {
+		if says := n.get(extTool); says.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
+			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")
+		}
+	}
+}
+
+// tool compiles one tool.
+func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool {
+	c.only(says, "name", "title", "description", "kind", "risk", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
+	op := n.op
+	t := &Tool{
+		Operation: op, Name: cmp.Or(c.string(says.get("name")), snakeCase(n.id)), Area: n.get("tags").member("0").text(),
+		Title: cmp.Or(says.get("title").text(), n.get("summary").text(), n.id), Kind: c.string(says.get("kind")), Does: c.string(says.get("does")),
+		Handler: c.string(says.get("handler")), Fields: c.strings(says.get("fields")), Arguments: map[string]string{},
+	}
+	t.Description = oneLine(cmp.Or(says.get("description").text(), n.get("description").text(), t.Title))
+	named := func(n node) *upstream.Operation {
+		i := slices.IndexFunc(all, func(other *operationNode) bool { return other.id == n.text() })
+		if i < 0 {
+			c.fault(n, "is not an operation")
+			return nil
+		}
+		return all[i].op
+	}
+	if !toolName.MatchString(t.Name) {
+		c.fault(says, "%q is not a possible name of a tool: lower-case letters, digits and _, at most 64", t.Name)
+	}
+	byMethod := map[string]string{http.MethodPost: KindCreate, http.MethodPut: KindUpdate, http.MethodPatch: KindUpdate, http.MethodDelete: KindDelete}
+	initial := cmp.Or(byMethod[op.Method], KindRead)
+	if op.Read {
+		initial = KindRead
+	}
+	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
+		c.fault(says.get("kind"), "must be read for an operation that reads, and otherwise create, update, delete or run")
+	}
+	if risk := says.get("risk"); risk.Node != nil {
+		if t.People = risk.text() == "people"; !t.People || op.Read {
+			c.fault(risk, "must be people, of an operation that writes")
+		}
+	}
+	for _, e := range c.members(says.get("arguments")) {
+		t.Arguments[e.name] = c.string(e.value)
+	}
+	for _, with := range c.list(says.get("with")) {
+		if read := named(with); read != nil {
+			if !read.Read || len(read.PathParams) > 0 {
+				c.fault(with, "must read, without parameters in its path")
+			}
+			t.With = append(t.With, read)
+		}
+	}
+	if version := says.get("version"); version.Node != nil {
+		t.Version = strings.Split(strings.TrimPrefix(version.text(), "/"), "/")
+		if !op.Forwards("If-Match") && says.get("replace").Node == nil {
+			c.fault(version, "needs the header If-Match, documented")
+		}
+	}
+	record := recordOf(op)
+	for i, name := range t.Fields {
+		if record == nil || record.Property(name) == nil {
+			c.fault(says.get("fields").items()[i], "is not a member of the records")
+		}
+	}
+	if confirm := says.get("confirm"); confirm.Node != nil {
+		c.only(confirm, "read", "text", "if", "unless")
+		t.Confirm = &Confirm{
+			Text: c.string(confirm.get("text")), If: c.string(confirm.get("if")), Unless: c.string(confirm.get("unless")),
+		}
+		if read := confirm.get("read"); read.Node != nil {
+			if t.Confirm.Read = named(read); t.Confirm.Read != nil {
+				record = recordOf(t.Confirm.Read)
+			}
+		}
+		c.placeholders(confirm.get("text"), record, op)
+	}
+	c.placeholders(says.get("does"), record, op)
+	t.Read = readOf(op, all)
+	if replace := says.get("replace"); replace.Node != nil {
+		if t.Replace = named(replace); t.Replace != nil {
+			t.Read = readOf(t.Replace, all)
+			c.replacement(t, replace)
+		}
+	}
+	return t
+}
+
+// readOf returns the GET of the path of an operation that writes, or nil.
+func readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {
+	for _, other := range all {
+		if other.op.Path == op.Path && other.op.Method == http.MethodGet && other.op != op {
+			return other.op
+		}
+	}
+	return nil
+}
+
+// replacement checks that an operation can change a record without losing what is not mentioned.
+func (c *compiler) replacement(t *Tool, n node) {
+	if t.Kind == KindCreate {
+		t.Kind = KindUpdate
+	}
+	r := t.Replace
+	switch {
+	case t.Operation.Method != http.MethodPost || r.Method != http.MethodPut && r.Method != http.MethodPatch || r.Body == nil || t.Operation.Body == nil:
+		c.fault(n, "is for POST, beside a PUT or PATCH, each with a body")
+		return
+	case len(r.PathParams) != len(t.Operation.PathParams)+1:
+		c.fault(n, "must have one more parameter in its path: the record's")
+		return
+	case r.Method == http.MethodPatch:
+		return
+	}
+	s := r.Body.Kinds[0].Schema
+	concealed := s.Additional != nil || s.Choice != nil
+	for _, p := range s.Properties {
+		record := recordOf(cmp.Or(t.Read, r))
+		if p.Schema.Refused == "" && (record == nil || record.Property(p.Name) == nil || record.Property(p.Name).Internal) {
+			concealed = true
+		}
+		if p.Schema.Additional != nil {
+			concealed = true
+		}
+	}
+	switch {
+	case t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag:
+		c.fault(n, "replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required")
+	case concealed:
+		c.fault(n, "replaces members that cannot be read: a map, or writeOnly. PATCH is required")
+	}
+}
+
+// placeholders checks the members in braces of a text: of the record, or parameters of the path.
+func (c *compiler) placeholders(n node, record *upstream.Schema, op *upstream.Operation) {
+	for _, found := range inBraces.FindAllStringSubmatch(n.text(), -1) {
+		if (record == nil || record.Property(found[1]) == nil) && !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == found[1] }) {
+			c.fault(n, "{%s} is neither a member of the record nor a parameter of the path", found[1])
+		}
+	}
+}
+
+// recordOf returns the schema of the records in the successful response of an operation, or nil.
+func recordOf(op *upstream.Operation) *upstream.Schema {
+	r := op.Success()
+	if r == nil || r.Body == nil {
+		return nil
+	}
+	s := r.Body
+	if r.Records != nil && r.Records.In != "" {
+		s = s.Property(r.Records.In).Schema
+	}
+	if s.Types&upstream.TypeArray != 0 && s.Items != nil {
+		s = s.Items
+	}
+	return s
+}
+
+// description returns the description of a member, or of what it refers to.
+func (c *compiler) description(n node) string {
+	for range maxReferences {
+		text, ref := n.get("description").text(), n.get("$ref").text()
+		if text != "" || ref == "" {
+			return oneLine(text)
+		}
+		n = c.lookup(ref)
+	}
+	return ""
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func lowerFirst(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToLower(text[:1]) + text[1:]
+}
+
+// snakeCase returns listOrders as list_orders.
+func snakeCase(id string) string {
+	var b strings.Builder
+	for i, r := range id {
+		if r >= 'A' && r <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
