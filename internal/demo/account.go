@@ -46,7 +46,7 @@ func (s *Service) accountWhere(ctx context.Context, column, value string) (a acc
 	err = s.store.read(ctx, func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, `SELECT password_hash, status = 'active' AND account_status = 'active',
 			json_object('id', a.id, 'email', a.email, 'name', a.name, 'role', role,
-				'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug))
+				'business', json_object('id', b.id, 'name', b.name, 'slug', b.slug, 'time_zone', b.time_zone))
 			FROM accounts a JOIN businesses b ON b.id = a.business_id WHERE a.`+column+" = ?", value).
 			Scan(&a.passwordHash, &a.enabled, &a.record)
 	})

@@ -31,7 +31,7 @@ func TestPeopleSignInWithTheirOwnPasswordOnly(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, map[string]any{
 		"id": owner().ID, "email": owner().Email, "name": owner().Name, "role": owner().Role,
-		"business": map[string]any{"id": active()[0].ID, "name": active()[0].Name, "slug": active()[0].Slug},
+		"business": map[string]any{"id": active()[0].ID, "name": active()[0].Name, "slug": active()[0].Slug, "time_zone": "America/Chicago"},
 	}, answer["account"])
 	status, again := account(owner().ID)
 	require.Equal(t, http.StatusOK, status)

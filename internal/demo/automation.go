@@ -15,14 +15,16 @@ import (
 	"github.com/google/uuid"
 )
 
-const day = 24 * time.Hour
+const (
+	day         = 24 * time.Hour
+	stepWriting = "Write the messages"
+)
 
 func automationRoutes(wake func()) []route {
 	automations, runs := &kind{list: byName()}, &kind{}
-	list := automations.reading("automations", "automation")[0]
 	run := runs.reading("runs", "run")[1]
 	run.path = "automation-runs/{id}"
-	return []route{list, run, {
+	return append(automations.reading("automations", "automation"), run, route{
 		method: http.MethodPost, path: "automations/{id}/runs", after: wake,
 		serve: func(ctx context.Context, c *connectCall) (int, []byte, error) {
 			if _, err := automations.find(ctx, c, c.path[0]); err != nil {
@@ -34,12 +36,14 @@ func automationRoutes(wake func()) []route {
 			}
 			return runs.answer(ctx, c, http.StatusAccepted, id)
 		},
-	}}
+	})
 }
 
 // startRun queues a run of an automation. The runner starts it when the transaction is committed.
 func startRun(ctx context.Context, c *connectCall, automation string) (id any, err error) {
-	in := schema{{name: "input", form: object(), initial: "{}"}}.read(&c.problems, "", c.body, false)
+	in := schema{
+		{name: "input", form: object(), initial: "{}"}, {name: "dry_run", form: flag(), initial: false},
+	}.read(&c.problems, "", c.body, false)
 	if err := c.problems.err(); err != nil {
 		return nil, err
 	}
@@ -63,13 +67,13 @@ func startRun(ctx context.Context, c *connectCall, automation string) (id any, e
 	if other != nil {
 		return nil, conflict("The automation is running already: wait for that run.", "id", "has a run that has not finished", *other)
 	}
-	steps, err := json.Marshal(plannedSteps(action))
+	steps, err := json.Marshal(plannedSteps(action, in["dry_run"] == true))
 	if err != nil {
 		return nil, fmt.Errorf("planning a run: %w", err)
 	}
 	return insert(ctx, c.tx, "automation_runs", values{
 		"id": uuid.NewString(), "business_id": c.business.id, "automation_id": automation, "status": runQueued, "steps": string(steps),
-		"input": in["input"], "started_by": c.account.id, "created_at": instant(c.now),
+		"input": in["input"], "dry_run": in["dry_run"], "started_by": c.account.id, "created_at": instant(c.now),
 	})
 }
 
@@ -81,7 +85,7 @@ type action struct {
 
 // actions are named as in the database.
 func actions() map[string]action {
-	steps := []string{"Find whom to write to", "Write the messages", "Sum up"}
+	steps := []string{"Find whom to write to", stepWriting, "Sum up"}
 	// The candidates of each are people about something with its number or title, a time at, and money that is due.
 	invoices := mailing{
 		kind: "invoice_reminder", quiet: 7 * day, days: "minimum_days_overdue",
@@ -107,9 +111,12 @@ func actions() map[string]action {
 	}
 }
 
-func plannedSteps(name string) []step {
+func plannedSteps(name string, dryRun bool) []step {
 	steps := []step{}
 	for _, s := range actions()[name].steps {
+		if dryRun && s == stepWriting {
+			s = "Prepare the messages"
+		}
 		steps = append(steps, step{Name: s, Status: stepPending})
 	}
 	return steps
@@ -140,9 +147,10 @@ type mailed struct {
 	DryRun         bool     `json:"dry_run"`
 	Found          int      `json:"found"`
 	Written        int      `json:"written"`
+	WouldBeWritten int      `json:"would_be_written,omitzero"` // of a dry run
 	WithoutAddress int      `json:"skipped_without_address"`
 	WrittenBefore  int      `json:"skipped_written_recently"`
-	Amount         string   `json:"amount"`   // of what was written about
+	Amount         string   `json:"amount"`   // of what these are about
 	Messages       []values `json:"messages"` // the first hundred
 }
 
@@ -150,11 +158,10 @@ type mailed struct {
 var letters string
 
 func (m *mailing) run(ctx context.Context, e *execution) error {
-	in := map[string]any{m.days: m.initial, "dry_run": false}
+	in := map[string]any{m.days: m.initial}
 	if err := json.Unmarshal([]byte(e.input), &in); err != nil {
 		return fmt.Errorf("reading the input of a run: %w", err)
 	}
-	dryRun := in["dry_run"] == true
 	days, _ := in[m.days].(float64) // a number by the schema of the input
 	templates, err := template.New("").Parse(letters)
 	if err != nil {
@@ -167,8 +174,12 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 	if err != nil {
 		return fmt.Errorf("finding whom to write to: %w", err)
 	}
-	result := &mailed{DryRun: dryRun, Found: len(all), Amount: decimal(0), Messages: []values{}}
+	result := &mailed{DryRun: e.dryRun, Found: len(all), Amount: decimal(0), Messages: []values{}}
 	e.result = result
+	count, written := &result.Written, "written"
+	if e.dryRun {
+		count, written = &result.WouldBeWritten, "would be written"
+	}
 	if err := e.tell(ctx, 10, fmt.Sprintf("%d found", len(all)), nil); err != nil {
 		return err
 	}
@@ -191,7 +202,7 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 				return fmt.Errorf("writing a letter: %w", err)
 			}
 			subject, body, _ := strings.Cut(text.String(), "\n")
-			if !dryRun {
+			if !e.dryRun {
 				post = func(tx *sql.Tx) error {
 					_, err := insert(context.WithoutCancel(ctx), tx, "outbox", values{
 						"id": uuid.NewString(), "business_id": e.businessID, "run_id": e.id, "kind": m.kind, "subject_id": to.subjectID,
@@ -201,9 +212,10 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 				}
 			}
 			sum += to.open
+			*count++
 			result.add(to, subject, sum)
 		}
-		message := fmt.Sprintf("%d of %d done, %d messages written", i+1, len(all), result.Written)
+		message := fmt.Sprintf("%d of %d done, %d messages %s", i+1, len(all), *count, written)
 		if err := e.tell(ctx, 10+int64(85*(i+1)/len(all)), message, post); err != nil {
 			*result = before // the result says what is done, and this is not
 			return err
@@ -212,16 +224,11 @@ func (m *mailing) run(ctx context.Context, e *execution) error {
 	if err := e.begin(ctx, 2, 97); err != nil {
 		return err
 	}
-	written := "written"
-	if dryRun {
-		written = "would be written"
-	}
 	return e.tell(ctx, 99, fmt.Sprintf("%d found; %d messages %s, %d without an e-mail address, %d written to not long ago",
-		result.Found, result.Written, written, result.WithoutAddress, result.WrittenBefore), nil)
+		result.Found, *count, written, result.WithoutAddress, result.WrittenBefore), nil)
 }
 
 func (r *mailed) add(to *candidate, subject string, sum int64) {
-	r.Written++
 	r.Amount = decimal(sum)
 	if len(r.Messages) == 100 {
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 func (c *as) run(id any) map[string]any {
@@ -32,7 +34,12 @@ func (c *as) finished(id any) (run map[string]any) {
 
 func (c *as) start(automation, input string) (id any) {
 	c.Helper()
-	w := c.do("POST", "automations/"+automation+"/runs", `{"input":`+input+`}`)
+	return c.begin(automation, `{"input":`+input+`}`)
+}
+
+func (c *as) begin(automation, body string) (id any) {
+	c.Helper()
+	w := c.do("POST", "automations/"+automation+"/runs", body)
 	require.Equal(c, http.StatusAccepted, w.Code, "%s", w.Body)
 	run := record(c, decode(c, w), "run")
 	require.Equal(c, runQueued, run["status"])
@@ -42,14 +49,26 @@ func (c *as) start(automation, input string) (id any) {
 // succeeded starts an automation and returns the result of its run.
 func (c *as) succeeded(automation, input string) map[string]any {
 	c.Helper()
-	run := c.finished(c.start(automation, input))
+	return record(c, c.ended(c.start(automation, input)), "result")
+}
+
+// tried starts a dry run of an automation and returns it.
+func (c *as) tried(automation, input string) map[string]any {
+	c.Helper()
+	return c.ended(c.begin(automation, `{"input":`+input+`,"dry_run":true}`))
+}
+
+// ended waits for a run that must succeed.
+func (c *as) ended(id any) map[string]any {
+	c.Helper()
+	run := c.finished(id)
 	require.Equal(c, runSucceeded, run["status"], "%v", run)
 	require.InDelta(c, 100, run["progress"], 0)
 	for _, step := range records(c, run, "steps") {
 		require.Equal(c, runSucceeded, step["status"])
 		require.NotNil(c, step["finished_at"])
 	}
-	return record(c, run, "result")
+	return run
 }
 
 // outbox returns what automations have written, as recipient, subject and body.
@@ -70,9 +89,6 @@ func TestRemindersAreWrittenOnceForOverdueInvoices(t *testing.T) {
 	sums := texts(t, s, "SELECT count(*) FILTER (WHERE email IS NULL) || format(' %d.%02d', sum(open) / 100, sum(open) % 100)"+
 		" FROM (SELECT email, iif(email IS NULL, 0, total_amount - paid_amount) AS open"+overdue+")", owner().BusinessID, instant(testNow))
 	require.NotEmpty(t, want)
-
-	require.InDelta(t, len(want), c.succeeded("overdue-reminders", `{"dry_run":true}`)["written"], 0)
-	require.Empty(t, outbox(t, s, owner().BusinessID))
 
 	result := c.succeeded("overdue-reminders", `{}`)
 	require.InDelta(t, len(want), result["written"], 0)
@@ -114,16 +130,72 @@ func TestTheOtherAutomationsDoWhatTheySay(t *testing.T) {
 
 	// The code has the same defaults as the schemas.
 	for _, a := range records(t, c.get("automations"), "automations") {
-		defaults := map[string]any{"dry_run": true}
+		defaults := map[string]any{}
 		for name, property := range record(t, record(t, a, "input_schema"), "properties") {
-			if name != "dry_run" {
-				defaults[name] = property.(map[string]any)["default"]
-			}
+			defaults[name] = property.(map[string]any)["default"]
 		}
-		if a["id"] != "weekly-report" {
-			require.Equal(t, c.succeeded(fmt.Sprint(a["id"]), asJSON(t, defaults)), c.succeeded(fmt.Sprint(a["id"]), `{"dry_run":true}`))
+		id := fmt.Sprint(a["id"])
+		require.Equal(t, id != "weekly-report", a["writes_to_people"])
+		require.Equal(t, a["input_schema"], c.one("automations/"+id, "automation")["input_schema"])
+		if id != "weekly-report" {
+			require.Equal(t, c.tried(id, asJSON(t, defaults))["result"], c.tried(id, "{}")["result"])
 		}
 	}
+}
+
+func TestADryRunOnlySaysWhatWouldBeDone(t *testing.T) {
+	t.Parallel()
+	s := connected(t, "", Options{})
+	c := caller(t, s, owner())
+	for _, a := range records(t, c.get("automations"), "automations") {
+		id := fmt.Sprint(a["id"])
+		dry := c.tried(id, "{}")
+		require.Equal(t, true, dry["dry_run"])
+		require.Empty(t, outbox(t, s, owner().BusinessID))
+		if a["writes_to_people"] == false {
+			continue
+		}
+		result := record(t, dry, "result")
+		would := result["would_be_written"]
+		require.Positive(t, would)
+		require.InDelta(t, 0, result["written"], 0)
+		require.Len(t, result["messages"], int(would.(float64)))
+		said := fmt.Sprintf("%v messages would be written", would)
+		require.Contains(t, dry["message"], said)
+		steps := records(t, dry, "steps")
+		require.Contains(t, steps[1]["message"], said)
+		require.Equal(t, "Prepare the messages", steps[1]["name"])
+		require.NotRegexp(t, `\d messages written|Write`, asJSON(t, dry))
+	}
+	for _, a := range records(t, c.get("automations"), "automations") { // a dry run does not stand in the way of a real one
+		id := fmt.Sprint(a["id"])
+		want := record(t, c.tried(id, "{}"), "result")
+		run := c.ended(c.start(id, "{}"))
+		require.Equal(t, false, run["dry_run"])
+		if result := record(t, run, "result"); a["writes_to_people"] == true {
+			require.Equal(t, want["would_be_written"], result["written"])
+			require.NotContains(t, result, "would_be_written")
+			require.Equal(t, want["messages"], result["messages"])
+			require.Contains(t, run["message"], fmt.Sprintf("%v messages written", result["written"]))
+		}
+	}
+	require.NotEmpty(t, outbox(t, s, owner().BusinessID))
+}
+
+// gatehouse conform, for one, sends the examples.
+func TestTheDocumentedExampleOfARunIsDry(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "connect", "definition.yaml"))
+	require.NoError(t, err)
+	var document struct {
+		Components struct {
+			RequestBodies map[string]struct {
+				Content map[string]struct{ Example map[string]any }
+			} `yaml:"requestBodies"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &document))
+	require.Equal(t, true, document.Components.RequestBodies["RunStart"].Content["application/json"].Example["dry_run"])
 }
 
 func TestRunsThatCannotBeStarted(t *testing.T) {
@@ -131,9 +203,12 @@ func TestRunsThatCannotBeStarted(t *testing.T) {
 	s := prepared(t, "", Options{})
 	c, other := caller(t, s, owner()), caller(t, s, stranger())
 	c.notFound("POST", "automations/no-such/runs", `{}`)
+	c.notFound("GET", "automations/no-such", "")
 	other.rejected(http.StatusConflict, "CONFLICT", "POST", "automations/estimate-follow-ups/runs", `{}`) // not enabled
 	first := c.start("overdue-reminders", `{}`)
-	require.Contains(t, c.rejected(http.StatusConflict, "CONFLICT", "POST", "automations/overdue-reminders/runs", `{}`)["id"], fmt.Sprint(first))
+	for _, body := range []string{`{}`, `{"dry_run":true}`} {
+		require.Contains(t, c.rejected(http.StatusConflict, "CONFLICT", "POST", "automations/overdue-reminders/runs", body)["id"], fmt.Sprint(first))
+	}
 	c.start("weekly-report", `{}`)
 	other.start("overdue-reminders", `{}`)
 }
@@ -161,7 +236,7 @@ func TestProgressOfARunNeverDecreases(t *testing.T) {
 	}
 	s.runner.start()
 	c := caller(t, s, owner())
-	id := c.start("overdue-reminders", `{"dry_run":true}`)
+	id := c.begin("overdue-reminders", `{"dry_run":true}`)
 	last, seen := 0.0, map[any]bool{}
 	require.Eventually(t, func() bool {
 		run := c.run(id)

@@ -43,7 +43,7 @@ const (
 type connectCall struct {
 	tx       *sql.Tx
 	now      time.Time
-	business struct{ id string }
+	business struct{ id, zone string }
 	account  struct{ id, role string }
 	path     []string       // what stands for the braces of the route's path, decoded
 	query    jsontext.Value // as an object
@@ -203,9 +203,9 @@ func invalidRequest(field, problem, allowed string) error {
 // identify loads the business and the account, which must belong to it.
 func (c *connectCall) identify(ctx context.Context, businessID, accountID string) error {
 	var active bool
-	err := c.tx.QueryRowContext(ctx, "SELECT b.id, account_status = 'active', coalesce(a.id, ''), coalesce(role, '')"+
+	err := c.tx.QueryRowContext(ctx, "SELECT b.id, time_zone, account_status = 'active', coalesce(a.id, ''), coalesce(role, '')"+
 		" FROM businesses b LEFT JOIN accounts a ON a.business_id = b.id AND a.id = ? AND status = 'active' WHERE b.id = ?", accountID, businessID).
-		Scan(&c.business.id, &active, &c.account.id, &c.account.role)
+		Scan(&c.business.id, &c.business.zone, &active, &c.account.id, &c.account.role)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return errUnknownBusiness

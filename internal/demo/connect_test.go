@@ -90,7 +90,7 @@ func TestResponsesHaveTheMembersOfDocumentedExamples(t *testing.T) {
 		"error":       decode(t, c.do("POST", "contacts", `{"contact_type":"x","phone_number":"1"}`)),
 	}
 	for name, path := range map[string]string{
-		"account": "accounts/" + owner().ID, "receptionist": "receptionist", "business": "business", "hours": "business/hours",
+		"account": "accounts/" + owner().ID, "receptionist": "receptionist", "business": "business", "days": "business/hours",
 		"service_areas": "business/service-areas", "object_type": "object-types/vehicles", "objects": "objects/vehicles",
 		"contacts": "contacts", "conversations": "conversations", "calendars": "calendars", "appointments": "appointments",
 		"faqs": "receptionist/faqs", "services": "receptionist/services",
@@ -246,17 +246,24 @@ func TestConnectFiltersMatchExactly(t *testing.T) {
 		{"contacts", "status", "contact_status"},
 		{"contacts", "type", "contact_type"},
 		{"conversations", "channel", "channel"},
+		{"conversations", "outcome", "outcome"},
+		{"conversations", "contact_id", "contact_id"},
 		{"appointments", "status", "status"},
 		{"appointments", "calendar_id", "calendar_id"},
+		{"appointments", "contact_id", "contact_id"},
 		{"invoices", "status", "status"},
+		{"invoices", "contact_id", "contact_id"},
 		{"estimates", "status", "status"},
 		{"estimates", "payment_status", "payment_status"},
+		{"estimates", "contact_id", "contact_id"},
 		{"jobs", "status", "work_status"},
+		{"jobs", "contact_id", "contact_id"},
 	} {
 		want := map[string][]string{}
 		for _, r := range c.all(f.list, 100) {
-			v := fmt.Sprint(r[f.member])
-			want[v] = append(want[v], jsonID(r["id"]))
+			if v := jsonID(r[f.member]); r[f.member] != nil {
+				want[v] = append(want[v], jsonID(r["id"]))
+			}
 		}
 		assert.Greater(t, len(want), 1, "%s by %s", f.list, f.parameter)
 		for value := range want {
@@ -265,22 +272,83 @@ func TestConnectFiltersMatchExactly(t *testing.T) {
 	}
 }
 
+func TestFiltersTakeSeveralValues(t *testing.T) {
+	t.Parallel()
+	c := sharedCaller(t)
+	for list, f := range map[string][3]string{ // the members, and two values
+		"conversations?outcome=": {"outcome", "answered", "abandoned"}, "appointments?status=": {"status", "scheduled", "cancelled"},
+		"invoices?status=": {"status", "paid", "overdue"}, "estimates?status=": {"status", "sent", "draft"}, "jobs?status=": {"work_status", "draft", "completed"},
+	} {
+		name, _, _ := strings.Cut(list, "?")
+		want := slices.DeleteFunc(c.all(name, 100), func(r map[string]any) bool { return r[f[0]] != f[1] && r[f[0]] != f[2] })
+		require.NotEmpty(t, want)
+		assert.Equal(t, ids(want), ids(c.all(list+f[1]+","+f[2], 100)), list)
+		assert.Equal(t, ids(want), ids(c.all(list+f[2]+"%2C"+f[1]+","+f[2], 7)), list)
+	}
+	cursor := fmt.Sprint(c.get("invoices?limit=1&status=paid,overdue")["next_cursor"])
+	c.get("invoices?limit=1&status=overdue,paid&cursor=" + cursor)
+	c.invalid("GET", "invoices?limit=1&status=paid&cursor="+cursor, "", "cursor")
+}
+
+func TestAppointmentsAreThoseToComeUnlessTimesAreGiven(t *testing.T) {
+	t.Parallel()
+	var at clock
+	c := caller(t, connected(t, "", Options{Now: at.now}), owner())
+	all := c.all("appointments?from=2000-01-01T00:00:00Z", 100)
+	toCome := slices.DeleteFunc(slices.Clone(all), func(r map[string]any) bool { return fmt.Sprint(r["starts_at"]) < instant(testNow) })
+	require.NotEmpty(t, toCome)
+	require.Less(t, len(toCome), len(all))
+	want := ids(toCome)
+	assert.Equal(t, want, ids(c.all("appointments", 7)))
+	assert.Equal(t, want, ids(c.all("appointments?to=2030-01-01T00:00:00Z", 100)))
+	assert.Equal(t, ids(all[:len(all)-len(toCome)]), ids(c.all("appointments?to="+instant(testNow), 100)))
+	assert.Equal(t, want[:1], ids(c.all("appointments?to="+instant(testNow.Add(time.Second)), 100)), "it begins now")
+
+	first := c.get("appointments?limit=2")
+	at.advance(time.Second)
+	rest := c.get("appointments?limit=2&cursor=" + fmt.Sprint(first["next_cursor"]))
+	assert.Equal(t, want[:4], append(ids(records(t, first, "appointments")), ids(records(t, rest, "appointments"))...), "a cursor outlives the instant")
+}
+
 func TestIntervalsAreHalfOpen(t *testing.T) {
 	t.Parallel()
 	c := sharedCaller(t)
-	for list, p := range map[string][3]string{"conversations": {"started_at", "since", "until"}, "appointments": {"starts_at", "from", "to"}} {
-		all := c.all(list, 100)
-		middle, err := time.Parse(time.RFC3339, fmt.Sprint(all[len(all)/2][p[0]]))
+	for _, p := range []struct{ list, since, until, member string }{
+		{"conversations", "since", "until", "started_at"},
+		{"appointments", "from", "to", "starts_at"},
+		{"contacts", "since", "until", "date_created"},
+		{"invoices", "since", "until", "issued_at"},
+		{"invoices", "due_from", "due_until", "due_at"},
+		{"estimates", "since", "until", "created_at"},
+		{"jobs", "since", "until", "created_at"},
+	} {
+		list := p.list + "?"
+		if p.list == "appointments" {
+			list += "calendar_id=" + fmt.Sprint(c.all("calendars", 100)[0]["id"]) + "&"
+		}
+		all := c.all(list+p.since+"=2000-01-01T00:00:00Z", 100)
+		require.NotEmpty(t, all)
+		at := func(r map[string]any) string {
+			if p.member == "issued_at" && r[p.member] == nil {
+				return fmt.Sprint(r["created_at"])
+			}
+			return fmt.Sprint(r[p.member])
+		}
+		slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(at(a), at(b)) })
+		middle, err := time.Parse(time.RFC3339, at(all[len(all)/3]))
 		require.NoError(t, err)
-		after := len(slices.DeleteFunc(slices.Clone(all), func(r map[string]any) bool { return fmt.Sprint(r[p[0]]) < instant(middle) }))
+		after := len(slices.DeleteFunc(slices.Clone(all), func(r map[string]any) bool { return at(r) < instant(middle) }))
 		for _, at := range []string{
 			middle.In(time.FixedZone("", -5*3600)).Format(time.RFC3339),
 			middle.Add(-time.Millisecond).Format(time.RFC3339Nano),
 		} {
-			assert.Len(t, c.all(list+"?"+p[1]+"="+url.QueryEscape(at), 100), after, at)
-			assert.Len(t, c.all(list+"?"+p[2]+"="+url.QueryEscape(at), 100), len(all)-after, at)
+			assert.Len(t, c.all(list+p.since+"="+url.QueryEscape(at), 100), after, list+at)
+			assert.Len(t, c.all(list+p.until+"="+url.QueryEscape(at), 100), len(all)-after, list+at)
 		}
 	}
+	drafts := c.all("invoices?status=draft&since=2000-01-01T00:00:00Z", 100)
+	require.NotEmpty(t, drafts)
+	require.Nil(t, drafts[0]["issued_at"], "drafts count by when they were created")
 }
 
 func TestRecordsOfAnotherBusinessAreNotFound(t *testing.T) {
@@ -306,9 +374,12 @@ func TestRecordsOfAnotherBusinessAreNotFound(t *testing.T) {
 	mine.notFound("GET", "objects/boilers", "")
 	mine.notFound("POST", "objects/boilers", `{"fields":{"make":"x","serial_number":"ABCD"}}`)
 	mine.invalid("GET", "appointments?calendar_id="+fmt.Sprint(theirs.all("calendars", 100)[0]["id"]), "", "calendar_id")
-	mine.invalid("GET", "appointments?contact_id="+ids(theirs.all("contacts", 100))[0], "", "contact_id")
-	rule := records(t, theirs.one("receptionist", "receptionist"), "rules")[0]["id"]
-	mine.invalid("PUT", "receptionist/rules", fmt.Sprintf(`{"rules":[{"id":%q,"when":"a","then":"b"}]}`, rule), "rules[0].id")
+	for _, list := range []string{"appointments", "conversations", "invoices", "estimates", "jobs"} {
+		mine.invalid("GET", list+"?contact_id="+ids(theirs.all("contacts", 100))[0], "", "contact_id")
+	}
+	rule := fmt.Sprint(records(t, theirs.one("receptionist", "receptionist"), "rules")[0]["id"])
+	mine.invalid("PATCH", "receptionist/rules", `{"change":[{"id":"`+rule+`","when":"a"}],"remove":["`+rule+`"],"add":[{"when":"a","then":"b","before":"`+rule+`"}]}`,
+		"change[0].id", "remove[0]", "add[0].before")
 }
 
 func TestOnlyAccountsOfTheBusinessAreServed(t *testing.T) {
@@ -371,13 +442,13 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	c := sharedCaller(t)
 	for _, path := range []string{
 		"", "nothing", "contacts/", "contacts//", "/contacts", "contacts/1/more", "Contacts", "accounts", "accounts/", "sign-in/", "objects",
-		"objects/vehicles/", "automation-runs", "automations/weekly-report", "contacts/..", "business/../contacts",
+		"objects/vehicles/", "automation-runs", "automations/nothing", "contacts/..", "business/../contacts",
 	} {
 		c.notFound("GET", path, "")
 	}
 	for path, allow := range map[string]string{
-		"business": "GET, PATCH", "business/hours": "GET, PUT", "contacts": "GET, POST", "contacts/1": "GET, PATCH, DELETE", "sign-in": "POST",
-		"accounts/x": "GET", "automations/x/runs": "POST", "receptionist/faqs/x": "GET, PUT, DELETE", "receptionist/rules": "PUT",
+		"business": "GET, PATCH", "business/hours": "GET, PATCH", "contacts": "GET, POST", "contacts/1": "GET, PATCH, DELETE", "sign-in": "POST",
+		"accounts/x": "GET", "automations/x/runs": "POST", "receptionist/faqs/x": "GET, PUT, DELETE", "receptionist/rules": "PATCH",
 	} {
 		for _, method := range []string{"BREW", "HEAD"} {
 			w := c.do(method, path, "")

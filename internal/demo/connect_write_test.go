@@ -152,10 +152,10 @@ func TestAnOldVersionIsNotOverwritten(t *testing.T) {
 	contact := "contacts/" + jsonID(c.made("contacts", "contact", `{"first_name":"V"}`)["id"])
 	for _, w := range []struct{ method, path, body, read string }{
 		{"PATCH", "business", `{"name":"N"}`, "business"},
-		{"PUT", "business/hours", `{"hours":[]}`, "business/hours"},
-		{"PUT", "business/service-areas", `{"service_areas":[]}`, "business/service-areas"},
+		{"PATCH", "business/hours", `{"days":[{"day":"monday","spans":[]}]}`, "business/hours"},
+		{"PATCH", "business/service-areas", `{"add":[{"name":"A","kind":"city"}]}`, "business/service-areas"},
 		{"PATCH", "receptionist/personality", `{"name":"N"}`, "receptionist"},
-		{"PUT", "receptionist/rules", `{"rules":[]}`, "receptionist"},
+		{"PATCH", "receptionist/rules", `{"add":[{"when":"a","then":"b"}]}`, "receptionist"},
 		{"PATCH", contact, `{"notes":"n"}`, contact},
 		{"PUT", faq, `{"question":"Q?","answer":"A"}`, faq},
 		{"PUT", service, `{"name":"S"}`, service},
@@ -316,7 +316,9 @@ func TestTheBusinessAndItsDocumentsAreChanged(t *testing.T) {
 	s := connected(t, "", Options{})
 	c := caller(t, s, owner())
 	rules := records(t, c.one("receptionist", "receptionist"), "rules")
-	kept := fmt.Sprint(rules[1]["id"])
+	require.Len(t, rules, 4)
+	changed := maps.Clone(rules[1])
+	changed["then"] = "changed"
 	for _, change := range []struct {
 		method, path, read, body string
 		want                     map[string]any // the members that are changed
@@ -329,30 +331,12 @@ func TestTheBusinessAndItsDocumentsAreChanged(t *testing.T) {
 			},
 		},
 		{
-			"PUT", "business/hours", "business/hours",
-			`{"hours":[{"day":"sunday","open":"20:00","close":"24:00"},{"day":"monday","open":"13:00","close":"17:00"},{"day":"monday","open":"09:00","close":"13:00"}]}`,
-			map[string]any{"hours": []any{
-				map[string]any{"day": "monday", "open": "09:00", "close": "13:00"},
-				map[string]any{"day": "monday", "open": "13:00", "close": "17:00"},
-				map[string]any{"day": "sunday", "open": "20:00", "close": "24:00"},
-			}},
-		},
-		{"PUT", "business/hours", "business/hours", `{"hours":[]}`, map[string]any{"hours": []any{}}},
-		{
-			"PUT", "business/service-areas", "business/service-areas",
-			`{"service_areas":[{"name":"Zürich","kind":"city","radius_km":12.5},{"name":"Zürich","kind":"region","radius_km":null}]}`,
-			map[string]any{"service_areas": []any{
-				map[string]any{"name": "Zürich", "kind": "city", "radius_km": 12.5},
-				map[string]any{"name": "Zürich", "kind": "region", "radius_km": nil},
-			}},
-		},
-		{
 			"PATCH", "receptionist/personality", "receptionist", `{"tone":"formal","instructions":null,"language":"pt-BR"}`,
 			map[string]any{"personality": map[string]any{"tone": "formal", "instructions": nil, "language": "pt-BR"}},
 		},
 		{
-			"PUT", "receptionist/rules", "receptionist", `{"rules":[{"id":"` + kept + `","when":"old","then":"changed","enabled":false}]}`,
-			map[string]any{"rules": []any{map[string]any{"id": kept, "when": "old", "then": "changed", "enabled": false}}},
+			"PATCH", "receptionist/rules", "receptionist", `{"change":[{"id":"` + fmt.Sprint(rules[1]["id"]) + `","then":"changed"}]}`,
+			map[string]any{"rules": []any{rules[0], changed, rules[2], rules[3]}},
 		},
 	} {
 		member := func(answer map[string]any) map[string]any {
@@ -374,12 +358,154 @@ func TestTheBusinessAndItsDocumentsAreChanged(t *testing.T) {
 		assert.Equal(t, want, member(c.get(change.read)), change.path)
 	}
 	require.Equal(t, "New Name", record(t, get(t, s, owner().BusinessID, "business"), "business")["name"])
+}
 
-	added := records(t, record(t, c.ok("PUT", "receptionist/rules",
-		`{"rules":[{"when":"a","then":"b"},{"id":"`+kept+`","when":"c","then":"d"},{"id":null,"when":"e","then":"f"}]}`), "receptionist"), "rules")
-	assert.Equal(t, true, added[0]["enabled"])
-	assert.Equal(t, kept, added[1]["id"])
-	assert.NotEqual(t, added[0]["id"], added[2]["id"])
+// changes makes changes one after the other, and compares what they leave with what is served then.
+func (c *as) changes(path, read, member string, show func(map[string]any) string, steps ...[2]string) {
+	c.Helper()
+	shown := func(answer map[string]any) string {
+		if read == "receptionist" {
+			answer = record(c, answer, read)
+		}
+		var all []string
+		for _, r := range records(c, answer, member) {
+			all = append(all, show(r))
+		}
+		return strings.Join(all, ", ")
+	}
+	for _, step := range steps {
+		body, want := step[0], step[1]
+		assert.Equal(c, want, shown(c.ok("PATCH", path, body)), body)
+		assert.Equal(c, want, shown(c.get(read)), body)
+	}
+}
+
+func TestDaysThatAreNotNamedKeepTheirHours(t *testing.T) {
+	t.Parallel()
+	var at clock
+	s := connected(t, "", Options{Now: at.now})
+	execute(t, s, "UPDATE businesses SET time_zone = 'Asia/Tokyo' WHERE id = ?", owner().BusinessID) // where it is the 17th
+	execute(t, s, "DELETE FROM documents WHERE name = 'hours'")
+	c := caller(t, s, owner())
+	show := func(r map[string]any) string {
+		text := fmt.Sprint(r["day"])
+		for _, span := range records(t, r, "spans") {
+			text += fmt.Sprintf(" %v-%v", span["open"], span["close"])
+		}
+		return text
+	}
+	const rest = ", wednesday, thursday, friday, saturday, sunday 20:00-24:00"
+	c.invalid("PATCH", "business/hours", `{"days":[{"day":"2026-09-16","spans":[]}]}`, "days[0].day")
+	c.changes(
+		"business/hours", "business/hours", "days", show,
+		[2]string{
+			`{"days":[{"day":"sunday","spans":[{"open":"20:00","close":"24:00"}]},{"day":"monday","spans":[{"open":"13:00","close":"17:00"},{"open":"09:00","close":"13:00"}]}]}`,
+			"monday 09:00-13:00 13:00-17:00, tuesday" + rest,
+		},
+		[2]string{`{"days":[{"day":"tuesday","spans":[{"open":"00:00","close":"24:00"}]}]}`, "monday 09:00-13:00 13:00-17:00, tuesday 00:00-24:00" + rest},
+		[2]string{
+			`{"days":[{"day":"2026-12-24","spans":[{"open":"09:00","close":"12:00"}]},{"day":"2026-09-17","spans":[]},{"day":"2030-01-01","spans":null}]}`,
+			"monday 09:00-13:00 13:00-17:00, tuesday 00:00-24:00" + rest + ", 2026-09-17, 2026-12-24 09:00-12:00",
+		},
+		[2]string{
+			`{"days":[{"day":"2026-12-24","spans":[]},{"day":"2026-12-01","spans":[]},{"day":"monday","spans":[]}]}`,
+			"monday, tuesday 00:00-24:00" + rest + ", 2026-09-17, 2026-12-01, 2026-12-24",
+		},
+		[2]string{`{"days":[{"day":"2026-12-01","spans":null}]}`, "monday, tuesday 00:00-24:00" + rest + ", 2026-09-17, 2026-12-24"},
+	)
+	at.advance(day)
+	assert.NotContains(t, asJSON(t, c.get("business/hours")), "2026-09-17", "past dates are dropped")
+	c.invalid("PATCH", "business/hours", `{"days":[{"day":"2026-09-17","spans":null}]}`, "days[0].day")
+
+	dates := func(n int) string {
+		var days []string
+		for i := range n {
+			days = append(days, fmt.Sprintf(`{"day":%q,"spans":[]}`, testNow.AddDate(1, 0, i).Format(time.DateOnly)))
+		}
+		return `{"days":[` + strings.Join(days, ",") + "]}"
+	}
+	c.invalid("PATCH", "business/hours", dates(60), "days") // with the 24th of December
+	require.Len(t, c.ok("PATCH", "business/hours", dates(59))["days"], 7+60)
+	require.Len(t, c.ok("PATCH", "business/hours", dates(1))["days"], 7+60)
+	assert.NotContains(t, texts(t, s, "SELECT content FROM documents WHERE name = 'hours'")[0], "2026-09-17")
+}
+
+func TestAreasThatAreNotNamedStay(t *testing.T) {
+	t.Parallel()
+	s := connected(t, "", Options{})
+	c := caller(t, s, owner())
+	show := func(r map[string]any) string { return fmt.Sprintf("%v %v %v", r["kind"], r["name"], r["radius_km"]) }
+	c.changes(
+		"business/service-areas", "business/service-areas", "service_areas", show,
+		[2]string{
+			`{"add":[{"name":"Zürich","kind":"city","radius_km":12.5},{"name":"Zürich","kind":"region"}]}`,
+			"city Madison 25, city Verona 10, postal_code 53593 <nil>, region Dane County <nil>, city Zürich 12.5, region Zürich <nil>",
+		},
+		[2]string{
+			`{"remove":[{"name":" dane  county ","kind":"region"},{"name":"53593","kind":"postal_code"}],"add":[{"name":"madison","kind":"city","radius_km":30}]}`,
+			"city madison 30, city Verona 10, city Zürich 12.5, region Zürich <nil>",
+		},
+		[2]string{`{"add":[{"name":"ZURICH","kind":"city"}]}`, "city madison 30, city Verona 10, city ZURICH 12.5, region Zürich <nil>"},
+		[2]string{`{"add":[{"name":"Verona","kind":"city","radius_km":null}]}`, "city madison 30, city Verona <nil>, city ZURICH 12.5, region Zürich <nil>"},
+		[2]string{`{"remove":[{"name":"Madison","kind":"city"}]}`, "city Verona <nil>, city ZURICH 12.5, region Zürich <nil>"},
+	)
+	var many []string
+	for i := range 97 {
+		many = append(many, fmt.Sprintf(`{"name":"%d","kind":"postal_code"}`, i))
+	}
+	require.Len(t, c.ok("PATCH", "business/service-areas", `{"add":[`+strings.Join(many, ",")+"]}")["service_areas"], 100)
+	c.invalid("PATCH", "business/service-areas", `{"add":[{"name":"one more","kind":"city"}]}`, "add")
+	c.ok("PATCH", "business/service-areas", `{"add":[{"name":"one more","kind":"city"}],"remove":[{"name":"96","kind":"postal_code"}]}`)
+	c.ok("PATCH", "business/service-areas", `{"add":[`+strings.Join(many[:96], ",")+"]}") // all of them are there
+}
+
+func TestRulesThatAreNotNamedStay(t *testing.T) {
+	t.Parallel()
+	s := connected(t, "", Options{})
+	execute(t, s, `UPDATE documents SET content = json_set(content, '$.rules', json(?)) WHERE name = 'receptionist'`, `[
+		{"id":"A","when":"a","then":"1","enabled":true},{"id":"B","when":"b","then":"2","enabled":true},{"id":"C","when":"c","then":"3","enabled":false}]`)
+	c := caller(t, s, owner())
+	show := func(r map[string]any) string {
+		text := fmt.Sprintf("%v %v", r["when"], r["then"])
+		return text + map[any]string{false: " off"}[r["enabled"]]
+	}
+	c.changes(
+		"receptionist/rules", "receptionist", "rules", show,
+		[2]string{`{"add":[{"when":"d","then":"4"}]}`, "a 1, b 2, c 3 off, d 4"},
+		[2]string{`{"change":[{"id":"B","enabled":false},{"id":"C","when":"C","enabled":true}]}`, "a 1, b 2 off, C 3, d 4"},
+		[2]string{`{"change":[{"id":"C","before":"A"}]}`, "C 3, a 1, b 2 off, d 4"},
+		[2]string{`{"change":[{"id":"C","before":null},{"id":"A","then":"one","before":"C"}]}`, "b 2 off, d 4, a one, C 3"},
+		[2]string{
+			`{"remove":["A"],"change":[{"id":"C","before":"B"}],"add":[{"when":"e","then":"5","before":"B","enabled":false},{"when":"f","then":"6","before":"B"},{"when":"g","then":"7","before":null}]}`,
+			"C 3, e 5 off, f 6, b 2 off, d 4, g 7",
+		},
+		[2]string{`{"remove":["B","C"]}`, "e 5 off, f 6, d 4, g 7"},
+	)
+	rules := records(t, c.one("receptionist", "receptionist"), "rules")
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(ids(rules)))), 4)
+	require.Equal(t, "fernhollow"[:4], strings.ToLower(fmt.Sprint(record(t, c.one("receptionist", "receptionist"), "personality")["name"])), "the personality stays")
+
+	more := strings.TrimSuffix(strings.Repeat(`{"when":"a","then":"b"},`, 46), ",")
+	c.ok("PATCH", "receptionist/rules", `{"add":[`+more+`]}`)
+	c.invalid("PATCH", "receptionist/rules", `{"add":[{"when":"a","then":"b"}]}`, "add")
+	c.ok("PATCH", "receptionist/rules", `{"remove":["`+ids(rules)[0]+`"],"add":[{"when":"a","then":"b"}]}`)
+}
+
+func TestARepeatedUpdateOfADocumentIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	c := caller(t, connected(t, "", Options{}), owner())
+	for path, body := range map[string]string{
+		"business/hours": `{"days":[{"day":"monday","spans":[]}]}`, "business/service-areas": `{"remove":[{"name":"Madison","kind":"city"}]}`,
+		"receptionist/rules": `{"add":[{"when":"a","then":"b"}]}`,
+	} {
+		key := []string{HeaderIdempotencyKey, path}
+		first := c.do("PATCH", path, body, key...)
+		require.Equal(t, http.StatusOK, first.Code, "%s", first.Body)
+		again := c.do("PATCH", path, body, key...)
+		assert.Equal(t, first.Body.String(), again.Body.String())
+		assert.Equal(t, "true", again.Header().Get(HeaderReplayed))
+	}
+	assert.Len(t, records(t, c.one("receptionist", "receptionist"), "rules"), 5)
 }
 
 func TestFAQsAreAddedReplacedAndDeleted(t *testing.T) {

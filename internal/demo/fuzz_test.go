@@ -23,14 +23,15 @@ func FuzzConnect(f *testing.F) {
 		return !rt.hasBody() && !rt.query || rt.path == "sign-in" // which takes long on purpose
 	})
 	for path, text := range map[string]string{
-		"contacts": `{"first_name":"a"}`, "business/hours": `{"hours":[{"day":"monday","open":"09:00","close":"24:00"}]}`,
+		"contacts": `{"first_name":"a"}`, "business/hours": `{"days":[{"day":"monday","spans":[{"open":"09:00","close":"24:00"}]},{"day":"2030-02-28","spans":null}]}`,
 		"business":               `{"time_zone":"Europe/London","website_url":"https://a.example","phone":"+15550100100"}`,
-		"business/service-areas": `{"service_areas":[{"name":"a","kind":"city","radius_km":1e-9}]}`,
-		"receptionist/rules":     `{"rules":[{"id":null,"when":"a","then":"b"}]}`, "receptionist/faqs": `{"question":"q","answer":"a"}`,
-		"receptionist/personality": `{"language":"en"}`, "automations/{id}/runs": `{"input":{"dry_run":true}}`,
+		"business/service-areas": `{"add":[{"name":"a","kind":"city","radius_km":1e-9}],"remove":[{"name":"Madison","kind":"city"}]}`,
+		"receptionist/rules":     `{"add":[{"when":"a","then":"b","before":null}],"change":[{"id":"x","enabled":true}],"remove":["x"]}`, "receptionist/faqs": `{"question":"q","answer":"a"}`,
+		"receptionist/personality": `{"language":"en"}`, "automations/{id}/runs": `{"input":{},"dry_run":true}`,
 		"receptionist/services": `{"name":"n","price":"1.5","bookable":true,"duration_minutes":5}`,
 		"objects/{type}":        `{"fields":{"plate":"\u0000","make":"\ud83d\ude00","year":2e3}}`, "objects/{type}/{id}": `{"fields":{"make":null}}`,
 		"conversations": "since=0001-01-01T00:00:00%2B23:59&query=%C5%81%20%CC%88&cursor=eyJrIjoiIiwiaSI6IiIsImwiOiIifQ",
+		"invoices":      "status=sent,overdue&due_until=2026-01-01T00:00:00Z",
 		"appointments":  "contact_id=9223372036854775807&calendar_id='&from=2026-01-01T00:00:00Z&to=9999-12-31T23:59:59.999999999-23:59",
 	} {
 		for i, rt := range operations {

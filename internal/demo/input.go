@@ -42,6 +42,7 @@ const (
 	maxDetails = 30
 	maxField   = 100
 	maxProblem = 500
+	maxID      = 100
 )
 
 func (p *problems) add(field, problem, allowed string) {
@@ -87,13 +88,19 @@ func (v values) text(name string) string {
 	return s
 }
 
+func (v values) items(name string) []values {
+	items, _ := v[name].([]values)
+	return items
+}
+
 // field describes a member of an input. One that is not required may be missing.
 type field struct {
 	name string
 	form
 	required bool
 	nullable bool
-	initial  any // its value if it is missing
+	absent   bool // if it is missing, it is not among the values
+	initial  any  // its value if it is missing, unless absent is set
 }
 
 // form is what a value has to be.
@@ -143,7 +150,9 @@ func (s schema) read(p *problems, path string, object jsontext.Value, partial bo
 			p.add(path+m.name, "is required", m.allowed)
 			continue
 		case !ok:
-			read[m.name] = m.initial
+			if !m.absent {
+				read[m.name] = m.initial
+			}
 			continue
 		}
 		value, problem := m.check(v)
@@ -254,6 +263,18 @@ func word(words ...string) form {
 	})
 }
 
+// wordList is a list of words, separated by commas. It is stored as a JSON array in the order of the words.
+func wordList(words ...string) form {
+	allowed := "one or more, separated by commas, of " + strings.Join(words, ", ")
+	return one("text", allowed, "has a value that is not allowed", func(v jsontext.Value) (any, bool) {
+		given := strings.Split(unquote(v), ",")
+		unknown := slices.ContainsFunc(given, func(w string) bool { return !slices.Contains(words, w) })
+		slices.Sort(given)
+		list, err := json.Marshal(slices.Compact(given))
+		return string(list), err == nil && !unknown
+	})
+}
+
 func flag() form {
 	return one("boolean", "true, false", "", func(v jsontext.Value) (any, bool) { return v.Kind() == 't', true })
 }
@@ -296,13 +317,13 @@ func compact(v jsontext.Value) string {
 	return string(v)
 }
 
-// list is a list of objects. check finds what is wrong with an object as a whole.
-func listOf(most int, s schema, check func(p *problems, path string, item values)) form {
+// listOf is a list of objects. check finds what is wrong with an object as a whole.
+func listOf(least, most int, s schema, check func(p *problems, path string, item values)) form {
 	return form{
-		kind: "list", allowed: fmt.Sprintf("a list of at most %d objects", most),
+		kind: "list", allowed: fmt.Sprintf("a list of %d to %d objects", least, most),
 		parse: func(v jsontext.Value) (any, string) {
 			var items []jsontext.Value
-			if err := json.Unmarshal(v, &items); err != nil || len(items) > most {
+			if err := json.Unmarshal(v, &items); err != nil || len(items) < least || len(items) > most {
 				return nil, fmt.Sprintf("has %d entries", len(items))
 			}
 			return items, ""

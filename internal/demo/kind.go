@@ -34,6 +34,7 @@ type kind struct {
 	within  string // a column that has the first parameter of the path
 	search  bool   // the list's view has a column search
 	filters []filter
+	ahead   string // a column with a time: it is not past, unless the parameters from and to say otherwise
 
 	table    string // that is written, if it can be
 	input    schema
@@ -50,9 +51,13 @@ type filter struct {
 	after     string // a parameter that comes before this one in time
 }
 
-// oneOf filters by a column with fixed words.
+// oneOf filters by a column with fixed words, and anyOf by several of them.
 func oneOf(name, column string, words ...string) filter {
 	return filter{field: field{name: name, form: word(words...)}, condition: column + " = ?"}
+}
+
+func anyOf(name, column string, words ...string) filter {
+	return filter{field: field{name: name, form: wordList(words...)}, condition: column + " IN (SELECT value FROM json_each(?))"}
 }
 
 // since and before filter by a half-open interval.
@@ -64,9 +69,13 @@ func before(name, column, since string) filter {
 	return filter{field: field{name: name, form: moment()}, condition: column + " < ?", after: since}
 }
 
+func sinceUntil(column string) []filter {
+	return []filter{since("since", column), before("until", column, "since")}
+}
+
 // belonging filters by the ID of another record of the business.
 func belonging(name, table string) filter {
-	return filter{field: field{name: name, form: line(100)}, condition: name + " = ?", of: table}
+	return filter{field: field{name: name, form: line(maxID)}, condition: name + " = ?", of: table}
 }
 
 // where returns the condition that the parameters of a list make.
@@ -145,6 +154,10 @@ func (k *kind) getList(ctx context.Context, c *connectCall) (int, []byte, error)
 	}
 	if err := c.problems.err(); err != nil {
 		return 0, nil, err
+	}
+	// It is not one of the filters that a cursor belongs to, because time goes on between two parts.
+	if now, to := instant(c.now), v.text("to"); k.ahead != "" && v.text("from") == "" && (to == "" || to > now) {
+		w.and(k.ahead+" >= ?", now)
 	}
 	records, err := k.read(ctx, c.tx, w, limit+1)
 	if err != nil {

@@ -28,24 +28,22 @@ func newestFirst() list { return list{order: []string{"created_at", "id"}, newes
 
 // recordRoutes serves the records that can only be read.
 func recordRoutes() []route {
+	ofContact := belonging("contact_id", "contacts")
 	conversations := &kind{
 		list: list{order: []string{"started_at", "id"}, newest: true}, search: true, alone: "connect_conversations_alone",
-		filters: []filter{oneOf("channel", "channel", "call", "sms", "chat", "email"), since("since", "started_at"), before("until", "started_at", "since")},
+		filters: append(sinceUntil("started_at"), oneOf("channel", "channel", "call", "sms", "chat", "email"), ofContact,
+			anyOf("outcome", "outcome", "answered", "appointment_booked", "message_taken", "transferred", "abandoned")),
 	}
-	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, filters: []filter{
-		oneOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), since("from", "starts_at"), before("to", "starts_at", "from"),
-		belonging("calendar_id", "calendars"), belonging("contact_id", "contacts"),
+	appointments := &kind{list: list{order: []string{"starts_at", "id"}}, ahead: "starts_at", filters: []filter{
+		anyOf("status", "status", "scheduled", "confirmed", "completed", "cancelled", "no_show"), since("from", "starts_at"), before("to", "starts_at", "from"),
+		belonging("calendar_id", "calendars"), ofContact,
 	}}
-	invoices := &kind{list: newestFirst(), search: true, filters: []filter{
-		oneOf("status", "status", "draft", "sent", "viewed", "paid", "overdue", "voided"),
-	}}
-	estimates := &kind{list: newestFirst(), search: true, filters: []filter{
-		oneOf("status", "status", "draft", "sent", "approved", "declined", "expired"),
-		oneOf("payment_status", "payment_status", "unpaid", "partial", "paid"),
-	}}
-	jobs := &kind{list: newestFirst(), search: true, filters: []filter{
-		oneOf("status", "work_status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"),
-	}}
+	invoices := &kind{list: newestFirst(), search: true, filters: append(sinceUntil("coalesce(issued_at, created_at)"), ofContact,
+		anyOf("status", "status", "draft", "sent", "viewed", "paid", "overdue", "voided"), since("due_from", "due_at"), before("due_until", "due_at", "due_from"))}
+	estimates := &kind{list: newestFirst(), search: true, filters: append(sinceUntil("created_at"), ofContact,
+		anyOf("status", "status", "draft", "sent", "approved", "declined", "expired"), oneOf("payment_status", "payment_status", "unpaid", "partial", "paid"))}
+	jobs := &kind{list: newestFirst(), search: true, filters: append(sinceUntil("created_at"), ofContact,
+		anyOf("status", "work_status", "draft", "sent", "scheduled", "in_progress", "completed", "cancelled"))}
 	calendars := &kind{list: byName()}
 	return slices.Concat(conversations.reading("conversations", "conversation"), calendars.reading("calendars", "calendar")[:1],
 		appointments.reading("appointments", "appointment"), invoices.reading("invoices", "invoice"),
@@ -82,7 +80,7 @@ func contactRoutes() []route {
 	code := pattern(`\+[1-9]\d{0,2}`, "+ and 1 to 3 digits, or null")
 	k := &kind{
 		list: list{order: []string{"date_created", "id"}, newest: true}, search: true,
-		filters: []filter{oneOf("status", "contact_status", statuses...), oneOf("type", "contact_type", types...)},
+		filters: append(sinceUntil("date_created"), oneOf("status", "contact_status", statuses...), oneOf("type", "contact_type", types...)),
 		table:   "contacts", numbered: true, modified: "date_modified",
 		input: schema{
 			{name: "first_name", form: line(80), required: true},

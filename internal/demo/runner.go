@@ -100,10 +100,10 @@ func (r *runner) take(ctx context.Context, status string, do func(tx *sql.Tx, e 
 	e := &execution{runner: r}
 	err = r.st.write(ctx, func(tx *sql.Tx) error {
 		var steps, zone string
-		if err := tx.QueryRowContext(ctx, "SELECT r.id, r.business_id, action, status, progress, message, steps, input, b.name, time_zone"+
+		if err := tx.QueryRowContext(ctx, "SELECT r.id, r.business_id, action, status, progress, message, steps, input, dry_run, b.name, time_zone"+
 			" FROM automation_runs r JOIN automations a ON a.business_id = r.business_id AND a.id = automation_id"+
 			" JOIN businesses b ON b.id = r.business_id WHERE status = ? ORDER BY sequence LIMIT 1", status).
-			Scan(&e.id, &e.businessID, &e.action, &e.status, &e.progress, &e.message, &steps, &e.input, &e.businessName, &zone); err != nil {
+			Scan(&e.id, &e.businessID, &e.action, &e.status, &e.progress, &e.message, &steps, &e.input, &e.dryRun, &e.businessName, &zone); err != nil {
 			return err
 		}
 		if err := json.Unmarshal([]byte(steps), &e.steps); err != nil {
@@ -166,6 +166,7 @@ func (r *runner) next(ctx context.Context) (found bool, err error) {
 type execution struct {
 	*runner
 	id, businessID, action, input string
+	dryRun                        bool // writes to nobody and changes nothing
 	businessName                  string
 	zone                          *time.Location // of the business
 

@@ -152,8 +152,8 @@ CREATE TABLE idempotency_keys (
 	PRIMARY KEY (business_id, account_id, key)
 ) STRICT, WITHOUT ROWID;
 
--- What is always read and written as a whole: opening hours, service areas, and
--- the receptionist's personality with its rules.
+-- What is read as a whole and changed in parts: opening hours, service areas, and the receptionist's personality with its
+-- rules. Hours have all weekdays, then the dates with other hours in order.
 CREATE TABLE documents (
 	business_id TEXT NOT NULL REFERENCES businesses (id),
 	name TEXT NOT NULL CHECK (name IN ('hours', 'service-areas', 'receptionist')),
@@ -207,6 +207,7 @@ CREATE INDEX receptionist_services_oldest ON receptionist_services (business_id,
 CREATE TABLE automations (
 	business_id TEXT NOT NULL REFERENCES businesses (id), id TEXT NOT NULL, action TEXT NOT NULL, name TEXT NOT NULL,
 	description TEXT NOT NULL, enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+	writes_to_people INTEGER NOT NULL CHECK (writes_to_people IN (0, 1)),
 	input_schema TEXT NOT NULL CHECK (json_valid(input_schema)), PRIMARY KEY (business_id, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -215,7 +216,7 @@ CREATE TABLE automation_runs (
 	status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'succeeded', 'failed')),
 	progress INTEGER NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100), message TEXT,
 	steps TEXT NOT NULL CHECK (json_valid(steps)), input TEXT NOT NULL CHECK (json_valid(input)),
-	started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
+	dry_run INTEGER NOT NULL CHECK (dry_run IN (0, 1)), started_by TEXT NOT NULL REFERENCES accounts (id), created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
 	result TEXT CHECK (result IS NULL OR json_valid(result)), error TEXT CHECK (error IS NULL OR json_valid(error)),
 	FOREIGN KEY (business_id, automation_id) REFERENCES automations (business_id, id),
 	CHECK ((status IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)), CHECK ((status = 'failed') = (error IS NOT NULL))
@@ -311,14 +312,15 @@ FROM receptionist_services;
 
 CREATE VIEW connect_automations AS
 SELECT *, json_object('id', id, 'business_id', business_id, 'name', name, 'description', description,
-	'enabled', json(iif(enabled, 'true', 'false')), 'input_schema', json(input_schema), 'last_run', json((
+	'enabled', json(iif(enabled, 'true', 'false')), 'writes_to_people', json(iif(writes_to_people, 'true', 'false')), 'input_schema', json(input_schema), 'last_run', json((
 		SELECT json_object('id', id, 'status', status, 'finished_at', finished_at) FROM automation_runs r
 		WHERE r.business_id = a.business_id AND automation_id = a.id ORDER BY sequence DESC LIMIT 1))) AS record
 FROM automations a;
 
 CREATE VIEW connect_runs AS
 SELECT *, json_object('id', id, 'business_id', business_id, 'automation_id', automation_id, 'status', status,
-	'progress', progress, 'message', message, 'steps', json(steps), 'input', json(input), 'started_by', started_by,
+	'dry_run', json(iif(dry_run, 'true', 'false')), 'progress', progress, 'message', message, 'steps', json(steps),
+	'input', json(input), 'started_by', started_by,
 	'created_at', created_at, 'started_at', started_at, 'finished_at', finished_at, 'result', json(result),
 	'error', json(error)) AS record
 FROM automation_runs;

@@ -99,14 +99,12 @@ func TestSeedsAreValidInput(t *testing.T) {
 				c.ok("PUT", path, asJSON(t, r))
 			}
 		}
-		for _, document := range []string{"hours", "service-areas"} {
-			member := strings.ReplaceAll(document, "-", "_")
-			got := c.get("business/" + document)
-			assert.Equal(t, got[member], c.ok("PUT", "business/"+document, asJSON(t, map[string]any{member: got[member]}))[member])
-		}
+		days, areas := c.get("business/hours")["days"], c.get("business/service-areas")["service_areas"]
+		assert.Equal(t, days, c.ok("PATCH", "business/hours", asJSON(t, map[string]any{"days": days}))["days"])
+		assert.Equal(t, areas, c.ok("PATCH", "business/service-areas", asJSON(t, map[string]any{"add": areas}))["service_areas"])
 		receptionist := c.one("receptionist", "receptionist")
 		c.ok("PATCH", "receptionist/personality", asJSON(t, receptionist["personality"]))
-		c.ok("PUT", "receptionist/rules", asJSON(t, map[string]any{"rules": receptionist["rules"]}))
+		c.ok("PATCH", "receptionist/rules", asJSON(t, map[string]any{"change": receptionist["rules"]}))
 		for _, k := range c.all("object-types", 100) {
 			list := "objects/" + fmt.Sprint(k["name"])
 			for _, o := range c.all(list, 100) {
@@ -139,7 +137,9 @@ func TestABusinessWithoutRecordsIsServed(t *testing.T) {
 	for _, list := range connectLists[:len(connectLists)-2] {
 		assert.Empty(t, c.all(list, 10), list)
 	}
-	assert.Empty(t, c.get("business/hours")["hours"])
+	for i, day := range records(t, c.get("business/hours"), "days") {
+		assert.Equal(t, map[string]any{"day": weekdays()[i], "spans": []any{}}, day)
+	}
 	assert.Empty(t, c.get("business/service-areas")["service_areas"])
 	r := c.one("receptionist", "receptionist")
 	assert.Equal(t, []any{}, r["rules"])

@@ -34,7 +34,7 @@ var (
 
 const (
 	applicationID = 0x47744873 // marks our databases in SQLite's file header ("GtHs")
-	schemaVersion = 4          // is incremented with every change of schema.sql
+	schemaVersion = 5          // is incremented with every change of schema.sql
 
 	// busyTimeout is how long a connection waits for a lock. With a file (WAL) readers never wait; in memory they wait
 	// for the end of a write.
