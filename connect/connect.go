@@ -5,6 +5,7 @@ package connect
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,7 +29,27 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
+
+//go:embed definition.yaml
+var definitionText []byte
+
+// Definition returns the embedded definition.
+//
+//nolint:gochecknoglobals // compiled once
+var Definition = sync.OnceValue(func() *definition.Definition {
+	d, err := LoadDefinition(definition.File{Name: "connect/definition.yaml", Text: definitionText})
+	if err != nil {
+		panic(err) // the document is part of the program
+	}
+	return d
+})
+
+// LoadDefinition compiles a document with tools. The error is a *definition.LoadError.
+func LoadDefinition(document definition.File, overlays ...definition.File) (*definition.Definition, error) {
+	return definition.Load(document, definition.Options{Tools: true, Overlays: overlays})
+}
 
 // Prefix begins the name of every key in Redis.
 const Prefix = audit.DefaultPrefix
@@ -58,8 +80,14 @@ type Options struct {
 	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys pages.Keys
 
-	// Name is the server's name in MCP and OAuth metadata. Default: "Gatehouse".
+	// Name is the platform's name on the pages, and in MCP and OAuth metadata. Default: the issuer's host, without the port.
 	Name string
+
+	// Brand is what the pages show of the platform, besides its name. Default: see pages.Brand.
+	Brand pages.Brand
+
+	// HomePage adds a page at pages.HomePath that explains how to connect an assistant. Default: false.
+	HomePage bool
 
 	// Version is the server's version in MCP. Default: "0".
 	Version string
@@ -68,9 +96,11 @@ type Options struct {
 	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
 	SessionIdle, SessionMax time.Duration
 
-	// Areas are the areas of a business's account that assistants can be connected to: the others have no scopes and no tools.
-	// Default: all.
-	Areas scope.Areas
+	// Definition describes the calls to the data service, and the tools that make them. Default: Definition().
+	Definition *definition.Definition
+
+	// ExceptAreas are areas of the definition that assistants cannot be connected to: they have no scopes and no tools. Default: none.
+	ExceptAreas []string
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
@@ -117,7 +147,14 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil || issuer.Host == "" {
 		return nil, fmt.Errorf("invalid issuer %q: must be an origin, such as https://api.example.com", o.Issuer)
 	}
-	o.Name = cmp.Or(o.Name, "Gatehouse")
+	if o.Definition == nil {
+		o.Definition = Definition()
+	}
+	areas, err := scope.New(o.Definition.Areas).Without(o.ExceptAreas...)
+	if err != nil {
+		return nil, fmt.Errorf("except_areas: %w", err)
+	}
+	o.Name = cmp.Or(o.Name, issuer.Hostname())
 	o.Timeout = cmp.Or(o.Timeout, data.DefaultTimeout)
 	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: Prefix, Log: o.Log.Named("audit")})
 	if err != nil {
@@ -153,13 +190,14 @@ func New(o Options) (_ *Server, err error) {
 	}()
 	auth, err := oauth.New(oauth.Options{
 		Issuer: o.Issuer, Redis: o.Redis, Prefix: Prefix, ResourceName: o.Name, ClientAddr: o.ClientAddr,
-		ClientSchemes: o.ClientSchemes, Areas: o.Areas, Accounts: cached, Audit: auditLog,
+		ClientSchemes: o.ClientSchemes, Areas: areas, Accounts: cached, Audit: auditLog,
 	})
 	if err != nil {
 		return nil, err
 	}
 	web, err := pages.New(pages.Options{
 		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: Prefix,
+		Name: o.Name, Brand: o.Brand, HomePage: o.HomePage,
 		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, Log: o.Log.Named("pages"),
 	})
 	if err != nil {
@@ -167,7 +205,7 @@ func New(o Options) (_ *Server, err error) {
 	}
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
-		Origin: o.Issuer, Title: o.Name, Version: o.Version, Areas: o.Areas,
+		Origin: o.Issuer, Title: o.Name, Version: o.Version, Definition: o.Definition, Areas: areas,
 		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: Prefix,
 		Log: o.Log.Named("mcp"),
 	})
@@ -200,7 +238,7 @@ func logCall(ctx context.Context, took time.Duration, res *upstream.Response, er
 func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Operation {
 	all := map[string]*Operation{
 		// Guard comes first, so that requests from other origins get no token challenge.
-		MCPPath: {Handler: tools.Guard(auth.Protect(tools.Handler())), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
+		MCPPath: {Handler: tools.Guard(web.Explain(auth.Protect(tools.Handler()))), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
 	for _, path := range auth.Paths() {
 		all[path] = &Operation{Handler: auth.Handler(), Name: "metadata", Fail: oauth.Fail}
@@ -258,6 +296,9 @@ func hosts(issuer *url.URL) []string {
 
 // Close stops the account cache. Requests in progress continue.
 func (s *Server) Close() { s.accounts.Close() }
+
+// Reads returns the operations that tools read and that need no arguments.
+func (s *Server) Reads() []*upstream.Operation { return s.tools.Reads() }
 
 // Tools returns the names of the MCP tools.
 func (s *Server) Tools() []string { return s.tools.ToolNames() }

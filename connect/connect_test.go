@@ -60,6 +60,46 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	}
 }
 
+// Whoever opens the endpoint in a browser is told what it is; programs get what they always got.
+func TestMCPEndpointIsAPageForBrowsersOnly(t *testing.T) {
+	t.Parallel()
+	const issuer = "http://localhost:8080"
+	s, err := connect.New(connect.Options{Issuer: issuer, Redis: redistest.Start(t).Client(t), Do: unused, Log: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	for name, test := range map[string]struct {
+		header http.Header
+		status int
+		kind   string
+	}{
+		"a browser":              {http.Header{"Accept": {"text/html,*/*;q=0.8"}}, http.StatusOK, "text/html; charset=utf-8"},
+		"a browser with a token": {http.Header{"Accept": {"text/html,*/*;q=0.8"}, "Authorization": {"Bearer x"}}, http.StatusUnauthorized, "application/json"},
+		"a script of a page": {
+			http.Header{"Accept": {"text/html"}, "Origin": {"https://other.example"}}, http.StatusForbidden, "application/json",
+		},
+		"an MCP client":      {http.Header{"Accept": {"text/event-stream"}}, http.StatusUnauthorized, "application/json"},
+		"another program":    {http.Header{"Accept": {"*/*"}}, http.StatusUnauthorized, "application/json"},
+		"one without Accept": {http.Header{}, http.StatusUnauthorized, "application/json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest(http.MethodGet, issuer+connect.MCPPath, http.NoBody)
+			r.Header = test.header
+			w := httptest.NewRecorder()
+			s.Operation(connect.MCPPath).ServeHTTP(w, r)
+			assert.Equal(t, test.status, w.Code)
+			assert.Equal(t, test.kind, w.Header().Get("Content-Type"))
+			assert.Equal(t, test.status == http.StatusUnauthorized, w.Header().Get("WWW-Authenticate") != "")
+			if test.status == http.StatusOK {
+				assert.Equal(t, []string{"Origin", "Accept, Authorization"}, w.Header().Values("Vary"))
+				assert.Contains(t, w.Body.String(), "localhost</bdi>", "the name is the host by default")
+				return
+			}
+			assert.Equal(t, []string{"Origin"}, w.Header().Values("Vary"))
+		})
+	}
+}
+
 func TestInvalidIssuerIsRejected(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+	_ "time/tzdata" // a minimal image has no time zone files
 )
 
 // Role is what an account may do in its business.
@@ -31,6 +33,15 @@ type Account struct {
 	BusinessID   string // opaque, visible ASCII
 	BusinessName string
 	BusinessSlug string // visible ASCII
+	TimeZone     string // of the business, in the IANA database; may be empty
+}
+
+// Location returns the time zone of the business, or UTC if it is unknown.
+func (a Account) Location() *time.Location {
+	if l, err := time.LoadLocation(a.TimeZone); err == nil && a.TimeZone != "Local" {
+		return l
+	}
+	return time.UTC
 }
 
 // IsOwner reports whether the account may approve connections and manage keys.

@@ -48,7 +48,7 @@ type ClientOptions struct {
 // Client is a [Service] over HTTP:
 //
 //	POST /connect/v1/sign-in {"email","password"}
-//	  200 {"account":{"id","email","name","role","business":{"id","name","slug"}}}
+//	  200 {"account":{"id","email","name","role","business":{"id","name","slug","time_zone"}}}
 //	  401 INVALID_CREDENTIALS, 422 INVALID the credentials are wrong
 //	GET /connect/v1/accounts/{id}
 //	  200 as above; 404 NOT_FOUND there is no such account
@@ -183,6 +183,8 @@ func decode(data []byte) (Account, error) {
 				ID   string `json:"id"`
 				Name string `json:"name"`
 				Slug string `json:"slug"`
+
+				TimeZone string `json:"time_zone"`
 			} `json:"business"`
 		} `json:"account"`
 	}
@@ -193,6 +195,7 @@ func decode(data []byte) (Account, error) {
 	a := Account{
 		ID: in.ID, Email: in.Email, Name: in.Name, Role: in.Role,
 		BusinessID: in.Business.ID, BusinessName: in.Business.Name, BusinessSlug: in.Business.Slug,
+		TimeZone: in.Business.TimeZone,
 	}
 	if a.Role != RoleOwner {
 		a.Role = RoleMember

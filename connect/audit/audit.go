@@ -31,6 +31,7 @@ const (
 	ConnectionDenied   = "connection.denied"
 	ConnectionStarted  = "connection.started" // the client redeemed its code
 	ConnectionRevoked  = "connection.revoked"
+	ConnectionChanged  = "connection.changed" // an owner changed what it may do; Detail: the scopes that it has now
 
 	KeyIssued  = "key.issued"  // Target: the public key
 	KeyRotated = "key.rotated" // Target: the public key; Detail: how long the old private key keeps working
@@ -89,7 +90,8 @@ type Entry struct {
 	Action      string    `json:"action"`
 	Target      string    `json:"target,omitempty"` // what was affected
 	Outcome     string    `json:"outcome"`
-	Detail      string    `json:"detail,omitempty"` // for readers of the activity page; never a secret or a tool's arguments
+	Detail      string    `json:"detail,omitempty"`   // for readers of the activity page; never a secret or a tool's arguments
+	Sentence    string    `json:"sentence,omitempty"` // what was done, in words
 	RequestID   string    `json:"request_id,omitempty"`
 }
 
@@ -238,7 +240,7 @@ const deniedSuffix = ":denied"
 func actions() []string {
 	return []string{
 		ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
-		SessionDenied, SessionEnded, ToolCalled,
+		SessionDenied, SessionEnded, ToolCalled, ConnectionChanged,
 	}
 }
 
@@ -268,7 +270,7 @@ func (l *Log) key(businessID, name string) string {
 func (l *Log) write(e Entry) {
 	var fields []zap.Field
 	for _, f := range e.texts() {
-		if *f.value != "" {
+		if *f.value != "" && f.value != &e.Sentence { // it names records
 			fields = append(fields, zap.String(f.name, *f.value))
 		}
 	}
@@ -297,6 +299,7 @@ func (e *Entry) texts() []textField {
 		{"target", &e.Target},
 		{"outcome", &e.Outcome},
 		{"detail", &e.Detail},
+		{"sentence", &e.Sentence},
 		{"request_id", &e.RequestID},
 	}
 }

@@ -126,7 +126,7 @@ func TestBeginFailsIfTheEntryIsNotStored(t *testing.T) {
 func kinds() (all []audit.Entry) {
 	for _, action := range []string{
 		audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionRevoked, audit.KeyIssued, audit.KeyRotated,
-		audit.KeyRevoked, audit.SessionStarted, audit.SessionDenied, audit.SessionEnded, audit.ToolCalled,
+		audit.KeyRevoked, audit.SessionStarted, audit.SessionDenied, audit.SessionEnded, audit.ToolCalled, audit.ConnectionChanged,
 	} {
 		for _, outcome := range []string{audit.OutcomeOK, audit.OutcomeDenied} {
 			e := entry(action, "")

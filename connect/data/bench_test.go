@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
@@ -37,9 +38,10 @@ func BenchmarkContacts(b *testing.B) {
 			page := contacttest.Page(contacttest.Contact("biz_1", names.first, names.notes), 25)
 			c, err := data.New(data.Options{Host: "data.internal", Do: calltest.Over(canned{[]byte(page)}), Log: zap.NewNop()})
 			require.NoError(b, err)
+			contacts := connecttest.Operation(b, "listContacts")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Contacts().List(b.Context(), caller(), data.ContactFilter{}); err != nil {
+				if _, err := c.Call(b.Context(), caller(), data.Request{Operation: contacts}); err != nil {
 					b.Fatal(err)
 				}
 			}

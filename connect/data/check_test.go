@@ -1,7 +1,6 @@
 package data_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,24 +10,16 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
-
-// record returns a response with one record of the caller's business.
-func record(name, members string) string {
-	return `{"` + name + `":{"business_id":"biz_1",` + members + `}}`
-}
-
-// drop returns only the error.
-func drop(_ any, err error) error { return err }
 
 // requireError requires an error of a kind, and returns it.
 func requireError(t *testing.T, err, kind error) *data.Error {
@@ -41,75 +32,82 @@ func requireError(t *testing.T, err, kind error) *data.Error {
 
 func TestWrongRecordIsRejectedWithAnAlert(t *testing.T) {
 	t.Parallel()
-	type client struct {
-		*data.Client
-		context.Context
-	}
-	by, w, patch := caller(), data.Write{Key: "k"}, data.Patch{}
+	type members = map[string]any
+	deletion := func(id string) string { return `{"deleted":true` + id + `}` }
 	// Each call requests the contact 7, the type pets, the record a, or the business biz_1.
 	for name, test := range map[string]struct {
-		call         func(c client) error
-		record       string // "" for the response to a deletion
-		right, wrong string // members
+		call         []string
+		right, wrong string
 	}{
-		"read contact":            {func(c client) error { return drop(c.Contacts().Get(c, by, "7")) }, "contact", `"id":7`, `"id":8`},
-		"read contact, no ID":     {func(c client) error { return drop(c.Contacts().Get(c, by, "7")) }, "contact", `"id":7`, `"first_name":"x"`},
-		"update contact":          {func(c client) error { return drop(c.Contacts().Update(c, by, w, "7", patch)) }, "contact", `"id":7`, `"id":8`},
-		"delete contact":          {func(c client) error { return c.Contacts().Delete(c, by, w, "7") }, "", `"id":7`, `"id":8`},
-		"delete contact, no ID":   {func(c client) error { return c.Contacts().Delete(c, by, w, "7") }, "", `"id":7`, `"x":1`},
-		"replace FAQ":             {func(c client) error { return drop(c.FAQs().Replace(c, by, w, "a", patch)) }, "faq", `"id":"a"`, `"id":"b"`},
-		"start run":               {func(c client) error { return drop(c.StartRun(c, by, w, "a", jsontext.Value("{}"))) }, "run", `"id":"r","automation_id":"a"`, `"id":"a","automation_id":"b"`},
-		"read object type":        {func(c client) error { return drop(c.ObjectType(c, by, "pets")) }, "object_type", `"name":"pets"`, `"name":"cars"`},
-		"read object":             {func(c client) error { return drop(c.Objects("pets").Get(c, by, "a")) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
-		"read object of a type":   {func(c client) error { return drop(c.Objects("pets").Get(c, by, "a")) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"create object":           {func(c client) error { return drop(c.Objects("pets").Create(c, by, w, patch)) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"update object":           {func(c client) error { return drop(c.Objects("pets").Update(c, by, w, "a", data.Patch{})) }, "object", `"id":"a","type":"pets"`, `"id":"b","type":"pets"`},
-		"update object of a type": {func(c client) error { return drop(c.Objects("pets").Update(c, by, w, "a", data.Patch{})) }, "object", `"id":"a","type":"pets"`, `"id":"a","type":"cars"`},
-		"delete object":           {func(c client) error { return c.Objects("pets").Delete(c, by, w, "a") }, "", `"id":"a"`, `"id":"b"`},
-		"read objects":            {func(c client) error { return drop(c.Objects("pets").List(c, by, data.Search{})) }, "objects", `"id":"a","type":"pets"`, `"id":"b","type":"cars"`},
-		"read business":           {func(c client) error { return drop(c.Business(c, by)) }, "business", `"id":"biz_1"`, `"id":"biz_2"`},
-		"update business":         {func(c client) error { return drop(c.UpdateBusiness(c, by, w, patch)) }, "business", `"id":"biz_1"`, `"id":"biz_2"`},
+		"a contact":                       {[]string{"getContact", "7"}, connecttest.Record("contact", nil), connecttest.Record("contact", members{"id": 8})},
+		"an updated contact":              {[]string{"updateContact", "7"}, connecttest.Record("contact", nil), connecttest.Record("contact", members{"id": 8})},
+		"a deleted contact":               {[]string{"deleteContact", "7"}, deletion(`,"id":7`), deletion(`,"id":8`)},
+		"a replaced question":             {[]string{"replaceFaq", "a"}, connecttest.Record("faq", nil), connecttest.Record("faq", members{"id": "b"})},
+		"a run of an automation":          {[]string{"startRun", "a1"}, connecttest.Record("run", nil), connecttest.Record("run", members{"automation_id": "b"})},
+		"a type":                          {[]string{"getObjectType", "pets"}, connecttest.Record("object_type", nil), connecttest.Record("object_type", members{"name": "cars"})},
+		"an object":                       {[]string{"getObject", "pets", "a"}, connecttest.Record("object", nil), connecttest.Record("object", members{"id": "b"})},
+		"an object of a type":             {[]string{"getObject", "pets", "a"}, connecttest.Record("object", nil), connecttest.Record("object", members{"type": "cars"})},
+		"a created object of a type":      {[]string{"createObject", "pets"}, connecttest.Record("object", nil), connecttest.Record("object", members{"type": "cars"})},
+		"an updated object":               {[]string{"updateObject", "pets", "a"}, connecttest.Record("object", nil), connecttest.Record("object", members{"id": "b"})},
+		"an updated object of a type":     {[]string{"updateObject", "pets", "a"}, connecttest.Record("object", nil), connecttest.Record("object", members{"type": "cars"})},
+		"a deleted object":                {[]string{"deleteObject", "pets", "a"}, deletion(`,"id":"a"`), deletion(`,"id":"b"`)},
+		"objects of a type":               {[]string{"listObjects", "pets"}, connecttest.List("objects", "object", nil), connecttest.List("objects", "object", nil, members{"id": "b", "type": "cars"})},
+		"the business, of another one":    {[]string{"getBusiness"}, connecttest.Record("business", nil), connecttest.Record("business", members{"id": "biz_2"})},
+		"the business, changed, likewise": {[]string{"updateBusiness"}, connecttest.Record("business", nil), connecttest.Record("business", members{"id": "biz_2"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			right, wrong := record(test.record, test.right), record(test.record, test.wrong)
-			switch test.record {
-			case "":
-				right, wrong = `{"deleted":true,`+test.right+`}`, `{"deleted":true,`+test.wrong+`}`
-			case "objects":
-				list := `{"objects":[{"business_id":"biz_1",` + test.right + `}`
-				right, wrong = list+`]}`, list+`,{"business_id":"biz_1",`+test.wrong+`}]}`
-			}
-			c, logs := serve(t, respond(200, right))
-			require.NoError(t, test.call(client{c, t.Context()}))
+			op := connecttest.Operation(t, test.call[0])
+			c, logs := serve(t, respond(op.Success().Status, test.right))
+			_, err := call(t, c, test.call[0], test.call[1:]...)
+			require.NoError(t, err)
 			require.Empty(t, logs.All())
-			c, logs = serve(t, respond(200, wrong))
-			e := requireError(t, test.call(client{c, t.Context()}), data.ErrWrongRecord)
+			c, logs = serve(t, respond(op.Success().Status, test.wrong))
+			content, err := call(t, c, test.call[0], test.call[1:]...)
+			kind, event := upstream.ErrWrongRecord, "wrong_record"
+			if strings.HasPrefix(name, "the business") {
+				kind, event = upstream.ErrCrossTenantRecord, "cross_tenant"
+			}
+			e := requireError(t, err, kind)
 			require.ErrorIs(t, e, upstream.ErrContractViolation)
-			assert.Equal(t, !strings.HasPrefix(name, "read"), e.Uncertain)
-			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "wrong_record")).Len())
+			assert.Empty(t, content)
+			assert.Equal(t, !op.Read, e.Uncertain)
+			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", event)).Len())
 		})
+	}
+}
+
+func TestDeletionOfAnUnnamedRecordIsRejected(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{"deleted":true}`, `{"deleted":true,"id":null}`, `{"deleted":false,"id":7}`, `{"id":7}`, `{}`, `null`} {
+		c, _ := serve(t, respond(200, body))
+		_, err := call(t, c, "deleteContact", "7")
+		assert.True(t, requireError(t, err, upstream.ErrContractViolation).Uncertain, body)
 	}
 }
 
 // An id that equals the requested one only without its hidden characters is another id.
 func TestIDsAreComparedBeforeCleaning(t *testing.T) {
 	t.Parallel()
+	job := func(from, to string) string {
+		body := connecttest.Record("job", nil)
+		require.Contains(t, body, from)
+		return strings.Replace(body, from, to, 1)
+	}
 	for body, want := range map[string]error{
-		record("job", `"id":"a\u200b"`):                             data.ErrWrongRecord,
-		record("job", "\"id\":\"a\U000e0041\""):                     data.ErrWrongRecord,
-		`{"job":{"business_id":"biz_1\u200b","id":"a"}}`:            upstream.ErrCrossTenantRecord,
-		`{"job":{"business_id":"\u2060biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
-		`{"job":{"business_id\u200b":"biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
-		`{"job":{"business_id":"biz_1","id\u200b":"a","id":"b"}}`:   data.ErrWrongRecord,
-		`{"job\u200b":{"business_id":"biz_1","id":"a"}}`:            upstream.ErrCrossTenantRecord,
-		`{"job":{"business_id":"biz_1","id":"a","id\u200b":"b"}}`:   upstream.ErrContractViolation,
-		`{"job":{"business_id":"biz_1","id":"\u0061","name":"ok"}}`: nil,
+		job(`"id":"a"`, `"id":"a\u200b"`):             upstream.ErrWrongRecord,
+		job(`"id":"a"`, "\"id\":\"a\U000e0041\""):     upstream.ErrWrongRecord,
+		job(`:"biz_1"`, `:"biz_1\u200b"`):             upstream.ErrCrossTenantRecord,
+		job(`:"biz_1"`, `:"\u2060biz_1"`):             upstream.ErrCrossTenantRecord,
+		job(`"business_id":`, `"business_id\u200b":`): upstream.ErrContractViolation,
+		job(`"id":"a"`, `"id\u200b":"a","id":"b"`):    upstream.ErrWrongRecord,
+		job(`"job":`, `"job\u200b":`):                 upstream.ErrContractViolation,
+		job(`"id":"a"`, `"id":"\u0061"`):              nil,
 	} {
 		c, _ := serve(t, respond(200, body))
-		job, err := c.Jobs().Get(t.Context(), caller(), "a")
+		content, err := call(t, c, "getJob", "a")
 		require.ErrorIs(t, err, want, body)
-		assert.Equal(t, want == nil, job.ID == "a", body)
+		assert.Equal(t, want == nil, len(content) > 0, body)
 	}
 }
 
@@ -121,59 +119,61 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 		require.NoError(t, err)
 		return string(quoted)
 	}
+	marked := func(body string) string {
+		for _, text := range []string{"Ines", "Halvorsen", "two\nlines, \U0001F469\u200d\U0001F527", "Crew 2", "name", "Rex"} {
+			body = strings.ReplaceAll(body, `"dirty `+strings.ReplaceAll(text, "\n", `\n`)+`"`, dirty(text))
+		}
+		return body
+	}
+	type members = map[string]any
 	for name, test := range map[string]struct {
 		body string
-		read func(ctx context.Context, c *data.Client) (any, error)
-		want []string // parts of the result as JSON
+		call []string
+		want []string // parts of the result
 	}{
 		"members of records": {
-			record("contact", `"id":7,"first_name":`+dirty("Ines")+`,"last_name":`+dirty("Halvorsen")+
-				`,"notes":`+dirty("two\nlines, \U0001F469\u200d\U0001F527")+`,"contact_status":`+dirty("active")),
-			func(ctx context.Context, c *data.Client) (any, error) { return c.Contacts().Get(ctx, caller(), "7") },
-			[]string{`"first_name":"Ines","last_name":"Halvorsen",`, `"contact_status":"active","notes":"two\nlines, 👩‍🔧"`},
+			connecttest.Record("contact", members{
+				"first_name": "dirty Ines", "last_name": "dirty Halvorsen", "notes": "dirty two\nlines, \U0001F469\u200d\U0001F527",
+			}),
+			[]string{"getContact", "7"},
+			[]string{`"first_name":"Ines"`, `"last_name":"Halvorsen"`, `"notes":"two\nlines, 👩‍🔧"`},
 		},
 		"lists": {
-			`{"calendars":[{"id":"1","business_id":"biz_1","name":"Crew 1"},{"id":"1","business_id":"biz_1","name":` + dirty("Crew 2") +
-				`}],"next_cursor":"n"}`,
-			func(ctx context.Context, c *data.Client) (any, error) {
-				return c.Calendars().List(ctx, caller(), data.List{})
-			},
-			[]string{`"name":"Crew 1"`, `"name":"Crew 2"`, `"Next":"n"`},
+			connecttest.List("calendars", "calendar", nil, members{"name": "dirty Crew 2"}),
+			[]string{"listCalendars"},
+			[]string{`"name":"Crew 1"`, `"name":"Crew 2"`},
 		},
-		"fields of custom objects": {
-			record("object", `"id":"a","type":"pets","fields":{`+dirty("name")+`:[`+dirty("Rex")+`]}`),
-			func(ctx context.Context, c *data.Client) (any, error) {
-				return c.Objects("pets").Get(ctx, caller(), "a")
-			},
+		"free JSON": {
+			connecttest.Record("object", members{"fields": members{"dirty name": []any{"dirty Rex"}}}),
+			[]string{"getObject", "pets", "a"},
 			[]string{`"fields":{"name":["Rex"]}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := serve(t, respond(200, test.body))
-			got, err := test.read(t.Context(), c)
-			require.NoError(t, err)
-			text, err := json.Marshal(got)
+			c, _ := serve(t, respond(200, marked(test.body)))
+			content, err := call(t, c, test.call[0], test.call[1:]...)
 			require.NoError(t, err)
 			for _, part := range test.want {
-				assert.Contains(t, string(text), part)
+				assert.Contains(t, string(content), part)
 			}
-			require.False(t, strings.ContainsAny(string(text), hidden))
+			require.False(t, strings.ContainsAny(string(content), hidden))
+			require.NotContains(t, string(content), "dirty")
 		})
 	}
 	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
 		c, _ := serve(t, respond(409, `{"error":`+dirty("In the\nway.")+`,"code":"CONFLICT","details":[{"field":`+dirty("a\u2028b")+
 			`,"problem":`+dirty("is\r\nbad")+`,"allowed":`+dirty("b")+`}]}`))
-		_, err := c.Jobs().Get(t.Context(), caller(), "a")
+		_, err := call(t, c, "createFaq")
 		e := requireError(t, err, data.ErrConflict)
 		assert.Equal(t, "In the way.", e.Message)
 		assert.Equal(t, []data.Detail{{Field: "a b", Problem: "is bad", Allowed: "b"}}, e.Details)
 	})
 	t.Run("control characters in codes", func(t *testing.T) {
 		t.Parallel()
-		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`}`))
-		_, err := c.Jobs().Get(t.Context(), caller(), "a")
+		c, _ := serve(t, respond(409, `{"error":"x","code":`+dirty("CONFLICT")+`,"details":null}`))
+		_, err := call(t, c, "createFaq")
 		require.ErrorIs(t, err, upstream.ErrContractViolation)
 		require.NotErrorIs(t, err, data.ErrConflict)
 	})
@@ -182,46 +182,53 @@ func TestHiddenCharactersAreRemovedFromResponses(t *testing.T) {
 func TestAmbiguousResponseIsRejected(t *testing.T) {
 	t.Parallel()
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
-	object := func(members string) string { return record("object", `"id":"a","type":"pets",`+members) }
+	object := func(members string) string { // the same member twice, or another one
+		body := strings.TrimSuffix(connecttest.Record("object", map[string]any{"fields": connecttest.Absent, "version": connecttest.Absent}), "}}")
+		for name, value := range map[string]string{"fields": `{}`, "version": `1`} {
+			if !strings.Contains(members, `"`+name+`":`) {
+				body += `,"` + name + `":` + value
+			}
+		}
+		return body + "," + members + "}}"
+	}
 	for name, test := range map[string]struct {
 		body string
 		ok   bool
 	}{
-		"as documented":                     {object(`"version":1,"fields":{"a":1,"b":-1.5e300},"created_at":"2026-03-05T14:30:00Z"`), true},
-		"a record twice":                    {`{"object":{"business_id":"biz_1","id":"a","type":"pets"},"object":{"business_id":"biz_1","id":"a","type":"pets"}}`, false},
-		"an id twice":                       {object(`"id":"a"`), false},
-		"an id twice, one escaped":          {object(`"\u0069d":"b"`), false},
-		"a business twice":                  {object(`"business_id":"biz_1"`), false},
-		"an unknown member twice":           {object(`"more":1,"more":2`), false},
-		"a member of an unknown one twice":  {object(`"more":{"a":1,"a":2}`), false},
-		"a field twice":                     {object(`"fields":{"a":1,"a":2}`), false},
-		"a field twice, deep":               {object(`"fields":{"a":[{"b":1,"b":1}]}`), false},
-		"fields that only hid a difference": {object(`"fields":{"a":1,"a\u200b":2}`), false},
-		"fields that only hid it, deep":     {object("\"fields\":{\"x\":[{\"a\u00ad\":1,\"\U000e0041a\":2}]}"), false},
-		"members that only hid it":          {object(`"version":1,"version\ufeff":2`), false},
-		"a version above 64 bits":           {object(`"version":9223372036854775808`), false},
-		"a version with a fraction":         {object(`"version":1.5`), false},
-		"a version with an exponent":        {object(`"version":1e2`), false},
-		"a version in a string":             {object(`"version":"1"`), false},
-		"a number above a double":           {object(`"fields":{"a":[1e400]}`), false},
-		"a number of 400 digits":            {object(`"fields":{"a":-1` + strings.Repeat("0", 400) + `}`), false},
-		"fields nested 64 deep":             {object(`"fields":` + deep(64)), true},
-		"fields nested 65 deep":             {object(`"fields":` + deep(65)), false},
-		"fields nested 100,000 deep":        {object(`"fields":` + deep(100_000)), false},
-		"arrays nested 100,000 deep":        {object(`"more":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), false},
-		"not a number":                      {object(`"fields":{"a":NaN}`), false},
-		"half a surrogate pair":             {object(`"fields":{"a":"\ud800"}`), false},
-		"names in another case":             {`{"object":{"BUSINESS_ID":"biz_1","ID":"a","type":"pets"}}`, false},
-		"null":                              {`null`, false},
-		"null for a record":                 {`{"object":null}`, false},
-		"a list for a record":               {`{"object":[]}`, false},
-		"nothing":                           {``, false},
+		"as documented":                      {object(`"version":1,"fields":{"a":1,"b":-1.5e300}`), true},
+		"a record twice":                     {strings.TrimSuffix(object(`"version":1`), "}") + "," + strings.TrimPrefix(object(`"version":1`), "{"), false},
+		"an id twice":                        {object(`"id":"a"`), false},
+		"an id twice, one escaped":           {object(`"\u0069d":"b"`), false},
+		"a business twice":                   {object(`"business_id":"biz_1"`), false},
+		"an unknown member twice":            {object(`"more":1,"more":2`), false},
+		"a member of an unknown one twice":   {object(`"more":{"a":1,"a":2}`), false},
+		"a field twice":                      {object(`"fields":{"a":1,"a":2}`), false},
+		"a field twice, deep":                {object(`"fields":{"a":[{"b":1,"b":1}]}`), false},
+		"fields that only hid a difference":  {object(`"fields":{"a":1,"a\u200b":2}`), false},
+		"fields that only hid it, deep":      {object("\"fields\":{\"x\":[{\"a\u00ad\":1,\"\U000e0041a\":2}]}"), false},
+		"an unknown member that only hid it": {object(`"version":1,"version\ufeff":2`), true},
+		"a version above 64 bits":            {object(`"version":9223372036854775808`), false},
+		"a version with a fraction":          {object(`"version":1.5`), false},
+		"a version in a string":              {object(`"version":"1"`), false},
+		"a number above a double":            {object(`"fields":{"a":[1e400]}`), false},
+		"a number of 400 digits":             {object(`"fields":{"a":-1` + strings.Repeat("0", 400) + `}`), false},
+		"64 levels":                          {object(`"fields":` + deep(62)), true},
+		"65 levels":                          {object(`"fields":` + deep(63)), false},
+		"fields nested 100,000 deep":         {object(`"fields":` + deep(100_000)), false},
+		"arrays nested 100,000 deep":         {object(`"more":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), false},
+		"not a number":                       {object(`"fields":{"a":NaN}`), false},
+		"half a surrogate pair":              {object(`"fields":{"a":"\ud800"}`), false},
+		"names in another case":              {strings.ReplaceAll(object(`"version":1`), "business_id", "BUSINESS_ID"), false},
+		"null":                               {`null`, false},
+		"null for a record":                  {`{"object":null}`, false},
+		"a list for a record":                {`{"object":[]}`, false},
+		"nothing":                            {``, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, respond(200, test.body))
-			read, err := c.Objects("pets").Get(t.Context(), caller(), "a")
-			written, failed := c.Objects("pets").Update(t.Context(), caller(), data.Write{Key: "k"}, "a", data.Patch{})
+			read, err := call(t, c, "getObject", "pets", "a")
+			written, failed := call(t, c, "updateObject", "pets", "a")
 			if test.ok {
 				require.NoError(t, err)
 				require.NoError(t, failed)
@@ -235,31 +242,36 @@ func TestAmbiguousResponseIsRejected(t *testing.T) {
 	}
 }
 
-func TestRawMembersAreLimited(t *testing.T) {
+func TestFreeJSONIsLimited(t *testing.T) {
 	t.Parallel()
-	run := func(ctx context.Context, c *data.Client) error { return drop(c.Run(ctx, caller(), "r")) }
+	type members = map[string]any
+	free := members{"free": 1}
 	for name, test := range map[string]struct {
-		body string // with "deep" for the member
-		ask  func(ctx context.Context, c *data.Client) error
+		body string // with free
+		call []string
 	}{
-		"input schema": {`{"automations":[{"id":"a","business_id":"biz_1","input_schema":"deep"}]}`, func(ctx context.Context, c *data.Client) error {
-			return drop(c.Automations().List(ctx, caller(), data.List{}))
-		}},
-		"input of a run":  {record("run", `"id":"r","input":"deep"`), run},
-		"result of a run": {record("run", `"id":"r","result":"deep"`), run},
-		"schema of a type": {record("object_type", `"name":"t","schema":"deep"`), func(ctx context.Context, c *data.Client) error {
-			return drop(c.ObjectType(ctx, caller(), "t"))
-		}},
-		"fields in a list": {`{"objects":[{"id":"a","type":"t","business_id":"biz_1","fields":"deep"}]}`, func(ctx context.Context, c *data.Client) error {
-			return drop(c.Objects("t").List(ctx, caller(), data.Search{}))
-		}},
+		"input schema":     {connecttest.List("automations", "automation", members{"input_schema": free}), []string{"listAutomations"}},
+		"input of a run":   {connecttest.Record("run", members{"input": free}), []string{"getRun", "r1"}},
+		"result of a run":  {connecttest.Record("run", members{"result": free}), []string{"getRun", "r1"}},
+		"schema of a type": {connecttest.Record("object_type", members{"schema": free}), []string{"getObjectType", "pets"}},
+		"fields in a list": {connecttest.List("objects", "object", members{"fields": free}), []string{"listObjects", "pets"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for depth, want := range map[int]error{64: nil, 65: upstream.ErrContractViolation} {
-				deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
-				c, _ := serve(t, respond(200, strings.Replace(test.body, `"deep"`, deep, 1)))
-				require.ErrorIs(t, test.ask(t.Context(), c), want)
+			require.Contains(t, test.body, `{"free":1}`)
+			for member, ok := range map[string]bool{
+				`{"a":[1.5e300,-2e-400,0.1]}`: true, `{"a":[1e400]}`: false, `{"a":-1e309}`: false, `{"a":{"b":1` + strings.Repeat("0", 400) + `}}`: false,
+				`{"a":"1e400"}`: true, `{"a\u200b":1,"a":2}`: false, `{"a":[{"b":1,"b\u00ad":1}]}`: false,
+				strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60): true, strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64): false,
+			} {
+				c, _ := serve(t, respond(200, strings.Replace(test.body, `{"free":1}`, member, 1)))
+				content, err := call(t, c, test.call[0], test.call[1:]...)
+				if ok {
+					require.NoError(t, err, member)
+					continue
+				}
+				require.ErrorIs(t, err, upstream.ErrContractViolation, member)
+				require.Empty(t, content)
 			}
 		})
 	}
@@ -294,10 +306,10 @@ func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestOneDeadlineCoversBothAttempts(t *testing.T) {
 	t.Parallel()
-	transport := &attempts{steps: []step{{}, {200, record("contact", `"id":7`)}}}
+	transport := &attempts{steps: []step{{}, {200, connecttest.Record("contact", nil)}}}
 	c, _ := serve(t, nil, func(o *data.Options) { o.Do, o.Timeout = calltest.Over(transport), time.Hour })
 	began := time.Now()
-	_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
+	_, err := call(t, c, "updateContact", "7")
 	require.NoError(t, err)
 	require.Len(t, transport.deadlines, 2)
 	assert.Equal(t, transport.deadlines[0], transport.deadlines[1], "the second attempt has no more time")
@@ -338,7 +350,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 	} {
 		body := test.body
 		if strings.ToUpper(body) == body && body != "" {
-			body = `{"error":"x","code":"` + body + `"}`
+			body = `{"error":"x","code":"` + body + `","details":null}`
 		}
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d %s, first lost %t", test.status, test.body, lost), func(t *testing.T) {
@@ -348,7 +360,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 					transport.steps = transport.steps[1:]
 				}
 				c, _ := serve(t, nil, func(o *data.Options) { o.Do = calltest.Over(transport) })
-				_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
+				_, err := call(t, c, "replaceFaq", "a")
 				e := requireError(t, err, test.kind)
 				assert.Equal(t, test.done == uncertain || test.done == retried && lost, e.Uncertain)
 				assert.Equal(t, 7*time.Second, e.RetryAfter)
@@ -376,7 +388,7 @@ func TestErrorContainsOnlyDocumentedParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, logs := serve(t, respond(test.status, test.body))
-			_, err := c.Contacts().Update(t.Context(), caller(), data.Write{Key: "k"}, "7", data.Patch{})
+			_, err := call(t, c, "deleteContact", "7")
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
 			assert.NotContains(t, fmt.Sprintf("%v %s %s %v", err, e.Code, e.Message, e.Details), secret)

@@ -5,16 +5,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"mime"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
@@ -37,7 +34,6 @@ const (
 	maxError   = 64 << 10 // bytes of an error's body
 	maxDetails = 32
 	maxText    = 500 // bytes of one text in an error
-	maxDepth   = 64  // of JSON that is passed on unchanged
 )
 
 // Options of a [Client].
@@ -59,11 +55,12 @@ type Options struct {
 	Log *zap.Logger
 }
 
-// Client makes the calls of /connect/v1. It is safe for concurrent use.
+// Client makes the calls of a definition. It is safe for concurrent use.
 //
 // If the service is unavailable, it retries a write with an idempotency key once. Do retries reads.
 type Client struct {
-	o Options
+	o        Options
+	contract *upstream.Contract
 }
 
 // New returns a client.
@@ -75,7 +72,7 @@ func New(o Options) (*Client, error) {
 	if o.OnResponse == nil {
 		o.OnResponse = func(error) {}
 	}
-	return &Client{o}, nil
+	return &Client{o, new(upstream.Contract)}, nil
 }
 
 // Caller identifies on whose behalf a call is made.
@@ -90,74 +87,104 @@ type Key string
 
 // Write is the options of a call that changes something.
 type Write struct {
-	Key     Key   // required
-	Version int64 // If-Match: change the record only if it has this version; 0: any
+	Key     Key    // default: none, and the call is not retried
+	IfMatch string // change the record only if it has this version, in quotes; "": any
 
 	// Replayed is set to whether the response is that of an earlier call with the same key. It may be nil.
 	Replayed *bool
 }
 
-// request is one call.
-type request struct {
-	method string
-	path   []string // escaped and joined
-	query  url.Values
-	body   Patch // nil for none
-	write  Write
+// Request is a call of an operation.
+type Request struct {
+	Operation *upstream.Operation
+	Path      []string // the values of the path's parameters, in their order
+	Query     string   // encoded
+	Body      []byte   // default: none
+	Media     string   // of the body
+	Write     Write
+	ETag      *string // is set to that of the response. Default: nil
+	Unchanged bool    // hidden characters stay, for what is written back. Default: they are removed
 }
 
-// do makes a call and decodes the response with read.
-func do[T any](ctx context.Context, c *Client, by Caller, r request, read func(response []byte) (T, error)) (T, error) {
-	var none T
+// Body checks the body of an operation's requests, as upstream.Contract does, and returns what is sent, and its media type.
+func (c *Client) Body(op *upstream.Operation, businessID string, body []byte) (sent []byte, media string, err error) {
+	h := http.Header{}
+	if kinds := op.Body.All(); len(kinds) > 0 && body != nil {
+		h.Set("Content-Type", kinds[0].Media)
+	}
+	var out bytes.Buffer
+	media, err = c.contract.CheckBody(&out, op, h, businessID, body)
+	return out.Bytes(), media, err
+}
+
+// Call makes a call, and returns what the definition has of the response, without hidden characters; nil if it has no body. Most errors
+// are an [*Error]; if the request is not one that the definition allows, the error is a *upstream.ParameterError, and nothing was sent.
+func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value, error) {
 	if by.BusinessID == "" || by.AccountID == "" {
-		return none, errors.New("calling the data service: business or account ID is missing")
+		return nil, errors.New("calling the data service: business or account ID is missing")
 	}
-	var body []byte
-	if r.body != nil {
-		var err error
-		if body, err = json.Marshal(r.body); err != nil {
-			return none, fmt.Errorf("encoding a call to the data service: %w", err)
-		}
+	if !r.Operation.Forwards(HeaderIdempotencyKey) {
+		r.Write.Key = "" // the service would not know that a repetition is one
 	}
-	res, err := c.deliver(ctx, by, r, body)
+	q, err := r.Operation.Fill(r.Path, r.Query)
 	if err != nil {
-		return none, err
+		return nil, err
+	}
+	call := &exchange{Request: r, query: q, by: by}
+	res, err := c.deliver(ctx, call)
+	if err != nil {
+		return nil, err
 	}
 	defer res.Release()
-	response := res.Body
-	value, err := read(response)
-	if cleaned := cleantext.JSON(response); err == nil && !bytes.Equal(cleaned, response) {
-		// IDs were checked before cleaning, because "7" and "7\u200b" are different records.
-		value, err = read(cleaned)
+	var out bytes.Buffer
+	if call.documented.Body != nil {
+		_, err = c.contract.Check(&out, r.Operation, call.documented, q, by.BusinessID, res.Body)
+	}
+	var content jsontext.Value
+	if err == nil {
+		// The check came first: "7" and "7\u200b" are different records.
+		content, err = readable(out.Bytes(), r.Unchanged)
 	}
 	c.o.OnResponse(err)
 	if err == nil {
-		return value, nil
+		return content, nil
 	}
-	crossTenant := errors.Is(err, upstream.ErrCrossTenantRecord)
-	if crossTenant || errors.Is(err, ErrWrongRecord) {
-		event := "wrong_record"
-		if crossTenant {
-			event = "cross_tenant"
-		}
+	event := ""
+	switch {
+	case errors.Is(err, upstream.ErrCrossTenantRecord):
+		event = "cross_tenant"
+	case errors.Is(err, upstream.ErrMissingTenant):
+		event = "missing_tenant"
+	case errors.Is(err, upstream.ErrWrongRecord):
+		event = "wrong_record"
+	}
+	if event != "" {
 		c.o.Log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
 			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
-			zap.String("method", r.method), zap.Strings("path", r.path))
+			zap.String("operation", r.Operation.ID))
 	}
-	return none, &Error{Kind: err, Status: res.Status, Uncertain: r.method != http.MethodGet}
+	return nil, &Error{Kind: err, Status: res.Status, Uncertain: !r.Operation.Read}
+}
+
+// exchange is one call.
+type exchange struct {
+	Request
+	query      upstream.Query
+	by         Caller
+	documented *upstream.DocumentedResponse // set by deliver
 }
 
 // deliver makes the call and returns a response with a status of success and JSON. It retries a write with an idempotency key
 // once; reads are retried by Do.
-func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte) (*upstream.Response, error) {
+func (c *Client) deliver(ctx context.Context, x *exchange) (*upstream.Response, error) {
 	deadline := time.Now().Add(c.o.Timeout)
-	res, err := c.send(ctx, by, r, body, deadline)
+	res, err := c.send(ctx, x, deadline)
 	first, ok := errors.AsType[*Error](err)
-	if !ok || r.write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil || !time.Now().Before(deadline) ||
+	if !ok || x.Write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil || !time.Now().Before(deadline) ||
 		!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) {
 		return res, err
 	}
-	res, err = c.send(ctx, by, r, body, deadline)
+	res, err = c.send(ctx, x, deadline)
 	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
 	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
 	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
@@ -166,43 +193,37 @@ func (c *Client) deliver(ctx context.Context, by Caller, r request, body []byte)
 	return res, err
 }
 
-func (c *Client) send(ctx context.Context, by Caller, r request, body []byte, deadline time.Time) (*upstream.Response, error) {
-	path := make([]string, 0, 8)
-	path = append(path, "/connect/v1")
-	for _, p := range r.path {
-		// Proxies would remove dot segments, which would result in another path.
-		if p == "" || p == "." || p == ".." {
-			return nil, &Error{Kind: ErrNotFound}
-		}
-		path = append(path, url.PathEscape(p))
+func (c *Client) send(ctx context.Context, x *exchange, deadline time.Time) (*upstream.Response, error) {
+	h := http.Header{}
+	if x.Write.Key != "" {
+		h.Set(HeaderIdempotencyKey, string(x.Write.Key))
 	}
-	header := http.Header{HeaderAccountID: {by.AccountID}}
-	if r.write.Key != "" {
-		header.Set(HeaderIdempotencyKey, string(r.write.Key))
+	if x.Write.IfMatch != "" {
+		h.Set(HeaderIfMatch, x.Write.IfMatch)
 	}
-	if r.write.Version > 0 {
-		header.Set(HeaderIfMatch, strconv.Quote(strconv.FormatInt(r.write.Version, 10)))
-	}
-	write := r.method != http.MethodGet
-	res, err := c.o.Do(ctx, upstream.Call{
-		BusinessID: by.BusinessID, RequestID: by.RequestID, Share: by.BusinessID, Resource: upstream.ConnectAudience,
-		Method: r.method, Path: strings.Join(path, "/"), Query: r.query.Encode(), Host: c.o.Host, Header: header, Body: body,
-		Deadline: deadline, MaxResponse: MaxResponseSize,
-	})
+	op, write := x.Operation, !x.Operation.Read
+	call := upstream.NewCall(&http.Request{Host: c.o.Host, Header: h}, op, x.query, x.by.BusinessID, x.by.RequestID)
+	call.Resource, call.Share = upstream.ConnectAudience, x.by.BusinessID
+	call.Body, call.BodyType, call.Deadline, call.MaxResponse = x.Body, x.Media, deadline, MaxResponseSize
+	call.Header.Set(HeaderAccountID, x.by.AccountID)
+	res, err := c.o.Do(ctx, call)
 	if err != nil {
 		return nil, c.failed(err, write)
 	}
 	if res.Status < 200 || res.Status > 299 {
 		defer res.Release()
-		return nil, c.failure(res, r)
+		return nil, c.failure(res, x)
 	}
-	if r.write.Replayed != nil {
-		*r.write.Replayed = res.Header.Get(HeaderReplayed) == "true"
+	if x.ETag != nil {
+		*x.ETag = res.Header.Get("ETag")
 	}
-	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "application/json" {
+	if x.Write.Replayed != nil {
+		*x.Write.Replayed = res.Header.Get(HeaderReplayed) == "true"
+	}
+	if x.documented, err = op.CheckHeader(res.Status, res.Header, false); err != nil {
 		defer res.Release()
-		c.o.OnResponse(upstream.ErrContractViolation)
-		return nil, &Error{Kind: upstream.ErrContractViolation, Status: res.Status, Uncertain: write}
+		c.o.OnResponse(err)
+		return nil, &Error{Kind: err, Status: res.Status, Uncertain: write}
 	}
 	return res, nil
 }
@@ -227,7 +248,7 @@ func (c *Client) failed(err error, write bool) error {
 }
 
 // failure converts an error response.
-func (c *Client) failure(res *upstream.Response, r request) error {
+func (c *Client) failure(res *upstream.Response, x *exchange) error {
 	var body []byte
 	if len(res.Body) <= maxError {
 		body = res.Body
@@ -245,11 +266,12 @@ func (c *Client) failure(res *upstream.Response, r request) error {
 	if e.Code != "" {
 		e.Message = cleanText(said.Error)
 	}
-	write := r.method != http.MethodGet
+	write := !x.Operation.Read
+	documented := c.documents(res, x)
 	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
-	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "":
+	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "" && !documented:
 		e.Kind = ErrGatewayRejected
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
@@ -263,15 +285,17 @@ func (c *Client) failure(res *upstream.Response, r request) error {
 		e.Kind, e.Uncertain = ErrTimeout, write
 	case status >= http.StatusInternalServerError:
 		e.Kind, e.Uncertain = ErrUnavailable, write
-	case e.Code == "NOT_FOUND":
-		e.Kind = ErrNotFound
-	case e.Code == "CONFLICT":
-		e.Kind = ErrConflict
-	case e.Code == "VERSION_MISMATCH":
-		e.Kind = ErrVersion
+	case !documented: // perhaps the answer of something in between
+		e.Kind = upstream.ErrContractViolation
 	case e.Code == "IDEMPOTENCY_KEY_REUSED":
 		e.Kind = ErrKeyReused
-	case e.Code == "INVALID", e.Code == "INVALID_REQUEST", e.Code == "BODY_TOO_LARGE":
+	case status == http.StatusNotFound, status == http.StatusGone:
+		e.Kind = ErrNotFound
+	case status == http.StatusConflict:
+		e.Kind = ErrConflict
+	case status == http.StatusPreconditionFailed, status == http.StatusPreconditionRequired:
+		e.Kind = ErrVersion
+	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusRequestEntityTooLarge:
 		e.Kind = ErrInvalid
 	default:
 		e.Kind = upstream.ErrContractViolation
@@ -283,6 +307,15 @@ func (c *Client) failure(res *upstream.Response, r request) error {
 		c.o.OnResponse(nil)
 	}
 	return e
+}
+
+// documents reports whether the definition has an error response like this one.
+func (c *Client) documents(res *upstream.Response, x *exchange) bool {
+	documented, err := x.Operation.CheckHeader(res.Status, res.Header, false)
+	if err == nil && documented.Body != nil {
+		_, err = c.contract.Check(new(bytes.Buffer), x.Operation, documented, x.query, x.by.BusinessID, res.Body)
+	}
+	return err == nil
 }
 
 func cleanCode(code string) string {

@@ -4,21 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -57,6 +61,19 @@ func respond(status int, body string) http.HandlerFunc {
 	}
 }
 
+// call makes a call of an operation of the embedded definition. A write has an idempotency key.
+func call(t *testing.T, c *data.Client, operation string, path ...string) (jsontext.Value, error) {
+	t.Helper()
+	r := data.Request{Operation: connecttest.Operation(t, operation), Path: path}
+	if !r.Operation.Read {
+		r.Write.Key = "k"
+	}
+	if r.Operation.Body != nil {
+		r.Body, r.Media = []byte("{}"), "application/json"
+	}
+	return c.Call(t.Context(), caller(), r)
+}
+
 func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 	t.Parallel()
 	requests, bodies := make(chan *http.Request, 1), make(chan []byte, 1)
@@ -68,28 +85,44 @@ func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 		requests <- r
 		bodies <- body
 		w.Header().Set("Idempotency-Replayed", "true")
-		respond(200, `{"faq":{"id":"a b/c","business_id":"biz_1","question":"q","answer":"a","enabled":true,"version":4,`+
-			`"created_at":"2026-03-05T14:30:00Z","updated_at":"2026-03-05T14:30:00Z","more":1}}`)(w, r)
+		respond(200, connecttest.Record("faq", map[string]any{"id": "a b/c", "version": 4, "more": 1}))(w, r)
 	})
 	replayed := false
-	faq, err := c.FAQs().Replace(t.Context(), caller(), data.Write{Key: "key-1", Version: 3, Replayed: &replayed}, "a b/c",
-		data.Patch{"question": "q", "answer": "a"})
+	replace := connecttest.Operation(t, "replaceFaq")
+	sent, media, err := c.Body(replace, "biz_1", []byte(`{"question":"q","answer":"a"}`))
 	require.NoError(t, err)
-	require.Equal(t, int64(4), faq.Version)
+	faq, err := c.Call(t.Context(), caller(), data.Request{
+		Operation: replace, Path: []string{"a b/c"}, Body: sent, Media: media,
+		Write: data.Write{Key: "key-1", IfMatch: `"3"`, Replayed: &replayed},
+	})
+	require.NoError(t, err)
+	require.Contains(t, string(faq), `"version":4`)
 	require.True(t, replayed)
 	got, body := <-requests, <-bodies
 	require.Equal(t, "/connect/v1/receptionist/faqs/a%20b%2Fc", got.RequestURI)
 	require.Equal(t, http.MethodPut, got.Method)
 	for name, want := range map[string]string{
-		"X-Business-Id": "biz_1", "X-Account-Id": "acc_1", "X-Request-Id": "req_1",
+		"X-Business-Id": "biz_1", "X-Account-Id": "acc_1", "X-Request-Id": "req_1", "Content-Type": "application/json",
 		"Idempotency-Key": "key-1", "If-Match": `"3"`, "Accept-Encoding": "identity",
 	} {
 		assert.Equal(t, []string{want}, got.Header[name], name)
 	}
 	require.JSONEq(t, `{"question":"q","answer":"a"}`, string(body))
-	written, err := json.Marshal(faq)
-	require.NoError(t, err)
-	assert.NotContains(t, string(written), "biz_1")
+	assert.NotContains(t, string(faq), "biz_1", "the tenant")
+	assert.NotContains(t, string(faq), "more", "what is not documented")
+}
+
+func TestBodyThatTheDefinitionDoesNotAllowIsNotSent(t *testing.T) {
+	t.Parallel()
+	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
+	for name, body := range map[string]string{
+		"not an object": `[]`, "a member is missing": `{"question":"q"}`, "a wrong type": `{"question":"q","answer":1}`,
+		"an undocumented member": `{"question":"q","answer":"a","business_id":"biz_2"}`, "twice": `{"question":"q","answer":"a","answer":"b"}`,
+		"too long": `{"question":"` + strings.Repeat("x", 301) + `","answer":"a"}`, "not JSON": `{`, "nothing": ``,
+	} {
+		_, _, err := c.Body(connecttest.Operation(t, "replaceFaq"), "biz_1", []byte(body))
+		require.Error(t, err, name)
+	}
 }
 
 func TestFiltersBecomeQueryParameters(t *testing.T) {
@@ -99,25 +132,40 @@ func TestFiltersBecomeQueryParameters(t *testing.T) {
 		uris <- r.RequestURI
 		respond(200, `{"appointments":[],"next_cursor":"n1"}`)(w, r)
 	})
-	page, err := c.Appointments().List(t.Context(), caller(), data.AppointmentFilter{
-		CalendarID: "c&1", ContactID: 7, From: time.Date(2026, 3, 5, 9, 0, 0, 0, time.FixedZone("", -5*3600)),
-		List: data.List{Limit: 10, Cursor: "abc"},
+	list := connecttest.Operation(t, "listAppointments")
+	page, err := c.Call(t.Context(), caller(), data.Request{
+		Operation: list, Query: "calendar_id=c%261&contact_id=7&status=scheduled,confirmed&from=2026-03-05T09%3A00%3A00-05%3A00&limit=10&cursor=abc",
 	})
 	require.NoError(t, err)
-	assert.Equal(t, "n1", page.Next)
-	assert.Empty(t, page.Items)
-	assert.Equal(t, "/connect/v1/appointments?calendar_id=c%261&contact_id=7&cursor=abc&from=2026-03-05T14%3A00%3A00Z&limit=10", <-uris)
+	assert.JSONEq(t, `{"appointments":[],"next_cursor":"n1"}`, string(page))
+	got, err := url.Parse(<-uris)
+	require.NoError(t, err)
+	assert.Equal(t, "/connect/v1/appointments", got.Path)
+	assert.Equal(t, url.Values{
+		"calendar_id": {"c&1"}, "contact_id": {"7"}, "status": {"scheduled,confirmed"}, "from": {"2026-03-05T09:00:00-05:00"}, "limit": {"10"},
+		"cursor": {"abc"},
+	}, got.Query())
+
+	for _, bad := range []string{"limit=0", "limit=ten", "status=late", "contact_id=7&contact_id=8", "from=tomorrow"} {
+		_, err := c.Call(t.Context(), caller(), data.Request{Operation: list, Query: bad})
+		_, ok := errors.AsType[*upstream.ParameterError](err)
+		assert.True(t, ok, "%s: %v", bad, err)
+		assert.Empty(t, uris, "nothing is sent")
+	}
 }
 
 func TestIDCannotEscapeThePath(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
-	for _, id := range []string{"", ".", ".."} {
-		_, err := c.Jobs().Get(t.Context(), caller(), id)
-		require.ErrorIs(t, err, data.ErrNotFound)
+	for _, id := range []string{"", ".", "..", strings.Repeat("x", 200)} {
+		_, err := call(t, c, "getJob", id)
+		_, ok := errors.AsType[*upstream.ParameterError](err)
+		require.True(t, ok, "%q: %v", id, err)
 	}
-	_, err := c.Jobs().Get(t.Context(), data.Caller{BusinessID: "biz_1"}, "x")
-	require.Error(t, err)
+	for _, missing := range []data.Caller{{BusinessID: "biz_1"}, {AccountID: "acc_1"}} {
+		_, err := c.Call(t.Context(), missing, data.Request{Operation: connecttest.Operation(t, "getJob"), Path: []string{"a"}})
+		require.Error(t, err)
+	}
 }
 
 func TestUndocumentedResponseIsRejected(t *testing.T) {
@@ -136,13 +184,13 @@ func TestUndocumentedResponseIsRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, _ := serve(t, respond(200, body))
-			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
+			page, err := call(t, c, "listCalendars")
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
 		})
 	}
 	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"calendars":[]}`) })
-	_, err := c.Calendars().List(t.Context(), caller(), data.List{})
+	_, err := call(t, c, "listCalendars")
 	require.ErrorIs(t, err, upstream.ErrContractViolation)
 }
 
@@ -150,22 +198,27 @@ func TestCrossTenantResponseIsRejectedWithAnAlert(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string]string{
 		"another": `"business_id":"biz_2",`, "none": "", "an empty one": `"business_id":"",`, "another case": `"business_id":"BIZ_1",`,
+		"null": `"business_id":null,`, "a number": `"business_id":1,`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mine := `{"id":"1","business_id":"biz_1","name":"Mine","owner_name":null,"time_zone":"UTC"}`
 			theirs := `{"id":"2",` + owner + `"name":"Theirs","owner_name":null,"time_zone":"UTC"}`
 			c, logs := serve(t, respond(200, `{"calendars":[`+mine+`,`+theirs+`],"next_cursor":null}`))
-			page, err := c.Calendars().List(t.Context(), caller(), data.List{})
-			require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+			page, err := call(t, c, "listCalendars")
+			kind, event := upstream.ErrCrossTenantRecord, "cross_tenant"
+			if name == "none" || name == "null" {
+				kind, event = upstream.ErrMissingTenant, "missing_tenant"
+			}
+			require.ErrorIs(t, err, kind)
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			assert.Empty(t, page)
-			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "cross_tenant")).Len())
-			assert.NotContains(t, logs.All()[0].ContextMap(), "Theirs")
+			assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", event)).Len())
+			assert.NotContains(t, fmt.Sprint(logs.All()[0].ContextMap()), "Theirs")
 		})
 	}
-	c, logs := serve(t, respond(200, `{"business_id":"biz_2","hours":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
-	hours, err := c.Hours(t.Context(), caller())
+	c, logs := serve(t, respond(200, `{"business_id":"biz_2","service_areas":[],"version":1,"updated_at":"2026-03-05T14:30:00Z"}`))
+	hours, err := call(t, c, "getServiceAreas")
 	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 	assert.Empty(t, hours)
 	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "cross_tenant")).Len())
@@ -184,7 +237,7 @@ func TestErrorTextIsLimited(t *testing.T) {
 			body, err := json.Marshal(map[string]any{"error": strings.Repeat("x", 5000), "code": "CONFLICT", "details": details})
 			require.NoError(t, err)
 			c, _ := serve(t, respond(409, string(body)))
-			_, err = c.Contacts().Create(t.Context(), caller(), data.Write{Key: "k"}, data.Patch{})
+			_, err = call(t, c, "createFaq")
 			e, ok := errors.AsType[*data.Error](err)
 			require.True(t, ok)
 			require.Len(t, e.Details, test.want)
@@ -211,7 +264,9 @@ func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 			}
 			respond(200, `{"deleted":true,"id":1}`)(w, r)
 		})
-		err := c.Contacts().Delete(t.Context(), caller(), data.Write{Key: key}, "1")
+		_, err := c.Call(t.Context(), caller(), data.Request{
+			Operation: connecttest.Operation(t, "deleteContact"), Path: []string{"1"}, Write: data.Write{Key: key},
+		})
 		if key == "" {
 			require.ErrorIs(t, err, data.ErrUnavailable)
 		} else {
@@ -238,7 +293,7 @@ func TestReadIsSentOnce(t *testing.T) {
 				sent.Add(1)
 				fail(w, r)
 			})
-			_, err := c.Contacts().Get(t.Context(), caller(), "7")
+			_, err := call(t, c, "getContact", "7")
 			require.ErrorIs(t, err, data.ErrUnavailable)
 			assert.Equal(t, int64(1), sent.Load())
 		})
@@ -256,7 +311,7 @@ func TestTimeoutIsNotRetried(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}, func(o *data.Options) { o.Timeout = 250 * time.Millisecond })
-	_, err := c.Business(t.Context(), caller())
+	_, err := call(t, c, "getBusiness")
 	close(leave)
 	require.ErrorIs(t, err, data.ErrTimeout)
 	require.ErrorIs(t, err, data.ErrUnavailable)
@@ -264,7 +319,7 @@ func TestTimeoutIsNotRetried(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = c.Business(ctx, caller())
+	_, err = c.Call(ctx, caller(), data.Request{Operation: connecttest.Operation(t, "getBusiness")})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -291,7 +346,7 @@ func TestResponsesAreReported(t *testing.T) {
 		want   error
 	}{
 		"valid":                {200, calendar("biz_1"), nil},
-		"an error of a caller": {404, `{"error":"none","code":"NOT_FOUND"}`, nil},
+		"an error of a caller": {422, `{"error":"none","code":"INVALID","details":null}`, nil},
 		"cross-tenant":         {200, calendar("biz_2"), upstream.ErrCrossTenantRecord},
 		"not JSON":             {200, `<`, upstream.ErrContractViolation},
 		"refused":              {401, `{}`, data.ErrGatewayRejected},
@@ -302,7 +357,7 @@ func TestResponsesAreReported(t *testing.T) {
 			client, _ := serve(t, respond(c.status, c.body), func(o *data.Options) {
 				o.OnResponse = func(err error) { reported = append(reported, err) }
 			})
-			_, _ = client.Calendars().List(t.Context(), caller(), data.List{})
+			_, _ = call(t, client, "listCalendars")
 			require.Len(t, reported, 1)
 			require.ErrorIs(t, reported[0], c.want)
 		})
@@ -313,7 +368,7 @@ func TestResponsesAreReported(t *testing.T) {
 func TestNetworkErrorDoesNotQuoteTheQuery(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	_, err := c.Calendars().List(t.Context(), caller(), data.List{Cursor: "canary"})
+	_, err := c.Call(t.Context(), caller(), data.Request{Operation: connecttest.Operation(t, "listCalendars"), Query: "cursor=canary"})
 	require.ErrorIs(t, err, data.ErrUnavailable)
 	require.ErrorIs(t, err, io.EOF)
 	assert.NotContains(t, err.Error(), "canary")

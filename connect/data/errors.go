@@ -45,10 +45,6 @@ var (
 
 	// ErrTimeout is returned if the service did not respond in time. It wraps ErrUnavailable.
 	ErrTimeout = fmt.Errorf("%w: timeout", ErrUnavailable)
-
-	// ErrWrongRecord is returned if the response is not about the record that the call names. It is logged as an error. It
-	// wraps upstream.ErrContractViolation.
-	ErrWrongRecord = fmt.Errorf("%w: response is about a different record", upstream.ErrContractViolation)
 )
 
 // Detail is an error in one field of a request.

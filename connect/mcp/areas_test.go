@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // toolsOf returns the tools of an area, and the paths below /connect/v1/ that they request.
@@ -39,14 +39,14 @@ func toolsOf(t *testing.T, area string) (tools, paths []string) {
 // without starts a server without areas. Its connection "bearer" was approved for everything before they were switched off.
 func without(t *testing.T, names ...string) *setup {
 	t.Helper()
-	areas, err := scope.All().Without(names...)
+	areas, err := connecttest.Areas(t).Without(names...)
 	require.NoError(t, err)
 	return newSetup(t, shared, func(o *mcp.Options) { o.Areas = areas })
 }
 
 func TestToolsOfASwitchedOffAreaAreUnknown(t *testing.T) {
 	t.Parallel()
-	for _, area := range scope.All().List() {
+	for _, area := range connecttest.Areas(t).List() {
 		t.Run(area.Name, func(t *testing.T) {
 			t.Parallel()
 			s := without(t, area.Name)
@@ -162,7 +162,7 @@ func TestConfirmationOfASwitchedOffToolDeletesNothing(t *testing.T) {
 func TestToolsOfSomeAreasOnly(t *testing.T) {
 	t.Parallel()
 	var rest []string
-	for _, a := range scope.All().List() {
+	for _, a := range connecttest.Areas(t).List() {
 		if a.Name != "sales" {
 			rest = append(rest, a.Name)
 		}

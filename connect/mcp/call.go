@@ -3,12 +3,10 @@ package mcp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // toolCall is one call of a tool. Validation, the audit log and the request to the data service all use these values, so that
@@ -37,6 +36,7 @@ type toolCall struct {
 
 	id            jsontext.Value // of the JSON-RPC message
 	modern        bool           // of revision 2026-07-28
+	revision      string         // of the protocol, as in the header
 	arguments     jsontext.Value // an object
 	progressToken jsontext.Value // nil if the client did not ask for progress notifications
 	traceparent   string         // the caller's span, if _meta names one
@@ -49,17 +49,20 @@ type toolCall struct {
 	stream  *eventStream
 
 	// Set while the tool runs.
-	target        string      // the affected record, for the audit log
-	declined      bool        // the user declined and nothing was changed
-	inputRequired *callResult // set if the user has to confirm first
+	args          *arguments
+	record        jsontext.Value // that the user is asked about
+	ifMatch       string         // with which that record is changed
+	target        string         // the affected record, for the audit log
+	sentence      string         // what was done, for the audit log
+	declined      bool           // the user declined and nothing was changed
+	inputRequired *callResult    // set if the user has to confirm first
+	lastProgress  *progressParams
 }
-
-func (c *toolCall) data() *data.Client { return c.server.o.Data }
 
 // receivingMiddleware wraps every method that the SDK serves.
 func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
-		g, ok := oauth.GrantFrom(ctx)
+		g, _ := oauth.GrantFrom(ctx)
 		entry := requestlog.From(ctx)
 		defer func() { // the SDK calls this in a goroutine of its own
 			if v := recover(); v != nil {
@@ -69,41 +72,19 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 				logFault(entry, errPanic)
 			}
 		}()
-		switch {
-		case !ok:
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-		case !s.supportsMethod(method):
-			entry.Fail(codeName(codeMethodNotFound), errUnknownMethod)
-			return nil, &jsonrpc.Error{
-				Code: jsonrpc.CodeMethodNotFound, Message: "this server does not offer " + method,
-			}
-		}
-		if wait := s.limit(ctx, g.ID); wait > 0 && !strings.HasPrefix(method, "notifications/") {
-			entry.Fail(codeRate, errTooManyCalls)
-			return nil, &jsonrpc.Error{Code: codeRateLimited, Message: "rate limit exceeded. " + retryIn(wait)}
-		}
 		if result, err = next(ctx, method, r); err != nil {
 			logError(entry, method, err)
+			return result, err
 		}
-		if listed, ok := result.(*sdk.ListToolsResult); ok && listed != nil {
-			listed.Tools = s.filterTools(listed.Tools, g)
+		switch result := result.(type) {
+		case *sdk.InitializeResult:
+			result.Instructions += s.instructionsOf(g)
+			result.Capabilities.Tools = &sdk.ToolCapabilities{ListChanged: true}
+		case *sdk.DiscoverResult: // the revision announces changes in streams that this server does not have
+			result.Instructions += s.instructionsOf(g)
 		}
-		return result, err
+		return result, nil
 	}
-}
-
-// codeRateLimited is the JSON-RPC error code for rate limited requests other than tool calls. The specification defines none.
-const codeRateLimited = -32050
-
-// filterTools returns the tools that the connection's scopes allow, and the fixtures of conformance tests.
-func (s *Server) filterTools(tools []*sdk.Tool, g oauth.Grant) []*sdk.Tool {
-	kept := make([]*sdk.Tool, 0, len(tools))
-	for _, declared := range tools {
-		if t, ok := s.tools[declared.Name]; !ok || g.Scopes.Allows(t.Scope) {
-			kept = append(kept, declared)
-		}
-	}
-	return kept
 }
 
 // serveCall executes the call and responds.
@@ -124,8 +105,12 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}
 	span.End()
 	if failed != nil && failed.code == codeScope { // the client can request the missing scope (step-up authorization)
-		s.o.InsufficientScope(w, c.tool.requiredScopes(c.grant)...)
+		s.o.InsufficientScope(w.Header(), c.tool.requiredScopes(c.grant)...)
+		writeError(w, r, http.StatusForbidden, c.id, codeInvalidRequest, result.Content[0].Text) // for clients that cannot do that
 		return
+	}
+	if !c.modern && time.Since(c.grant.ChangedAt) < announceTime {
+		_ = c.stream.notify(message{Version: "2.0", Method: "notifications/tools/list_changed"}) // fails only if the client has disconnected
 	}
 	if c.modern {
 		result.Meta = map[string]any{metaServer: s.implementation}
@@ -147,7 +132,11 @@ func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
 	result, err := c.run(ctx)
 	var failed *toolError
 	if err != nil {
-		failed = newToolError(err, c.tool)
+		if failed = newToolError(err, c.tool); failed.code == codeNotFound && c.args != nil && c.tool.Kind != definition.KindDelete {
+			if near := c.suggest(ctx); near != "" {
+				failed.advice = near
+			}
+		}
 		result = failed.result(c.requestID)
 	}
 	c.logOutcome(failed, time.Since(began))
@@ -163,7 +152,7 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 			result, err = nil, errPanic
 		}
 	}()
-	if wait := c.server.limit(ctx, c.grant.ID); wait > 0 {
+	if wait := c.server.limit(ctx, c.stream.w.Header(), c.grant.ID); wait > 0 {
 		return nil, &toolError{
 			code: codeRate, message: "Rate limit exceeded for this connection.", effect: c.tool.notDone(), advice: retryIn(wait),
 		}
@@ -171,11 +160,9 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	if err := c.checkScope(ctx); err != nil {
 		return nil, err
 	}
-	if failed := c.tool.checkArguments(c.arguments); failed != nil {
+	var failed *toolError
+	if c.args, failed = c.tool.readArguments(c.arguments); failed != nil {
 		return nil, failed
-	}
-	if c.arguments, err = c.tool.withDefaults(c.arguments); err != nil {
-		return nil, err
 	}
 	if c.account, err = oauth.AccountFrom(ctx); err != nil {
 		return nil, &toolError{
@@ -184,20 +171,36 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 		}
 	}
 	c.caller = data.Caller{BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, RequestID: c.requestID}
-	runTool := c.tool.run
+	do := c.do
 	if c.tool.writes() {
-		runTool = runAudited
+		do = c.doAudited
 	}
-	content, err := runTool(ctx, c)
+	content, err := do(ctx)
 	if err != nil || c.inputRequired != nil {
 		return c.inputRequired, err
 	}
-	return c.tool.success(content)
+	return c.success(content), nil
+}
+
+// success returns the result with the structured content.
+func (c *toolCall) success(content jsontext.Value) *callResult {
+	if content.Kind() != jsontext.KindBeginObject {
+		content = with(jsontext.Value("{}"), "result", cmpOr(content))
+	}
+	text := string(content)
+	if c.tool.untrusted {
+		text, content = fence(text), with(content, "warning", warning)
+	}
+	result := textResult(text)
+	if c.revision >= revisionStructured {
+		result.Structured = content
+	}
+	return result
 }
 
 // checkScope returns an error if the connection lacks the tool's scope. The audit log shows denied changes.
 func (c *toolCall) checkScope(ctx context.Context) error {
-	if c.grant.Scopes.Allows(c.tool.Scope) {
+	if c.grant.Scopes.Allows(c.tool.scope) {
 		return nil
 	}
 	if c.tool.writes() {
@@ -205,19 +208,22 @@ func (c *toolCall) checkScope(ctx context.Context) error {
 		e.Outcome, e.Detail = audit.OutcomeDenied, strings.TrimSpace(e.Detail+" "+codeScope)
 		_ = c.server.o.Audit.Record(ctx, e) // logs its own failures
 	}
-	return &toolError{code: codeScope, cause: errScope}
+	return &toolError{
+		code: codeScope, message: "This connection may not " + c.server.restrictions(c.grant, c.tool.scope) + ".", effect: c.tool.notDone(),
+		advice: c.server.whereAllowed() + " Tell the user, and call again when it is allowed: it takes effect at once.", cause: errScope,
+	}
 }
 
-// runAudited runs a tool that writes, with an entry in the audit log. The steps of a change use context.WithoutCancel: once begun,
+// doAudited does something that writes, with an entry in the audit log. The steps of a change use context.WithoutCancel: once begun,
 // it must not be interrupted when the client disconnects. The clients of Redis and of the data service set their own timeouts.
-func runAudited(ctx context.Context, c *toolCall) (content any, err error) {
+func (c *toolCall) doAudited(ctx context.Context) (content jsontext.Value, err error) {
 	change, err := c.server.o.Audit.Begin(context.WithoutCancel(ctx), c.auditEntry())
 	if err != nil {
 		return nil, c.unavailable("The audit log is temporarily unavailable, and the gateway makes no change without an entry in it.", err)
 	}
 	err = errPanic // until the tool returns
 	defer func() { c.resolveAudit(ctx, change, err) }()
-	content, err = c.tool.run(ctx, c)
+	content, err = c.do(ctx)
 	return content, err
 }
 
@@ -233,7 +239,7 @@ func (c *toolCall) auditEntry() audit.Entry {
 // resolveAudit records how a change ended.
 func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err error) {
 	if c.target != "" {
-		change.Detail = c.target
+		change.Detail, change.Sentence = c.target, c.sentence
 	}
 	if err == nil {
 		switch {
@@ -263,28 +269,12 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 
 // recordName returns the record that the arguments name, for the audit log.
 func (c *toolCall) recordName() string {
-	var named struct {
-		ID         any    `json:"id"`
-		Type       string `json:"type"`
-		Automation string `json:"automation_id"`
+	args := c.args
+	if args == nil { // they were not read
+		args, _ = c.tool.readArguments(c.arguments)
 	}
-	if json.Unmarshal(c.arguments, &named) != nil {
+	if args == nil || len(args.path) == 0 || strings.Join(args.path, "") == "" {
 		return ""
 	}
-	var parts []string
-	for _, s := range []string{named.Type, named.Automation} {
-		if s != "" {
-			parts = append(parts, s)
-		}
-	}
-	switch id := named.ID.(type) {
-	case string:
-		parts = append(parts, id)
-	case float64:
-		parts = append(parts, fmt.Sprintf("%.0f", id))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return strings.TrimSpace(c.tool.About + " " + strings.Join(parts, " "))
+	return strings.TrimSpace(c.tool.namedBy() + " " + strings.Join(args.path, " "))
 }

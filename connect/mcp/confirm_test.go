@@ -45,7 +45,7 @@ func TestDeleteAsksTheUserIfTheClientSupportsElicitation(t *testing.T) {
 	} {
 		c := s.connect(modern, "bearer", refusal.options())
 		// The assistant's confirmation does not count if the client supports elicitation.
-		res := call(t, c, "contacts_delete", object{"id": id, "confirm": true})
+		res := call(t, c, "contacts_delete", object{"id": id, "confirm": "yes"})
 		require.Equal(t, false, res["deleted"], "%+v", refusal)
 		require.Len(t, refusal.asked, 1)
 		require.Contains(t, refusal.asked[0].Message, "Tove In person")
@@ -146,7 +146,7 @@ func TestClientsOfOlderRevisionsConfirmByArgument(t *testing.T) {
 	require.Empty(t, c.ID(), "no session")
 	id := create(t, s, "Explicit")
 	fails(t, c, "contacts_delete", object{"id": id}, "CONFIRMATION_NEEDED")
-	require.Equal(t, true, call(t, c, "contacts_delete", object{"id": id, "confirm": true})["deleted"])
+	require.Equal(t, true, confirmed(t, c, "contacts_delete", object{"id": id})["deleted"])
 	require.Empty(t, yes.asked)
 	res := s.post("bearer", legacy, callMessage(legacy, "calendars_list", object{}), func(r *http.Request) {
 		r.Header.Set("Mcp-Session-Id", "of a gateway that had sessions")

@@ -1,16 +1,19 @@
 package mcp_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,16 +23,17 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
@@ -132,10 +136,10 @@ func response(status int, contentType, body string) *http.Response {
 	}
 }
 
-// respond makes the data service respond to everything with the body, with BUSINESS replaced by the owner's business.
+// respond makes the data service respond to everything with the body, with connecttest.Business replaced by the owner's business.
 func (s *setup) respond(status int, contentType, body string) {
 	s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-		return response(status, contentType, strings.ReplaceAll(body, "BUSINESS", s.owner.BusinessID)), nil
+		return response(status, contentType, strings.ReplaceAll(body, connecttest.Business, s.owner.BusinessID)), nil
 	})
 }
 
@@ -176,11 +180,12 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/mcp"
-	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.accounts, Audit: log})
+	areas := connecttest.Areas(t)
+	authorization, err := oauth.New(oauth.Options{Issuer: front.URL, Redis: rdb, Accounts: s.accounts, Audit: log, Areas: areas})
 	require.NoError(t, err)
 	o := mcp.Options{
 		Origin: front.URL, Data: client, Audit: log, InsufficientScope: authorization.InsufficientScope, Log: zap.NewNop(),
-		Redis: rdb, Version: "test",
+		Redis: rdb, Version: "test", Definition: connecttest.Definition(t), Areas: areas,
 	}
 	for _, f := range change {
 		f(&o)
@@ -271,7 +276,7 @@ func (s *setup) logged(i int) requestlog.Fields {
 
 // allow adds a connection.
 func (s *setup) allow(token string, by demo.Account, scopes string) {
-	set, err := scope.All().Parse(scopes)
+	set, err := connecttest.Areas(s.t).Parse(scopes)
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +323,31 @@ func call(t *testing.T, session *sdk.ClientSession, name string, arguments objec
 	require.False(t, res.IsError, "%s: %s", name, textOf(res))
 	content, ok := res.StructuredContent.(object)
 	require.True(t, ok, "%s returned %T", name, res.StructuredContent)
+	requireDeclared(t, name, content)
 	return content
+}
+
+// outputSchemas are the compiled output schemas of the tools, by name.
+var outputSchemas sync.Map
+
+// requireDeclared requires that a result has the tool's output schema. Clients reject other ones.
+func requireDeclared(t *testing.T, name string, content object) {
+	t.Helper()
+	compiled, ok := outputSchemas.Load(name)
+	if !ok {
+		all, err := mcp.OutputSchemas(connecttest.Definition(t))
+		require.NoError(t, err)
+		encoded, err := json.Marshal(all[name])
+		require.NoError(t, err)
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(encoded))
+		require.NoError(t, err)
+		compiler := jsonschema.NewCompiler()
+		require.NoError(t, compiler.AddResource(name, doc))
+		schema, err := compiler.Compile(name)
+		require.NoError(t, err)
+		compiled, _ = outputSchemas.LoadOrStore(name, schema)
+	}
+	require.NoError(t, compiled.(*jsonschema.Schema).Validate(content), "%s: %v", name, content)
 }
 
 // fails calls a tool, which must return an error that contains the parts, and returns the text of the error.
@@ -332,6 +361,24 @@ func fails(t *testing.T, session *sdk.ClientSession, name string, arguments obje
 		require.Contains(t, textOf(res), part, "%s %v", name, arguments)
 	}
 	return textOf(res)
+}
+
+// confirmed calls a tool twice, as an assistant does whose client cannot ask, and returns the structured content of the second result.
+func confirmed(t *testing.T, session *sdk.ClientSession, name string, arguments object) object {
+	t.Helper()
+	arguments = maps.Clone(arguments)
+	arguments["confirm"] = tokenIn(t, fails(t, session, name, arguments, "CONFIRMATION_NEEDED", "Nothing was changed"))
+	return call(t, session, name, arguments)
+}
+
+var confirmToken = regexp.MustCompile(`"confirm": "([^"]+)"`)
+
+// tokenIn returns the token of an error that asks for a confirmation.
+func tokenIn(t *testing.T, text string) string {
+	t.Helper()
+	found := confirmToken.FindStringSubmatch(strings.ReplaceAll(text, `\"`, `"`))
+	require.Len(t, found, 2, text)
+	return found[1]
 }
 
 func textOf(res *sdk.CallToolResult) string {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,7 +18,18 @@ import (
 // revisionModern is the first revision of MCP without initialization and sessions.
 const revisionModern = "2026-07-28"
 
-const methodToolsCall = "tools/call"
+// revisionStructured is the first revision with structured content.
+const revisionStructured = "2025-06-18"
+
+const (
+	methodToolsCall = "tools/call"
+	methodToolsList = "tools/list"
+)
+
+// offers reports whether the server serves requests with the method, in the revisions that have it.
+func offers(method string) bool {
+	return slices.Contains([]string{"initialize", "ping", "server/discover", "tools/list", methodToolsCall}, method)
+}
 
 // Headers of the transport.
 const (
@@ -81,7 +91,7 @@ func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // G705: it is sent as JSON
 }
 
 func errorMessage(id jsontext.Value, code int, text string) any {
@@ -102,7 +112,8 @@ func errorMessage(id jsontext.Value, code int, text string) any {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	entry := requestlog.From(ctx)
-	if g, ok := oauth.GrantFrom(ctx); !ok || g.ID == "" || g.BusinessID == "" || g.AccountID == "" {
+	g, ok := oauth.GrantFrom(ctx)
+	if !ok || g.ID == "" || g.BusinessID == "" || g.AccountID == "" {
 		entry.Fail(codeName(codeInternalError), errors.New("request without a grant reached the MCP server"))
 		writeError(w, r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
 		return
@@ -122,32 +133,30 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	var c *toolCall
 	m, err := readMessage(body)
-	if err != nil {
-		writeError(w, r, http.StatusBadRequest, nil, codeParse, err.Error())
-		return
+	if err == nil {
+		logMessage(ctx, m)
+		c, err = s.readCall(r, m)
 	}
-	logMessage(ctx, m)
-	if r.Header.Get(headerProtocolVersion) >= revisionModern && !s.supportsMethod(m.Method) {
-		entry.Fail(codeName(codeMethodNotFound), errUnknownMethod)
-		writeError(w, r, http.StatusNotFound, m.ID, codeMethodNotFound, "this server does not offer "+m.Method)
-		return
-	}
-	if !validTransport(r.Header) {
-		entry.Fail(codeName(codeInvalidRequest), errTransport)
-		s.serveWithSDK(w, r, m) // rejects it
-		return
-	}
-	c, err := s.readCall(r, m)
 	if rejected, ok := errors.AsType[*protocolError](err); ok {
-		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.reason)
+		if r.Header.Get(headerProtocolVersion) < revisionModern && (rejected.code == codeMethodNotFound || rejected.code == codeInvalidParams) {
+			rejected.status = http.StatusOK // clients of older revisions do not read JSON-RPC errors with another status
+		}
+		entry.Fail(codeName(rejected.code), rejected)
+		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.message())
 		return
 	}
-	if err != nil { // errNotToolCall
-		s.serveWithSDK(w, r, m)
+	if err == nil {
+		s.serveCall(w, r, c)
 		return
 	}
-	s.serveCall(w, r, c)
+	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && m.ID != nil {
+		entry.Fail(codeRate, errTooManyCalls)
+		writeError(w, r, http.StatusTooManyRequests, m.ID, codeInternalError, "rate limit exceeded. "+retryIn(wait))
+		return
+	}
+	s.serveWithSDK(w, r, m)
 }
 
 // readBody reads the request body and replaces it with a copy for the SDK.
@@ -163,10 +172,4 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, true
-}
-
-// supportsMethod reports whether the server offers a method of the protocol.
-func (s *Server) supportsMethod(method string) bool {
-	area, _, _ := strings.Cut(method, "/")
-	return !slices.Contains(s.unsupported, area)
 }

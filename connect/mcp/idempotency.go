@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -42,22 +41,25 @@ func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ..
 	return data.Write{Key: data.Key(base64.RawURLEncoding.EncodeToString(digest[:])), Replayed: &o.replayed}, o, nil
 }
 
+// appendTo adds to a result whether the call was a retry, and its key.
+func (i *idempotency) appendTo(content jsontext.Value) jsontext.Value {
+	return with(with(content, "repeated", i.replayed), "idempotency_key", i.key)
+}
+
 // unavailable returns the error of a call that needs Redis.
 func (c *toolCall) unavailable(message string, err error) *toolError {
 	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: callAgainLater, cause: err}
 }
 
-// newWrite returns the write options of a naturally idempotent change, with a random key.
-func newWrite(version int64) data.Write {
-	return data.Write{Key: data.Key(rand.Text()), Version: version}
-}
-
-// recordCreated stores which record a call created, for forgetCreated.
+// recordCreated stores which record a call created, for forgetCreated. If it is stored already, the call was a retry, even if the data
+// service does not say so.
 func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record string) {
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	if err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, i.key, record); err != nil {
+	known, err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, i.key, record)
+	i.replayed = known
+	if err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}
@@ -72,7 +74,7 @@ func (c *toolCall) forgetCreated(ctx context.Context, record string) {
 }
 
 func (c *toolCall) area() string {
-	area, _, _ := strings.Cut(c.tool.Scope, ":")
+	area, _, _ := strings.Cut(c.tool.scope, ":")
 	return area
 }
 

@@ -2,6 +2,9 @@ package mcp
 
 import (
 	"context"
+	"math"
+	"net/http"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,9 +18,9 @@ const (
 )
 
 // limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait. If Redis is unavailable, all
-// requests are allowed, because an owner has approved the connection. A request whose client has disconnected is counted too,
+// requests are allowed, because an owner has approved the connection. A denied request gets a Retry-After header. A request whose client has disconnected is counted too,
 // because it may still be executed.
-func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
+func (s *Server) limit(ctx context.Context, h http.Header, grantID string) time.Duration {
 	start := time.Now()
 	counting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
 	defer cancel()
@@ -31,5 +34,9 @@ func (s *Server) limit(ctx context.Context, grantID string) time.Duration {
 	if result.Allowed > 0 {
 		return 0
 	}
-	return max(result.RetryAfter, time.Millisecond)
+	wait := max(result.RetryAfter, time.Millisecond)
+	h.Set("Retry-After", strconv.Itoa(wholeSeconds(wait)))
+	return wait
 }
+
+func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }

@@ -18,26 +18,18 @@ import (
 
 // Causes in the log of errors whose responses quote the client, or that the SDK responds with.
 var (
-	errUnknownMethod = errors.New("this server does not offer the method")
-	errUnknownTool   = errors.New("unknown tool, or unreadable arguments")
-	errMessage       = errors.New("the message is invalid")
-	errTooManyCalls  = errors.New("rate limit of the connection exceeded")
-	errScope         = errors.New("the connection lacks the tool's scope")
-	errPanic         = errors.New("panic while serving a request")
-	errTransport     = errors.New("the headers violate the rules of Streamable HTTP")
+	errUnknownTool  = errors.New("unknown tool, or unreadable arguments")
+	errMessage      = errors.New("the message is invalid")
+	errTooManyCalls = errors.New("rate limit of the connection exceeded")
+	errScope        = errors.New("the connection lacks the tool's scope")
+	errPanic        = errors.New("panic while serving a request")
+	errTransport    = errors.New("the headers violate the rules of Streamable HTTP")
 )
 
-// logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text, and the
-// SDK rejects requests with them.
+// logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text.
 func logMessage(ctx context.Context, m message) {
-	log := requestlog.From(ctx)
-	switch {
-	case slices.Contains([]string{
-		"initialize", "ping", "server/discover", "tools/list", methodToolsCall, "notifications/initialized", "notifications/cancelled",
-	}, m.Method):
-		log.Add(func(f *requestlog.Fields) { f.MCPMethod = m.Method })
-	case m.Method != "" && m.ID != nil:
-		log.Fail(codeName(codeMethodNotFound), errUnknownMethod)
+	if offers(m.Method) || m.Method == "notifications/initialized" || m.Method == "notifications/cancelled" {
+		requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.MCPMethod = m.Method })
 	}
 }
 
@@ -70,7 +62,6 @@ func codeName(code int) string {
 		codeInvalidRequest:     "INVALID_REQUEST",
 		codeMethodNotFound:     "METHOD_NOT_FOUND",
 		codeInvalidParams:      "INVALID_PARAMS",
-		codeRateLimited:        codeRate,
 		sdk.CodeHeaderMismatch: "HEADER_MISMATCH",
 		codeInternalError:      codeInternal,
 	}[code], "JSONRPC_ERROR")
@@ -115,7 +106,7 @@ func (t *tool) argumentsError(details []data.Detail) error {
 		name, _, _ := strings.Cut(d.Field, ".")
 		name, _, _ = strings.Cut(name, "[")
 		switch {
-		case slices.Contains(t.in.PropertyOrder, name):
+		case slices.Contains(t.names, name):
 			problems = append(problems, name+" "+d.Problem)
 		case d.Problem == unknownArgument:
 			problems = append(problems, "unknown argument")

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"io"
 	"mime"
@@ -33,8 +34,9 @@ type message struct {
 }
 
 const (
-	maxDepth = 1000 // levels of nesting, as in the SDK
-	maxID    = 256  // bytes of a JSON-RPC id
+	maxDepth  = 1000 // levels of nesting, as in the SDK
+	maxID     = 256  // bytes of a JSON-RPC id
+	maxQuoted = 40   // bytes of the client's text in an error
 )
 
 // JSON-RPC errors (JSON-RPC 2.0, section 5.1, and MCP 2026-07-28, transports).
@@ -47,27 +49,48 @@ const (
 )
 
 // readMessage parses a message. It rejects what two parsers could read differently (duplicate members, members in another
-// case, invalid UTF-8) and batches, which the protocol has dropped.
+// case, invalid UTF-8) and batches, which the protocol has dropped. Its error is a *protocolError.
 func readMessage(body []byte) (message, error) {
 	var m message
 	if depth(body) >= maxDepth {
-		return m, errors.New("the message exceeds the maximum depth of 1000 levels")
+		return m, invalidRequest("the message exceeds the maximum depth of 1000 levels")
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		return m, errors.New("batches are not supported: send each message in a request of its own")
+		return m, invalidRequest("batches are not supported: send each message in a request of its own")
 	}
 	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
-		return m, errors.New("the body is not one JSON-RPC message: members must be unique and text must be UTF-8")
+		return message{}, unreadable("the message", codeInvalidRequest, err)
 	}
 	switch kind := m.ID.Kind(); {
-	case m.Version != "2.0":
-		return m, errors.New("jsonrpc must be \"2.0\"")
-	case m.Method != "" && (m.Result != nil || m.Error != nil):
-		return m, errors.New("the message is both a request and a response")
 	case m.ID != nil && kind != jsontext.KindString && kind != jsontext.KindNumber || len(m.ID) > maxID:
-		return m, errors.New("id must be a string or a number")
+		return message{}, invalidRequest("id must be a string or a number of at most 256 bytes")
+	case m.Version != "2.0":
+		return m, invalidRequest("jsonrpc must be \"2.0\"")
+	case m.Method != "" && (m.Result != nil || m.Error != nil):
+		return m, invalidRequest("the message is both a request and a response")
 	}
 	return m, nil
+}
+
+// unreadable returns the error of decoding what into a struct. It names the member at fault.
+func unreadable(what string, code int, err error) error {
+	e := &protocolError{status: http.StatusBadRequest, code: code}
+	syntax, badSyntax := errors.AsType[*jsontext.SyntacticError](err)
+	semantics, badMember := errors.AsType[*json.SemanticError](err)
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		e.name, e.reason = syntax.JSONPointer.LastToken(), "the member {name} is given more than once"
+	case badSyntax:
+		e.code, e.reason = codeParse, "the body must be one JSON value in UTF-8"
+	case errors.Is(err, json.ErrUnknownName):
+		e.name = semantics.JSONPointer.LastToken()
+		e.reason = "the member {name} is unknown: must be one of jsonrpc, id, method, params, result, error"
+	case badMember && semantics.JSONPointer != "":
+		e.name, e.reason = semantics.JSONPointer.LastToken(), "the member {name} has the wrong type"
+	default:
+		e.reason = what + " must be a JSON object"
+	}
+	return e
 }
 
 // depth returns how deep JSON is nested.
@@ -121,56 +144,74 @@ type protocolError struct {
 	status int
 	code   int
 	reason string
+	name   string // the client's text, which {name} in reason stands for
 }
 
-func (e *protocolError) Error() string { return e.reason }
+// Error implements error. It is for the log and does not contain the client's text.
+func (e *protocolError) Error() string { return strings.Replace(e.reason, " {name}", "", 1) }
+
+// message returns the error's text for the client.
+func (e *protocolError) message() string {
+	return strings.Replace(e.reason, "{name}", strconv.QuoteToASCII(e.name[:min(len(e.name), maxQuoted)]), 1)
+}
+
+func invalidRequest(reason string) error {
+	return &protocolError{status: http.StatusBadRequest, code: codeInvalidRequest, reason: reason}
+}
 
 func invalidParams(reason string) error {
-	return &protocolError{http.StatusBadRequest, codeInvalidParams, reason}
+	return &protocolError{status: http.StatusBadRequest, code: codeInvalidParams, reason: reason}
 }
 
 func headerMismatch(reason string) error {
-	return &protocolError{http.StatusBadRequest, sdk.CodeHeaderMismatch, reason}
+	return &protocolError{status: http.StatusBadRequest, code: sdk.CodeHeaderMismatch, reason: reason}
 }
 
-// errNotToolCall is the error of [Server.readCall] for other methods than tools/call and for unknown tools.
+// errNotToolCall is the error of [Server.readCall] for what the SDK serves or rejects: other methods than tools/call, unknown tools
+// and invalid headers.
 var errNotToolCall = errors.New("not a call of one of this server's tools")
 
 // readCall parses a call of one of this server's tools. Its error is errNotToolCall or a *protocolError.
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
-	if m.Method != methodToolsCall {
+	switch {
+	case !validTransport(r.Header):
+		requestlog.From(r.Context()).Fail(codeName(codeInvalidRequest), errTransport)
+		return nil, errNotToolCall
+	case m.ID != nil && m.Method != "" && !offers(m.Method) && !s.allMethods:
+		return nil, &protocolError{http.StatusNotFound, codeMethodNotFound, "this server does not offer the method {name}", m.Method}
+	case m.Method != methodToolsCall:
 		return nil, errNotToolCall
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
-		return nil, invalidParams("the parameters of tools/call cannot be read")
+		return nil, unreadable("params", codeInvalidParams, err)
 	}
 	for name := range p.Others {
 		if slices.ContainsFunc([]string{"name", "arguments", "_meta", "inputResponses", "requestState"}, func(known string) bool {
 			return strings.EqualFold(name, known)
 		}) {
-			return nil, invalidParams("a parameter of tools/call has the wrong case: " + strconv.QuoteToASCII(name[:min(len(name), 40)]))
+			return nil, &protocolError{http.StatusBadRequest, codeInvalidParams, "the parameter {name} of tools/call has the wrong case", name}
 		}
 	}
 	t, ok := s.tools[p.Name]
 	if !ok {
 		return nil, errNotToolCall
 	}
-	revision := r.Header.Get(headerProtocolVersion)
 	c := &toolCall{
 		server: s, tool: t, requestID: requestlog.ID(r.Context()), entry: requestlog.From(r.Context()),
-		id: m.ID, modern: revision == revisionModern, arguments: jsontext.Value("{}"),
+		id: m.ID, modern: r.Header.Get(headerProtocolVersion) == revisionModern, revision: r.Header.Get(headerProtocolVersion),
+		arguments: jsontext.Value("{}"),
 	}
 	c.grant, _ = oauth.GrantFrom(r.Context())
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
-		return nil, &protocolError{http.StatusBadRequest, codeInvalidRequest, "tools/call is a request and requires an id"}
+		return nil, invalidRequest("tools/call is a request and requires an id")
 	case kind == jsontext.KindBeginObject:
-		c.arguments = wholeNumbers(p.Arguments)
+		c.arguments = p.Arguments
 	case p.Arguments != nil && kind != jsontext.KindNull:
 		return nil, invalidParams("arguments must be an object")
 	}
-	if token, ok := p.Meta[metaProgress]; ok {
+	if token, ok := p.Meta[metaProgress]; ok && token.Kind() != jsontext.KindNull {
 		if kind := token.Kind(); kind != jsontext.KindString && kind != jsontext.KindNumber || len(token) > maxID {
 			return nil, invalidParams("progressToken must be a string or a number")
 		}
@@ -193,13 +234,13 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 	var version string
 	var capabilities sdk.ClientCapabilities
 	switch {
-	case json.Unmarshal(p.Meta[metaVersion], &version) != nil:
+	case json.Unmarshal(p.Meta[metaVersion], &version) != nil || version == "":
 		return invalidParams("missing or invalid _meta member " + metaVersion)
 	case version != revisionModern:
 		return headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
 	case h.Get(headerMethod) != methodToolsCall:
 		return headerMismatch(headerMethod + " does not match the message's method")
-	case h.Get(headerName) != p.Name:
+	case decodeName(h.Get(headerName)) != p.Name:
 		return headerMismatch(headerName + " does not match the tool's name")
 	case p.Meta[metaCapabilities].Kind() != jsontext.KindBeginObject ||
 		json.Unmarshal(p.Meta[metaCapabilities], &capabilities) != nil:
@@ -218,44 +259,20 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 	return nil
 }
 
-// wholeNumbers rewrites whole numbers without fraction and exponent: 10403.0 and 1.0403e4 become 10403. JSON Schema takes
-// them for integers, but encoding/json does not decode them into one.
-func wholeNumbers(v jsontext.Value) jsontext.Value {
-	if !bytes.ContainsAny(v, ".eE") {
-		return v
+// decodeName returns the value of an Mcp-Name header, which may be in base64 (MCP 2026-07-28, value encoding).
+func decodeName(value string) string {
+	encoded, hasPrefix := strings.CutPrefix(value, "=?base64?")
+	encoded, hasSuffix := strings.CutSuffix(encoded, "?=")
+	if name, err := base64.StdEncoding.DecodeString(encoded); hasPrefix && hasSuffix && err == nil {
+		return string(name)
 	}
-	var out bytes.Buffer
-	d, e := jsontext.NewDecoder(bytes.NewReader(v)), jsontext.NewEncoder(&out)
-	for {
-		var err error
-		switch d.PeekKind() {
-		case jsontext.KindNumber:
-			var number jsontext.Value
-			if number, err = d.ReadValue(); err == nil {
-				if f, bad := strconv.ParseFloat(string(number), 64); bad == nil && f == float64(int64(f)) && f > -1<<53 && f < 1<<53 {
-					number = strconv.AppendInt(nil, int64(f), 10)
-				}
-				err = e.WriteValue(number)
-			}
-		default:
-			var token jsontext.Token
-			if token, err = d.ReadToken(); err == nil {
-				err = e.WriteToken(token)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return bytes.TrimSpace(out.Bytes())
-		}
-		if err != nil {
-			return v
-		}
-	}
+	return value
 }
 
 // validTransport reports whether the headers meet the rules of Streamable HTTP.
 func validTransport(h http.Header) bool {
 	revision := h.Get(headerProtocolVersion)
-	if revision != "" && !slices.Contains(sdk.SupportedProtocolVersions(), revision) || h.Get("Last-Event-Id") != "" {
+	if revision != "" && !slices.Contains(sdk.SupportedProtocolVersions(), revision) || h["Last-Event-Id"] != nil {
 		return false
 	}
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -360,23 +377,41 @@ func sdkPreservesID(id jsontext.Value) bool {
 // serveWithSDK has the SDK serve a message. If the SDK would change the id, it gets a random one, which is replaced with the
 // client's in the response.
 func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message) {
-	id := m.ID
-	if id == nil || sdkPreservesID(id) {
+	if name := r.Header.Get(headerName); name != decodeName(name) { // the SDK does not decode it
+		r = r.Clone(r.Context())
+		r.Header.Set(headerName, decodeName(name))
+	}
+	id, preserved, lists := m.ID, m.ID == nil || sdkPreservesID(m.ID), m.Method == methodToolsList && !s.allMethods
+	if preserved && !lists {
 		s.handler.ServeHTTP(w, r)
 		return
 	}
-	m.ID = jsontext.Value(strconv.Quote(rand.Text()))
-	body, err := json.Marshal(m)
-	if err != nil {
-		writeError(w, r, http.StatusInternalServerError, id, codeInternalError, "internal error")
-		return
+	if !preserved {
+		m.ID = jsontext.Value(strconv.Quote(rand.Text()))
+		body, err := json.Marshal(m)
+		if err != nil {
+			writeError(w, r, http.StatusInternalServerError, id, codeInternalError, "internal error")
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	kept := &bufferedResponse{header: w.Header(), status: http.StatusOK}
 	s.handler.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
+	body := kept.body.Bytes()
+	if !preserved {
+		body = bytes.ReplaceAll(body, m.ID, id)
+	}
+	if lists && kept.status == http.StatusOK {
+		g, _ := oauth.GrantFrom(r.Context())
+		if body = bytes.Replace(body, []byte(`"tools":[]`), s.toolList(g), 1); acceptsGzip(r.Header) {
+			body = compressed(body)
+			kept.header.Set("Content-Encoding", "gzip")
+		}
+		kept.header.Add("Vary", "Accept-Encoding")
+	}
 	w.WriteHeader(kept.status)
-	_, _ = w.Write(bytes.ReplaceAll(kept.body.Bytes(), m.ID, id))
+	_, _ = w.Write(body)
 }
 
 // bufferedResponse is an [http.ResponseWriter] that keeps the response in memory.

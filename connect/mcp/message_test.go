@@ -2,17 +2,21 @@ package mcp
 
 import (
 	stdjson "encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 )
 
 // Calls of an older and of the newest revision.
@@ -23,11 +27,9 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`
 )
 
-var preparedTools = sync.OnceValues(func() (map[string]*tool, error) { return newTools(scope.All()) })
-
 func tools(tb testing.TB) map[string]*tool {
 	tb.Helper()
-	tools, err := preparedTools()
+	tools, err := newTools(connecttest.Definition(tb), connecttest.Areas(tb))
 	require.NoError(tb, err)
 	return tools
 }
@@ -127,6 +129,105 @@ func TestAmbiguousMessageIsRejected(t *testing.T) {
 	}
 }
 
+func TestErrorNamesTheMemberAtFault(t *testing.T) {
+	t.Parallel()
+	const members = `must be one of jsonrpc, id, method, params, result, error`
+	for _, tt := range []struct {
+		from, to string
+		code     int
+		text     string
+	}{
+		{`"id":7`, `"id":7,"Method":"ping"`, codeInvalidRequest, `the member "Method" is unknown: ` + members},
+		{`"id":7`, `"id":7,"m\u00e9thode":1`, codeInvalidRequest, `the member "m\u00e9thode" is unknown: ` + members},
+		{`"id":7`, `"id":7,"` + strings.Repeat("y", 50) + `":1`, codeInvalidRequest, `the member "` + strings.Repeat("y", 40) + `" is unknown: ` + members},
+		{`"id":7`, `"id":7,"id":8`, codeInvalidRequest, `the member "id" is given more than once`},
+		{`{"limit":2}`, `{"limit":2,"limit":3}`, codeInvalidRequest, `the member "limit" is given more than once`},
+		{`"tools/call"`, `7`, codeInvalidRequest, `the member "method" has the wrong type`},
+		{`"id":7`, `"id":null`, codeInvalidRequest, `id must be a string or a number of at most 256 bytes`},
+		{`"2.0"`, `"1.0"`, codeInvalidRequest, `jsonrpc must be "2.0"`},
+		{`"2.0"`, `"2.0"x`, codeParse, `the body must be one JSON value in UTF-8`},
+		{`"2.0"`, "\"2.0\xff\"", codeParse, `the body must be one JSON value in UTF-8`},
+		{older, `7`, codeInvalidRequest, `the message must be a JSON object`},
+		{`"contacts_search"`, `7`, codeInvalidParams, `the member "name" has the wrong type`},
+		{`"name"`, `"Name"`, codeInvalidParams, `the parameter "Name" of tools/call has the wrong case`},
+		{`{"name":"contacts_search","arguments":{"limit":2}}`, `[]`, codeInvalidParams, `params must be a JSON object`},
+		{`{"limit":2}`, `[]`, codeInvalidParams, `arguments must be an object`},
+		{`"arguments"`, `"inputResponses":{"q":{"action":7}},"arguments"`, codeInvalidParams, `the member "action" has the wrong type`},
+	} {
+		t.Run(tt.to, func(t *testing.T) {
+			t.Parallel()
+			changed := strings.Replace(older, tt.from, tt.to, 1)
+			require.NotEqual(t, older, changed)
+			_, err := read(t, callRequest("2025-11-25"), changed)
+			rejected, ok := errors.AsType[*protocolError](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, tt.code, rejected.code)
+			assert.Equal(t, tt.text, rejected.message())
+			if rejected.name != "" {
+				assert.NotContains(t, rejected.Error(), strconv.QuoteToASCII(rejected.name), "the log")
+			}
+		})
+	}
+}
+
+func TestNameInBase64IsAccepted(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]bool{
+		"contacts_search":                   true,
+		"=?base64?Y29udGFjdHNfc2VhcmNo?=":   true,
+		"=?BASE64?Y29udGFjdHNfc2VhcmNo?=":   false, // the markers are case-sensitive
+		"=?base64?Y29udGFjdHNfc2VhcmNo":     false,
+		"=?base64?Y29udGFjdHNfc2Vhcm?=":     false, // without padding
+		"=?base64?Y29udGFjdHNfc2VhcmNo==?=": false,
+		"=?base64?am9ic19zZWFyY2g=?=":       false, // jobs_search
+		"=?base64?*?=":                      false,
+		"=?base64??=":                       false,
+		"=?base64?=":                        false,
+		"Y29udGFjdHNfc2VhcmNo":              false,
+	} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			r := callRequest(revisionModern)
+			r.Header.Set(headerName, value)
+			_, err := read(t, r, newer)
+			assert.Equal(t, want, err == nil, "%v", err)
+		})
+	}
+}
+
+func TestProgressIncreasesWithEveryNotification(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	c := &toolCall{server: &Server{log: zap.NewNop()}, progressToken: jsontext.Value("7"), stream: &eventStream{w: w}}
+	for _, step := range []struct {
+		progress      int
+		status, about string
+	}{
+		{0, "queued", ""},
+		{0, "running", ""},
+		{0, "running", ""}, // nothing new
+		{50, "running", "Half"},
+		{50, "running", "Half, still"},
+		{40, "running", "Half, still"}, // nothing new but less progress
+		{40, "running", "Back"},
+		{60, "running", "On"},
+		{100, "running", "Cleaning up"},
+		{100, "succeeded", ""}, // the result follows
+	} {
+		c.progress(&run{Progress: step.progress, Status: step.status, Message: &step.about})
+	}
+	var sent []string
+	for event := range strings.SplitSeq(strings.TrimSpace(w.Body.String()), "\n\n") {
+		var n struct{ Params progressParams }
+		require.NoError(t, stdjson.Unmarshal([]byte(strings.TrimPrefix(event, "event: message\ndata: ")), &n))
+		assert.Equal(t, 100, n.Params.Total)
+		sent = append(sent, fmt.Sprintf("%.2f %s", n.Params.Progress, n.Params.Message))
+	}
+	assert.Equal(t, []string{
+		"0.00 queued", "0.10 running", "50.00 Half", "50.05 Half, still", "50.10 Back", "60.00 On", "100.00 Cleaning up",
+	}, sent)
+}
+
 func TestCallWithMismatchedHeadersIsRejected(t *testing.T) {
 	t.Parallel()
 	for _, form := range []change{
@@ -165,7 +266,6 @@ func TestOtherMessagesAreLeftToTheSDK(t *testing.T) {
 	t.Parallel()
 	for _, form := range []change{
 		{`tools/call`, `tools/list`},
-		{`tools/call`, `Tools/call`},
 		{`contacts_search`, `no_such_tool`},
 	} {
 		_, err := read(t, callRequest("2025-11-25"), strings.Replace(older, form.from, form.to, 1))

@@ -1,136 +1,172 @@
 package mcp
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"reflect"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-	gschema "github.com/google/jsonschema-go/jsonschema"
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// schemaOf derives a schema from a type with github.com/google/jsonschema-go. Field tags add JSON Schema keywords of the same
-// name.
-func schemaOf(t reflect.Type) (*gschema.Schema, error) {
-	s, err := gschema.ForType(t, &gschema.ForOptions{TypeSchemas: typeSchemas()})
-	if err != nil {
-		return nil, err
+// maxShown is the maximum nesting depth of what a schema shows.
+const maxShown = 6
+
+// inputSchema returns what an assistant has to know of arguments: types, possible values, and what they mean. Errors say the rest.
+func inputSchema(s *upstream.Schema, depth int) map[string]any {
+	shown := shape(s, depth, func(p *upstream.Property) map[string]any {
+		of := inputSchema(p.Schema, depth+1)
+		if p.Description != "" {
+			of["description"] = p.Description
+		}
+		return of
+	})
+	var required []string
+	for i := range s.Properties {
+		if s.Properties[i].Required {
+			required = append(required, s.Properties[i].Name)
+		}
 	}
-	return s, constrain(s, t)
+	if required != nil && shown["properties"] != nil {
+		shown["required"] = required
+	}
+	if s.Items != nil && depth < maxShown {
+		shown["items"] = inputSchema(s.Items, depth+1)
+	}
+	if values := enumOf(s); values != nil {
+		shown["enum"] = values
+	}
+	return shown
 }
 
-// typeSchemas returns the schemas of types that cannot be inferred.
-func typeSchemas() map[reflect.Type]*gschema.Schema {
-	schemas := map[reflect.Type]*gschema.Schema{
-		reflect.TypeFor[data.Owned]():     {Type: "object"}, // not encoded
-		reflect.TypeFor[jsontext.Value](): {Type: "object"},
-		reflect.TypeFor[time.Time]():      {Type: "string", Format: "date-time", MaxLength: new(40)},
+// outputShape returns the types of what is in a result.
+func outputShape(s *upstream.Schema, depth int) map[string]any {
+	shown := shape(s, depth, func(p *upstream.Property) map[string]any { return outputShape(p.Schema, depth+1) })
+	if s.Items != nil && depth < maxShown {
+		shown["items"] = outputShape(s.Items, depth+1)
 	}
-	for t, values := range data.Enumerations() {
-		schemas[t] = &gschema.Schema{Type: "string", Enum: values}
-	}
-	return schemas
+	return shown
 }
 
-// constrain adds the keywords in the tags of a type's fields to its schema.
-func constrain(s *gschema.Schema, t reflect.Type) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// shape returns the type of a schema, and its properties.
+func shape(s *upstream.Schema, depth int, of func(*upstream.Property) map[string]any) map[string]any {
+	shown := map[string]any{}
+	if s.Choice != nil || s.FreeJSON() {
+		return shown
 	}
-	slices.Reverse(s.Types) // null last
-	if s.Enum != nil && slices.Contains(s.Types, "null") {
-		s.Enum = append(slices.Clone(s.Enum), nil)
+	var types []string
+	for _, t := range []struct {
+		is   upstream.Types
+		name string
+	}{
+		{upstream.TypeString, "string"},
+		{upstream.TypeNumber, "number"},
+		{upstream.TypeInteger, "integer"},
+		{upstream.TypeBoolean, "boolean"},
+		{upstream.TypeObject, "object"},
+		{upstream.TypeArray, "array"},
+		{upstream.TypeNull, "null"},
+	} {
+		if s.Types&t.is != 0 && (t.is != upstream.TypeInteger || s.Types&upstream.TypeNumber == 0) {
+			types = append(types, t.name)
+		}
 	}
-	switch {
-	case s.Items != nil:
-		s.Type, s.Types = "array", nil // lists are never null
-		return constrain(s.Items, t.Elem())
-	case t.Kind() != reflect.Struct || s.AdditionalProperties == nil:
+	if len(types) == 1 {
+		shown["type"] = types[0]
+	} else {
+		shown["type"] = types
+	}
+	properties := map[string]any{}
+	for i := range s.Properties {
+		if p := &s.Properties[i]; !p.Internal && p.Schema.Refused == "" && depth < maxShown {
+			properties[nameOf(p)] = of(p)
+		}
+	}
+	if len(properties) > 0 || depth == 0 { // some clients require it
+		shown["properties"] = properties
+	}
+	return shown
+}
+
+func nameOf(p *upstream.Property) string {
+	if p.As != "" {
+		return p.As
+	}
+	return p.Name
+}
+
+// enumOf returns the possible values, or nil.
+func enumOf(s *upstream.Schema) (values []any) {
+	if s.Rules == nil {
 		return nil
-	case len(s.Properties) == 0:
-		s.Properties = map[string]*gschema.Schema{} // some clients require it
 	}
-	for _, f := range reflect.VisibleFields(t) {
-		name := memberName(f)
-		of := s.Properties[name]
-		if of == nil || f.Anonymous {
+	for _, v := range s.Rules.Enum {
+		if text, ok := strings.CutPrefix(v, `"`); ok {
+			values = append(values, text)
+		} else {
+			values = append(values, json.RawMessage(v))
+		}
+	}
+	return values
+}
+
+// outputSchema returns the schema of the tool's results. The shape of a record is described only once.
+func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any {
+	properties := map[string]any{}
+	if t.Kind == definition.KindDelete {
+		properties["deleted"], properties["message"] = typed("boolean"), typed("string")
+		return map[string]any{"type": "object", "properties": properties}
+	}
+	for i, op := range append([]*upstream.Operation{t.Operation}, t.With...) {
+		body := op.Success().Body
+		record := recordOf(op.Success())
+		into := properties
+		if i > 0 {
+			into = map[string]any{}
+			properties[joinedName(op)] = map[string]any{"type": "object", "properties": into}
+		}
+		if body == nil || body.Types&upstream.TypeObject == 0 {
+			into["result"] = map[string]any{}
 			continue
 		}
-		if err := constrain(of, f.Type); err != nil {
-			return err
+		if body == record && described[record] {
+			continue
 		}
-		if err := keywords(of, f.Tag); err != nil {
-			return fmt.Errorf("reading the tags of %s.%s: %w", t, f.Name, err)
-		}
-		switch f.Tag.Get("required") {
-		case "true":
-			s.Required = append(s.Required, name)
-		case "false":
-			s.Required = slices.DeleteFunc(s.Required, func(r string) bool { return r == name })
-		}
-	}
-	return nil
-}
-
-// memberName returns the name of a field in JSON.
-func memberName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-// keywords reads the keywords in a field's tag.
-func keywords(s *gschema.Schema, tag reflect.StructTag) error {
-	for name, into := range map[string]any{
-		"minLength": &s.MinLength, "maxLength": &s.MaxLength, "minItems": &s.MinItems, "maxItems": &s.MaxItems,
-		"minProperties": &s.MinProperties, "minimum": &s.Minimum, "maximum": &s.Maximum, "exclusiveMinimum": &s.ExclusiveMinimum,
-		"default": &s.Default,
-	} {
-		if v, ok := tag.Lookup(name); ok {
-			if err := json.Unmarshal([]byte(v), into); err != nil {
-				return fmt.Errorf("reading %s: %w", name, err)
+		for j := range body.Properties {
+			p := &body.Properties[j]
+			if p.Internal {
+				continue
+			}
+			s := p.Schema
+			switch {
+			case s == record && described[record]:
+				into[nameOf(p)] = typed("object")
+			case s.Items != nil && s.Items == record && (described[record] || t.fields != nil):
+				into[nameOf(p)] = map[string]any{"type": "array", "items": typed("object")}
+			default:
+				into[nameOf(p)] = outputShape(s, 1)
 			}
 		}
-	}
-	if s.Default != nil && len(s.Types) == 2 {
-		s.Type, s.Types = s.Types[0], nil // the pointer only distinguishes absent from zero
-	}
-	if v, ok := tag.Lookup("pattern"); ok {
-		s.Pattern = v
-	}
-	if v, ok := tag.Lookup("format"); ok {
-		s.Format = v
-	}
-	if v, ok := tag.Lookup("example"); ok {
-		var example any = v
-		if !slices.Contains(append(s.Types, s.Type), "string") {
-			example = json.RawMessage(v)
+		if record != nil && t.fields == nil {
+			described[record] = true
 		}
-		s.Examples = []any{example}
 	}
-	return nil
+	if t.untrusted {
+		properties["warning"] = typed("string")
+	}
+	if t.key {
+		properties["repeated"], properties["idempotency_key"] = typed("boolean"), typed("string")
+	}
+	for name, of := range t.handler.result {
+		if properties[name] = of; of == nil {
+			delete(properties, name)
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties}
 }
 
-// compile compiles a schema, with formats asserted.
-func compile(schema *gschema.Schema) (*jsonschema.Schema, error) {
-	written, err := json.Marshal(schema)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	if err := c.AddResource("schema.json", doc); err != nil {
-		return nil, err
-	}
-	return c.Compile("schema.json")
+func typed(name string) map[string]any { return map[string]any{"type": name} }
+
+// joinedName returns the member in which the result of a further operation is.
+func joinedName(op *upstream.Operation) string {
+	return strings.ReplaceAll(op.Path[strings.LastIndexByte(op.Path, '/')+1:], "-", "_")
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -24,13 +23,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Limits.
 const (
 	MaxBody = 256 << 10 // maximum size of a request body in bytes
 
-	toolListTTL = 5 * time.Minute
+	// listTTL and announceTime limit how long clients show tools that no longer are what the connection may do: those of revision
+	// 2026-07-28 ask again after listTTL, and others hear of a change in the responses to their tool calls in the time after it.
+	listTTL      = time.Minute
+	announceTime = 10 * time.Minute
 )
 
 // instructions tell an assistant how to work with the tools as a whole. {areas} stands for the areas; nothing else names an area or
@@ -47,23 +51,58 @@ func instructionsFor(areas scope.Areas) string {
 	return strings.TrimSpace(strings.Replace(instructions, "{areas}", strings.Join(nouns, ", "), 1))
 }
 
+// restrictions returns what a connection may not do, of everything or of one scope, such as "change contacts; run automations".
+func (s *Server) restrictions(g oauth.Grant, of string) string {
+	words := map[string]string{scope.VerbRead: "see", scope.VerbWrite: "change", scope.VerbRun: "run"}
+	var all []string
+	for _, verb := range scope.Verbs() {
+		var nouns []string
+		for _, a := range s.o.Areas.List() {
+			if name := a.Scope(verb); name != "" && (of == "" || of == name) && !g.Scopes.Allows(name) {
+				nouns = append(nouns, a.Noun)
+			}
+		}
+		if nouns != nil {
+			all = append(all, words[verb]+" "+strings.Join(nouns, ", "))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// instructionsOf returns what the instructions of a connection say besides those of all.
+func (s *Server) instructionsOf(g oauth.Grant) string {
+	if denied := s.restrictions(g, ""); denied != "" {
+		return "\n\nThis connection may not: " + denied + ". " + s.whereAllowed() +
+			" It then works at once; if tools for it do not appear, the user has to reconnect this server."
+	}
+	return ""
+}
+
+// whereAllowed tells an assistant who can allow more, and where.
+func (s *Server) whereAllowed() string {
+	return "An owner of the business can allow it under " + s.o.Origin + "/settings/connected-apps."
+}
+
 // Options of a [Server].
 type Options struct {
 	// Origin is the origin of the endpoint as browsers send it, such as "https://api.example.com". Required.
 	Origin string
 
-	// Title and Version are in the serverInfo. Default: "Gatehouse", "0".
+	// Title and Version are in the serverInfo. Default: none, "0".
 	Title, Version string
 
-	// Areas are the areas whose tools the server has. Default: all.
+	// Definition has the tools. Required.
+	Definition *definition.Definition
+
+	// Areas are those of the definition whose tools the server has. Required.
 	Areas scope.Areas
 
 	Data  *data.Client // required
 	Audit *audit.Log   // required
 	Log   *zap.Logger  // required
 
-	// InsufficientScope responds to a call that needs more scopes; [oauth.Server] has it. Required.
-	InsufficientScope func(w http.ResponseWriter, required ...string)
+	// InsufficientScope adds a challenge to the response to a call that needs more scopes; [oauth.Server] has it. Required.
+	InsufficientScope func(h http.Header, required ...string)
 
 	Redis  redis.UniversalClient // required
 	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
@@ -74,13 +113,15 @@ type Server struct {
 	o              Options
 	log            *zap.Logger
 	tools          map[string]*tool
+	operations     map[string]*upstream.Operation // by ID
 	store          *store
 	limiter        *redis_rate.Limiter
 	rate           redis_rate.Limit // of a connection's requests
 	implementation *sdk.Implementation
 	handler        http.Handler // the SDK's
-	unsupported    []string     // first parts of the names of methods
+	allMethods     bool         // of the SDK are offered, for conformance tests
 	acceptsTraces  bool         // _meta may name the caller's span
+	lists          toolLists
 }
 
 // New returns a server.
@@ -91,13 +132,15 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		acceptsTraces: tracing.AcceptsRemote(),
+		acceptsTraces: tracing.AcceptsRemote(), operations: map[string]*upstream.Operation{},
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
-	if s.tools, err = newTools(o.Areas); err != nil {
+	if s.tools, err = newTools(o.Definition, o.Areas); err != nil {
 		return nil, err
 	}
-	s.unsupported = []string{"prompts", "resources", "completion", "logging", "subscriptions"}
+	for _, op := range o.Definition.API.Operations() {
+		s.operations[op.ID] = op
+	}
 	options := sdk.ServerOptions{
 		Instructions: instructionsFor(o.Areas),
 		Logger:       sdkLogger(o.Log),
@@ -108,6 +151,7 @@ func New(o Options) (*Server, error) {
 	// It is stateless, because the gateways of a fleet share nothing but Redis.
 	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless:                    true,
+		JSONResponse:                 true,
 		PropagateRequestCancellation: true,
 		DisableLocalhostProtection:   true, // the caller checks the Host header
 		MaxRequestBodyBytes:          MaxBody,
@@ -116,14 +160,9 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// newSDKServer returns the SDK's server, which serves everything but calls of tools.
+// newSDKServer returns the SDK's server, which serves everything but calls of tools, and the list of tools.
 func (s *Server) newSDKServer(o sdk.ServerOptions) *sdk.Server {
 	server := sdk.NewServer(s.implementation, &o)
-	for _, t := range s.tools {
-		server.AddTool(t.declaration(), func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the call cannot be read"} // serveCall serves all valid calls
-		})
-	}
 	server.AddReceivingMiddleware(s.receivingMiddleware)
 	return server
 }
@@ -137,12 +176,24 @@ func sdkLogger(log *zap.Logger) *slog.Logger {
 }
 
 func (o *Options) complete() error {
-	if o.Origin == "" || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
-		return errors.New("MCP server: Origin, Data, Audit, InsufficientScope, Log and Redis are required")
+	if o.Origin == "" || o.Definition == nil || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
+		return errors.New("MCP server: Origin, Definition, Data, Audit, InsufficientScope, Log and Redis are required")
 	}
 	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
-	o.Title, o.Version = cmp.Or(o.Title, "Gatehouse"), cmp.Or(o.Version, "0")
+	o.Version = cmp.Or(o.Version, "0")
 	return nil
+}
+
+// Reads returns the operations that the tools read and that need no arguments, in the order of the definition.
+func (s *Server) Reads() (all []*upstream.Operation) {
+	for _, op := range s.o.Definition.API.Operations() {
+		if op.NeedsNothing() && slices.ContainsFunc(slices.Collect(maps.Values(s.tools)), func(t *tool) bool {
+			return t.Operation == op || slices.Contains(t.With, op)
+		}) {
+			all = append(all, op)
+		}
+	}
+	return all
 }
 
 // ToolNames returns the names of the tools.
@@ -155,15 +206,15 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 // setCacheable sets how long clients may cache a list. It is private, because it depends on the connection's scopes.
 func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
-	c.TTLMs = int(toolListTTL.Milliseconds())
+	c.TTLMs = int(listTTL.Milliseconds())
 	c.CacheScope = "private"
 }
 
 // requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.
 func (t *tool) requiredScopes(g oauth.Grant) []string {
 	names := slices.Clone(g.Scopes.Names())
-	if !slices.Contains(names, t.Scope) {
-		names = append(names, t.Scope)
+	if !slices.Contains(names, t.scope) {
+		names = append(names, t.scope)
 	}
 	return names
 }

@@ -62,20 +62,24 @@ func fieldOf(fingerprint string) string {
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// RecordCreated stores which record the call with the fingerprint and the idempotency key created.
-func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) error {
+// RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether that was stored
+// already.
+func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	calls := s.callsKey(grantID, area)
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, calls, " "+record, fieldOf(fingerprint)+" "+key)
+	value := fieldOf(fingerprint) + " " + key
+	var before *redis.StringCmd
+	_, err = s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		before = p.HGet(ctx, calls, " "+record)
+		p.HSet(ctx, calls, " "+record, value)
 		p.PExpire(ctx, calls, IdempotencyWindow)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("storing a created record: %w", err)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("storing a created record: %w", err)
 	}
-	return nil
+	return before.Val() == value, nil
 }
 
 // ForgetCreated removes the idempotency key of the call that created a record.

@@ -24,7 +24,8 @@ func adds(t *testing.T, m *mcp.Store, first, end int) []string {
 	for i := first; i < end; i++ {
 		key, err := m.Key(t.Context(), "g", "contacts", fmt.Sprint("call ", i))
 		require.NoError(t, err)
-		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", fmt.Sprint("call ", i), key, fmt.Sprint("contact ", i)))
+		_, err = m.RecordCreated(t.Context(), "g", "contacts", fmt.Sprint("call ", i), key, fmt.Sprint("contact ", i))
+		require.NoError(t, err)
 		keys = append(keys, key)
 	}
 	return keys
@@ -77,7 +78,8 @@ func TestForgettingARecordKeepsTheKeyOfALaterCall(t *testing.T) {
 		return key
 	}
 	created := func(key, record string) {
-		require.NoError(t, m.RecordCreated(t.Context(), "g", "contacts", "call", key, record))
+		_, err := m.RecordCreated(t.Context(), "g", "contacts", "call", key, record)
+		require.NoError(t, err)
 	}
 	forget := func(record string) { require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", record)) }
 	first := key()

@@ -2,76 +2,61 @@ package mcp
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
+	"net/http"
 	"slices"
-	"sync"
+	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	gschema "github.com/google/jsonschema-go/jsonschema"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// kind is what a tool does to the account.
-type kind string
-
-const (
-	reads   kind = "read"
-	adds    kind = "add"
-	changes kind = "change" // or replace
-	deletes kind = "delete" // for good
-	runs    kind = "run"    // an automation, which may reach people outside
-)
-
-// tool is one MCP tool. tools.json has the exported fields.
+// tool is a tool of the definition, prepared for calls.
 type tool struct {
-	Name         string            `json:"name"`
-	Title        string            `json:"title"`
-	Description  string            `json:"description"`
-	Scope        string            `json:"scope"`
-	Kind         kind              `json:"kind"`
-	About        string            `json:"about"` // the kind of record, for errors
-	Idempotent   bool              `json:"idempotent"`
-	Untrusted    bool              `json:"untrusted"`     // its results contain text from outside the business
-	Arguments    map[string]string `json:"arguments"`     // descriptions of arguments that are not in their type's tags
-	MinArguments int               `json:"min_arguments"` // the minimum number of arguments
-	Example      jsontext.Value    `json:"example"`       // arguments
-
-	function `json:"-"`
-
-	// set by prepare
-	in, out  *gschema.Schema
-	input    func() (*jsonschema.Schema, error)
-	check    check                     // of results
-	defaults map[string]jsontext.Value // of arguments
+	*definition.Tool
+	scope     string
+	about     string              // the kind of record, for errors and the audit log
+	brief     *upstream.Operation // Operation with the default fields
+	arguments *upstream.Operation // whose body has all arguments
+	slots     []slot              // of the arguments that are sent
+	names     []string            // of all arguments
+	fields    []string            // that the caller may ask for, nil if it may not
+	key       bool                // a retry is recognised: see idempotentWrite
+	untrusted bool                // its results contain text from outside the business
+	handler   handler
+	declared  []byte // in tools/list
 }
 
-// function is a tool's implementation with the types that its schemas are derived from.
-type function struct {
-	argumentsType, resultType reflect.Type
-	run                       func(ctx context.Context, c *toolCall) (any, error)
+// slot is where an argument goes.
+type slot struct {
+	argument string
+	path     int    // 1 more than the index of a parameter in the path
+	query    int    // 1 more than the index of a parameter in the query
+	body     string // a member of the body; "*": the body
 }
 
-// handle makes a function of f, which gets valid arguments and returns the structured content.
-func handle[A, R any](f func(ctx context.Context, c *toolCall, arguments A) (R, error)) function {
-	return function{reflect.TypeFor[A](), reflect.TypeFor[R](), func(ctx context.Context, c *toolCall) (any, error) {
-		var arguments A
-		if err := json.Unmarshal(c.arguments, &arguments); err != nil {
-			return nil, &toolError{
-				code: codeArguments, message: "The arguments cannot be read.", effect: c.tool.notDone(),
-				advice: correctAndCall, // not the error, which may quote them
-			}
-		}
-		return f(ctx, c, arguments)
-	}}
+// handler is the implementation of a tool that a definition cannot describe.
+type handler struct {
+	arguments []upstream.Property // besides those of the operation
+	run       func(ctx context.Context, c *toolCall) (jsontext.Value, error)
+	result    map[string]any // properties of the output schema, besides those of the operation
 }
 
-func (t *tool) writes() bool { return t.Kind != reads }
+// Arguments of tools, besides those of their operations. The instructions explain them.
+const (
+	argFields         = "fields"
+	argIfVersion      = "if_version"
+	argIdempotencyKey = "idempotency_key"
+	argConfirm        = "confirm"
+	argID             = "id" // of a record that is changed, and otherwise created
+)
+
+func (t *tool) writes() bool { return t.Kind != definition.KindRead }
 
 // notDone returns what an error says about a call that was rejected before anything happened.
 func (t *tool) notDone() string {
@@ -81,121 +66,302 @@ func (t *tool) notDone() string {
 	return nothingRead
 }
 
-// prepare derives the schemas and the result check.
-func (t *tool) prepare() error {
-	if t.run == nil {
-		return errors.New("no implementation")
+// newTools prepares the tools of the areas, by name.
+func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, error) {
+	tools := map[string]*tool{}
+	described := map[*upstream.Schema]bool{}
+	everything := areas.Everything()
+	for _, byRecord := range []bool{true, false} { // the shape of a record stands in the tool that gets one
+		for _, says := range d.Tools {
+			if res := says.Operation.Success(); byRecord != (says.Kind == definition.KindRead && !res.IsList()) {
+				continue
+			}
+			t := &tool{Tool: says}
+			if t.scope = says.Area + ":" + verbOf(says.Kind); !everything.Allows(t.scope) {
+				continue
+			}
+			if err := t.prepare(described); err != nil {
+				return nil, fmt.Errorf("tool %s: %w", says.Name, err)
+			}
+			tools[t.Name] = t
+		}
+	}
+	return tools, nil
+}
+
+func verbOf(kind string) string {
+	switch kind {
+	case definition.KindRead:
+		return scope.VerbRead
+	case definition.KindRun:
+		return scope.VerbRun
+	}
+	return scope.VerbWrite
+}
+
+// prepare compiles the arguments, and what tools/list shows.
+func (t *tool) prepare(described map[*upstream.Schema]bool) error {
+	op, res := t.Operation, t.Operation.Success()
+	if t.Handler != "" {
+		var ok bool
+		if t.handler, ok = handlers()[t.Handler]; !ok {
+			return fmt.Errorf("unknown handler %q: must be one of %s", t.Handler, strings.Join(slices.Sorted(maps.Keys(handlers())), ", "))
+		}
+	}
+	t.brief, t.about = op, aboutOf(op)
+	if t.Fields != nil {
+		t.brief, t.fields = op.Only(t.Fields), fieldsOf(op)
+	}
+	for _, one := range append([]*upstream.Operation{op}, t.With...) {
+		t.untrusted = t.untrusted || hasUntrusted(one.Success().Body, map[*upstream.Schema]bool{})
+	}
+	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.Replace != nil) && op.Forwards("Idempotency-Key")
+	input := &upstream.Schema{Types: upstream.TypeObject}
+	add := func(p upstream.Property, s *slot) error {
+		if other, ok := t.Arguments[p.Name]; ok {
+			p.As, p.Name = "", other
+		}
+		if input.Property(p.Name) != nil {
+			return fmt.Errorf("two arguments are called %s: say another name under arguments", p.Name)
+		}
+		if s != nil {
+			s.argument = p.Name
+			t.slots = append(t.slots, *s)
+		}
+		input.Properties = append(input.Properties, p)
+		return nil
+	}
+	if err := t.addParameters(add); err != nil {
+		return err
+	}
+	text := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
+	text.Rules.MinLength, text.Rules.MaxLength = 1, 128
+	extra := slices.Clone(t.handler.arguments)
+	if t.fields != nil {
+		names := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
+		for _, name := range t.fields {
+			names.Rules.Enum = append(names.Rules.Enum, `"`+name)
+		}
+		slices.Sort(names.Rules.Enum)
+		extra = append(extra, upstream.Property{Name: argFields, Schema: listOf(names, 1, len(t.fields))})
+	}
+	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
+		version := &upstream.Schema{Types: upstream.TypeString}
+		if s := schemaAt(op.Success().Body, t.Version); s != nil {
+			version.Types = s.Types &^ upstream.TypeNull
+		}
+		extra = append(extra, upstream.Property{Name: argIfVersion, Schema: version})
+	}
+	if t.key {
+		key := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
+		key.Rules.MinLength, key.Rules.MaxLength = 8, 100
+		extra = append(extra, upstream.Property{Name: argIdempotencyKey, Schema: key})
+	}
+	if t.asks() {
+		extra = append(extra, upstream.Property{Name: argConfirm, Schema: text})
+	}
+	for _, p := range extra {
+		if err := add(p, nil); err != nil {
+			return err
+		}
+	}
+	for _, p := range input.Properties {
+		t.names = append(t.names, p.Name)
+	}
+	t.arguments = &upstream.Operation{
+		ID: t.Name, Method: http.MethodPost, Path: "/" + t.Name,
+		Body: &upstream.RequestBody{Required: true, Kinds: []upstream.BodyKind{{Media: "application/json", Schema: input}}},
+	}
+	upstream.NewAPI("", "", []*upstream.Operation{t.arguments})
+	return t.declare(input, res, described)
+}
+
+// addParameters adds the arguments that are sent: those of the path, the body and the query.
+func (t *tool) addParameters(add func(upstream.Property, *slot) error) error {
+	op := t.Operation
+	path, body := op.PathParams, op.Body
+	if t.Replace != nil {
+		path, body = t.Replace.PathParams, t.Replace.Body
+	}
+	for i, p := range path {
+		created := t.Replace != nil && i == len(path)-1
+		if err := add(upstream.Property{Name: p.Name, Schema: p.Schema, Required: !created, Description: p.Description}, &slot{path: i + 1}); err != nil {
+			return err
+		}
+	}
+	if body != nil {
+		s := body.Kinds[0].Schema
+		if s.Choice != nil || s.Additional != nil || s.Types&upstream.TypeObject == 0 {
+			return add(upstream.Property{Name: "body", Schema: s, Required: body.Required}, &slot{body: "*"})
+		}
+		for _, p := range s.Properties {
+			if p.Schema.Refused != "" || p.Name == s.Tenant || p.Name == s.AlsoTenant {
+				continue
+			}
+			p.From, p.Part, p.Number, p.Required = nil, false, 0, p.Required && t.Replace == nil
+			name := p.Name
+			if err := add(p, &slot{body: name}); err != nil {
+				return err
+			}
+		}
+	}
+	for i, p := range op.Params {
+		s := p.Schema
+		if p.Array {
+			s = listOf(s, p.MinItems, p.MaxItems)
+		}
+		if err := add(upstream.Property{Name: p.Name, Schema: s, Required: p.Required, Description: p.Description}, &slot{query: i + 1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asks reports whether a person may be asked before the tool does something.
+func (t *tool) asks() bool { return t.Confirm != nil || t.Kind == definition.KindDelete || t.People }
+
+func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
+	list := &upstream.Schema{Types: upstream.TypeArray, Items: s, Rules: upstream.NewRules()}
+	list.Rules.MinItems, list.Rules.MaxItems = least, most
+	return list
+}
+
+func requires(params []upstream.Param, name string) bool {
+	return slices.ContainsFunc(params, func(p upstream.Param) bool { return p.Name == name && p.Required })
+}
+
+func has(params []upstream.Param, name string) bool {
+	return slices.ContainsFunc(params, func(p upstream.Param) bool { return p.Name == name })
+}
+
+// recordOf returns the schema of the records in a response, or nil.
+func recordOf(res *upstream.DocumentedResponse) *upstream.Schema {
+	if res == nil || res.Body == nil {
+		return nil
+	}
+	s := res.Body
+	if res.Records != nil && res.Records.In != "" {
+		s = s.Property(res.Records.In).Schema
+	}
+	if s.Types&upstream.TypeArray != 0 && s.Items != nil {
+		s = s.Items
+	}
+	return s
+}
+
+// schemaAt returns the schema of a member, or nil.
+func schemaAt(s *upstream.Schema, names []string) *upstream.Schema {
+	for _, name := range names {
+		if s == nil || s.Property(name) == nil {
+			return nil
+		}
+		s = s.Property(name).Schema
+	}
+	return s
+}
+
+// fieldsOf returns the names of the fields that records can have.
+func fieldsOf(op *upstream.Operation) (names []string) {
+	for _, p := range recordOf(op.Success()).Properties {
+		if !p.Internal {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// aboutOf names what an operation is about: the record, or what its last parameter stands for.
+func aboutOf(op *upstream.Operation) string {
+	name := op.Resource
+	if res := op.Success(); res.Records != nil && res.Records.In != "" && !res.IsList() {
+		name = res.Records.In
+	} else if len(op.PathParams) > 0 {
+		name = collectionOf(op)
+	}
+	return spaced(name)
+}
+
+// namedBy returns what the last parameter of the path of a tool's operation stands for: the record, or that in which one is created.
+func (t *tool) namedBy() string {
+	op := t.Operation
+	n := len(op.PathParams)
+	if n == 0 || strings.HasSuffix(op.Path, "}") && t.Kind != definition.KindCreate && !op.Success().IsList() {
+		return t.about
+	}
+	if name := op.PathParams[n-1].Name; name != argID && !strings.HasSuffix(name, "_id") {
+		return spaced(name)
+	}
+	return spaced(collectionOf(op))
+}
+
+// collectionOf returns the last fixed segment before the last parameter of a path, without a plural's s.
+func collectionOf(op *upstream.Operation) (name string) {
+	for segment := range strings.SplitSeq(op.Path[:strings.LastIndex(op.Path, "/{")], "/") {
+		if !strings.HasPrefix(segment, "{") {
+			name = segment
+		}
+	}
+	return strings.TrimSuffix(name, "s")
+}
+
+func spaced(name string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(name) }
+
+// hasUntrusted reports whether a member below a schema is text from outside.
+func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
+	if s == nil || seen[s] {
+		return false
+	}
+	seen[s] = true
+	return slices.ContainsFunc(s.Properties, func(p upstream.Property) bool {
+		return !p.Internal && (p.As != "" || hasUntrusted(p.Schema, seen))
+	}) || hasUntrusted(s.Items, seen) || hasUntrusted(s.Additional, seen) ||
+		s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return hasUntrusted(a, seen) })
+}
+
+// declare sets how tools/list shows the tool. Descriptions and hints that say what goes without saying are left out, and output schemas say
+// no more than clients need: what a schema does not say, an error says in words.
+func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) error {
+	in := inputSchema(input, 0)
+	for _, shared := range t.shared(res) {
+		if p, ok := in["properties"].(map[string]any)[shared].(map[string]any); ok {
+			delete(p, "description")
+			if items, ok := p["items"].(map[string]any); ok {
+				delete(items, "enum")
+			}
+		}
+	}
+	d := declaration{Name: t.Name, Title: t.Title, Description: t.Description, InputSchema: in, OutputSchema: t.outputSchema(described)}
+	// The protocol's defaults are readOnlyHint false, destructiveHint true, idempotentHint false and openWorldHint true.
+	switch d.Annotations = map[string]bool{}; {
+	case !t.writes():
+		d.Annotations["readOnlyHint"] = true
+	case t.Kind == definition.KindCreate:
+		d.Annotations["destructiveHint"] = false
+	case t.Kind != definition.KindRun:
+		d.Annotations["idempotentHint"] = true
+	}
+	if !t.People {
+		d.Annotations["openWorldHint"] = false
 	}
 	var err error
-	if t.in, err = schemaOf(t.argumentsType); err != nil {
-		return err
+	if t.declared, err = json.Marshal(d); err != nil {
+		return fmt.Errorf("encoding the declaration: %w", err)
 	}
-	for name, description := range t.Arguments {
-		if t.in.Properties[name] == nil {
-			return fmt.Errorf("unknown argument %q", name)
-		}
-		t.in.Properties[name].Description = description
-	}
-	if t.MinArguments > 0 {
-		t.in.MinProperties = &t.MinArguments
-	}
-	if t.Example != nil {
-		t.in.Examples = []any{t.Example}
-	}
-	t.defaults = map[string]jsontext.Value{}
-	for name, p := range t.in.Properties {
-		if p.Default != nil {
-			t.defaults[name] = jsontext.Value(p.Default)
-		}
-	}
-	t.input = sync.OnceValues(func() (*jsonschema.Schema, error) { return compile(t.in) })
-	if t.out, err = schemaOf(t.resultType); err != nil {
-		return err
-	}
-	t.check, err = checkOf(t.out, t.resultType)
-	return err
+	return nil
 }
 
-// withDefaults adds the defaults of absent arguments, so that a call that states a default has the same fingerprint.
-func (t *tool) withDefaults(arguments jsontext.Value) (jsontext.Value, error) {
-	if len(t.defaults) == 0 {
-		return arguments, nil
+// shared returns the arguments that the instructions explain for all tools.
+func (t *tool) shared(res *upstream.DocumentedResponse) []string {
+	names := []string{res.Cursor}
+	if t.fields != nil { // otherwise, it may be one of the operation's own
+		names = append(names, argFields)
 	}
-	var given map[string]jsontext.Value
-	if err := json.Unmarshal(arguments, &given); err != nil {
-		return nil, fmt.Errorf("reading arguments: %w", err)
-	}
-	for name, value := range t.defaults {
-		if _, ok := given[name]; !ok {
-			given[name] = value
+	if res.Records != nil && res.Records.AtMost > 0 {
+		for _, p := range t.Operation.Params {
+			if p.Number == res.Records.AtMost {
+				names = append(names, p.Name)
+			}
 		}
 	}
-	all, err := json.Marshal(given)
-	if err != nil {
-		return nil, fmt.Errorf("encoding arguments: %w", err)
-	}
-	return all, nil
-}
-
-// declaration returns the tool as tools/list shows it.
-func (t *tool) declaration() *sdk.Tool {
-	return &sdk.Tool{
-		Name:         t.Name,
-		Title:        t.Title,
-		Description:  t.Description,
-		InputSchema:  t.in,
-		OutputSchema: t.out,
-		Annotations: &sdk.ToolAnnotations{
-			Title:           t.Title,
-			ReadOnlyHint:    t.Kind == reads,
-			DestructiveHint: new(t.Kind == changes || t.Kind == deletes || t.Kind == runs),
-			IdempotentHint:  t.Idempotent || t.Kind == reads,
-			OpenWorldHint:   new(t.Kind == runs),
-		},
-	}
-}
-
-// patch returns the arguments as a JSON merge patch, without those named.
-func (c *toolCall) patch(without ...string) data.Patch {
-	var arguments map[string]jsontext.Value
-	_ = json.Unmarshal(c.arguments, &arguments) // cannot fail: handle has read them
-	p := data.Patch{}
-	for name, value := range arguments {
-		if !slices.Contains(without, name) {
-			p[name] = value
-		}
-	}
-	return p
-}
-
-// success returns the result with the structured content, which must match the output schema because clients check it.
-func (t *tool) success(content any) (*callResult, error) {
-	err := t.check(reflect.ValueOf(content))
-	var written jsontext.Value
-	if err == nil {
-		written, err = json.Marshal(content)
-	}
-	if err != nil {
-		return nil, &toolError{
-			code:    codeInvalid,
-			message: "The business's data service sent an invalid response. Your arguments are not the cause.",
-			effect:  t.doneUnusably(),
-			advice:  "Calling again is unlikely to help. Tell the user, with the request id.",
-			cause:   err,
-		}
-	}
-	text := string(written)
-	if t.Untrusted {
-		text = fence(text)
-	}
-	result := textResult(text)
-	result.Structured = written
-	return result, nil
-}
-
-func (t *tool) doneUnusably() string {
-	if t.writes() {
-		return "The change was probably made. Check the record before you call again."
-	}
-	return nothingRead
+	return names
 }

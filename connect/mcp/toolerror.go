@@ -1,21 +1,17 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	schemakind "github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Codes that the errors of tools begin with.
@@ -100,6 +96,11 @@ func newToolError(err error, t *tool) *toolError {
 		return failed
 	}
 	failed := &toolError{cause: err, effect: t.notDone()}
+	if bad, ok := errors.AsType[*upstream.ParameterError](err); ok {
+		failed.code, failed.message, failed.advice = codeArguments, "Invalid arguments for "+t.Name+".", correctAndCall
+		failed.violations = []data.Detail{{Field: t.argument(bad.Parameter), Problem: strings.TrimPrefix(bad.Reason, bad.Parameter+" ")}}
+		return failed
+	}
 	e, ok := errors.AsType[*data.Error](err)
 	if !ok {
 		failed.code, failed.message = codeInternal, "The gateway failed. Your arguments are not the cause."
@@ -116,9 +117,9 @@ func newToolError(err error, t *tool) *toolError {
 	switch {
 	case errors.Is(err, data.ErrNotFound):
 		failed.code = codeNotFound
-		failed.message = fmt.Sprintf("This business has no such %s.", t.About)
+		failed.message = fmt.Sprintf("This business has no such %s.", t.namedBy())
 		failed.advice = "Find the right id with the search or list tool of this area."
-		if t.Kind == deletes {
+		if t.Kind == definition.KindDelete {
 			failed.advice = "If it was deleted before, there is nothing left to do."
 		}
 	case errors.Is(err, data.ErrInvalid):
@@ -126,7 +127,7 @@ func newToolError(err error, t *tool) *toolError {
 		failed.violations, failed.advice = e.Details, correctAndCall
 	case errors.Is(err, data.ErrVersion):
 		failed.code = codeChanged
-		failed.message = fmt.Sprintf("The %s has changed since you read it.", t.About)
+		failed.message = fmt.Sprintf("The %s has changed since you read it.", t.about)
 		failed.advice = "Read it again, check that your change still makes sense, and call again with its new version."
 	case errors.Is(err, data.ErrConflict):
 		failed.code, failed.message, failed.violations = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
@@ -163,150 +164,5 @@ func retryIn(d time.Duration) string {
 	if d <= 0 {
 		return callAgainLater
 	}
-	return fmt.Sprintf("Calling again after %d seconds with the same arguments is safe.", int(math.Ceil(d.Seconds())))
-}
-
-// checkArguments validates arguments against the input schema and reports every violation, up to maxDetails.
-func (t *tool) checkArguments(arguments jsontext.Value) *toolError {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
-	if err != nil {
-		return &toolError{
-			code: codeArguments, message: "The arguments are not a JSON object.", effect: t.notDone(), advice: correctAndCall,
-		}
-	}
-	schema, err := t.input()
-	if err != nil {
-		return newToolError(err, t)
-	}
-	err = schema.Validate(doc)
-	if err == nil {
-		return nil
-	}
-	failed := &toolError{
-		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", effect: t.notDone(), advice: correctAndCall,
-	}
-	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
-		return failed
-	}
-	failed.violations = validationDetails(invalid, nil)
-	slices.SortFunc(failed.violations, func(a, b data.Detail) int { return strings.Compare(a.Field, b.Field) })
-	failed.violations = slices.Compact(failed.violations)
-	failed.cause = t.argumentsError(failed.violations)
-	if len(failed.violations) > maxDetails {
-		failed.violations = failed.violations[:maxDetails]
-	}
-	for _, d := range failed.violations {
-		if d.Problem == unknownArgument {
-			failed.advice = "The arguments of " + t.Name + " are: " + strings.Join(t.in.PropertyOrder, ", ") + ". " + correctAndCall
-			break
-		}
-	}
-	return failed
-}
-
-const (
-	maxDetails      = 20
-	unknownArgument = "is not an argument"
-)
-
-// validationDetails appends the leaves of a validation error to all.
-func validationDetails(e *jsonschema.ValidationError, all []data.Detail) []data.Detail {
-	for _, c := range e.Causes {
-		all = validationDetails(c, all)
-	}
-	if len(e.Causes) > 0 {
-		return all
-	}
-	at := pathString(e.InstanceLocation)
-	add := func(field, problem, allowed string) {
-		all = append(all, data.Detail{Field: cmp.Or(field, "the call"), Problem: problem, Allowed: allowed})
-	}
-	switch k := e.ErrorKind.(type) {
-	case *schemakind.Required:
-		for _, name := range k.Missing {
-			add(pathString(append(slices.Clone(e.InstanceLocation), name)), "is required", "")
-		}
-	case *schemakind.AdditionalProperties:
-		for _, name := range k.Properties {
-			add(pathString(append(slices.Clone(e.InstanceLocation), name)), unknownArgument, "")
-		}
-	case *schemakind.Enum:
-		allowed := make([]string, 0, len(k.Want))
-		for _, v := range k.Want {
-			allowed = append(allowed, fmt.Sprint(cmp.Or(v, any("null"))))
-		}
-		add(at, "is not one of the allowed values", strings.Join(allowed, ", "))
-	case *schemakind.Const:
-		add(at, "is not the allowed value", fmt.Sprint(k.Want))
-	case *schemakind.Type:
-		add(at, "is "+article(k.Got), strings.Join(k.Want, " or "))
-	case *schemakind.Format:
-		add(at, "is not a valid "+formatName(k.Want), formatExample(k.Want))
-	case *schemakind.Pattern:
-		add(at, "has the wrong form", "text that matches "+k.Want)
-	case *schemakind.MinLength:
-		add(at, "is too short", fmt.Sprintf("at least %d characters", k.Want))
-	case *schemakind.MaxLength:
-		add(at, "is too long", fmt.Sprintf("at most %d characters", k.Want))
-	case *schemakind.Minimum:
-		add(at, "is too small", "at least "+k.Want.RatString())
-	case *schemakind.Maximum:
-		add(at, "is too large", "at most "+k.Want.RatString())
-	case *schemakind.ExclusiveMinimum:
-		add(at, "is too small", "more than "+k.Want.RatString())
-	case *schemakind.MinItems:
-		add(at, "has too few entries", fmt.Sprintf("at least %d", k.Want))
-	case *schemakind.MaxItems:
-		add(at, "has too many entries", fmt.Sprintf("at most %d", k.Want))
-	case *schemakind.MinProperties:
-		add(at, "contains no change", fmt.Sprintf("at least %d members", k.Want))
-	case *schemakind.MaxProperties:
-		add(at, "has too many members", fmt.Sprintf("at most %d", k.Want))
-	default:
-		add(at, "does not match the tool's input schema", "")
-	}
-	return all
-}
-
-func article(got string) string {
-	switch got {
-	case "null":
-		return "null"
-	case "array", "object", "integer":
-		return "an " + got
-	}
-	return "a " + got
-}
-
-func formatName(format string) string {
-	return cmp.Or(map[string]string{"date-time": "timestamp", "email": "email address", "uri": "URL"}[format], format)
-}
-
-func formatExample(format string) string {
-	return map[string]string{
-		"date-time": "RFC 3339 with an offset, such as 2026-03-05T09:30:00-05:00",
-		"email":     "an address such as ines@example.com",
-		"uri":       "a URL such as https://example.com/",
-		"uuid":      "a UUID such as 77a0c1c5-7a43-4d0e-8b39-7a1f2f6a9c11",
-	}[format]
-}
-
-// pathString formats an instance location: rules[2].when.
-func pathString(path []string) string {
-	var b strings.Builder
-	for i, p := range path {
-		if len(p) > 100 {
-			p = strings.ToValidUTF8(p[:100], "") + "…"
-		}
-		switch {
-		case i > 0 && strings.Trim(p, "0123456789") == "" && p != "":
-			b.WriteString("[" + p + "]")
-		case i > 0:
-			b.WriteString("." + p)
-		default:
-			b.WriteString(p)
-		}
-	}
-	return b.String()
+	return fmt.Sprintf("Calling again after %d seconds with the same arguments is safe.", wholeSeconds(d))
 }

@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -34,63 +35,37 @@ func TestEveryToolIsListedWithSchemasAndHints(t *testing.T) {
 		for _, tool := range listed.Tools {
 			names = append(names, tool.Name)
 			require.NotEmpty(t, tool.Title, tool.Name)
-			require.Greater(t, len(tool.Description), 25, tool.Name)
-			require.NotNil(t, tool.Annotations, tool.Name)
-			require.NotNil(t, tool.Annotations.DestructiveHint, tool.Name)
-			require.NotNil(t, tool.Annotations.OpenWorldHint, tool.Name)
-			reading := strings.HasSuffix(tool.Name, "_get") || strings.HasSuffix(tool.Name, "_search") ||
-				strings.HasSuffix(tool.Name, "_list")
-			require.Equal(t, reading, tool.Annotations.ReadOnlyHint, tool.Name)
-			if strings.HasSuffix(tool.Name, "_delete") {
-				require.True(t, *tool.Annotations.DestructiveHint, tool.Name)
+			require.Greater(t, len(tool.Description), 7, tool.Name)
+			requireHints(t, tool)
+			for _, schema := range []any{tool.InputSchema, tool.OutputSchema} {
+				require.Equal(t, "object", schema.(object)["type"], tool.Name)
+				require.Contains(t, schema, "properties", "%s: some clients require it", tool.Name)
 			}
-			strict(t, tool.Name+" input", tool.InputSchema)
-			strict(t, tool.Name+" output", tool.OutputSchema)
 		}
 		require.ElementsMatch(t, want, names)
 		require.LessOrEqual(t, len(names), 39)
 	})
 }
 
-// strict requires that each object in a schema allows only named members (unless another schema describes them), and that each
-// text, list and number is bounded.
-func strict(t *testing.T, name string, schema any) {
+// requireHints requires the hints that are not the protocol's defaults: destructive, not idempotent, open world.
+func requireHints(t *testing.T, tool *sdk.Tool) {
 	t.Helper()
-	var walk func(at string, v any)
-	walk = func(at string, v any) {
-		n, ok := v.(object)
-		if !ok {
-			return
-		}
-		kinds, ok := n["type"].([]any)
-		if !ok {
-			kinds = []any{n["type"]}
-		}
-		for _, kind := range kinds {
-			switch kind {
-			case "object":
-				properties, ok := n["properties"].(object)
-				if !ok {
-					require.NotContains(t, n, "additionalProperties", at)
-					continue
-				}
-				require.Equal(t, false, n["additionalProperties"], at)
-				for p, inner := range properties {
-					walk(at+"."+p, inner)
-				}
-			case "array":
-				require.Contains(t, n, "maxItems", at)
-				walk(at+"[]", n["items"])
-			case "string":
-				bounded := n["maxLength"] != nil || n["enum"] != nil || n["pattern"] != nil
-				require.True(t, bounded || strings.Contains(at, "cursor"), "%s is not bounded", at)
-			case "integer", "number":
-				require.Contains(t, n, "maximum", at)
-			}
-		}
+	h := tool.Annotations
+	require.NotNil(t, h, tool.Name)
+	kind := tool.Name[strings.LastIndexByte(tool.Name, '_')+1:]
+	reads := kind == "get" || kind == "search" || kind == "list"
+	require.Equal(t, reads, h.ReadOnlyHint, tool.Name)
+	if kind == "create" {
+		require.False(t, *h.DestructiveHint, tool.Name)
+	} else {
+		require.Nil(t, h.DestructiveHint, tool.Name)
 	}
-	require.IsType(t, object{}, schema)
-	walk(name, schema)
+	require.Equal(t, kind == "update" || kind == "upsert" || kind == "set" || kind == "delete", h.IdempotentHint, tool.Name)
+	if kind == "run" {
+		require.Nil(t, h.OpenWorldHint, tool.Name)
+	} else {
+		require.False(t, *h.OpenWorldHint, tool.Name)
+	}
 }
 
 func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
@@ -100,8 +75,7 @@ func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
 		t.Helper()
 		c := s.connect(revision, "bearer", nil)
 		business := call(t, c, "business_get", nil)["business"].(object)
-		require.Equal(t, s.owner.BusinessID, business["id"])
-		require.NotContains(t, business, "business_id")
+		require.NotEmpty(t, business["name"])
 
 		contact := first(t, call(t, c, "contacts_search", object{"limit": 3}), "contacts")
 		same := call(t, c, "contacts_get", object{"id": contact["id"]})["contact"].(object)
@@ -112,7 +86,7 @@ func TestReadToolsReturnRecordsOfTheDataService(t *testing.T) {
 		require.Len(t, read["messages"], 1)
 		require.Equal(t, "m1", read["next_message_cursor"])
 		rest := call(t, c, "conversations_get", object{"id": conversation["id"], "message_cursor": "m1"})
-		require.Len(t, rest["messages"], int(conversation["message_count"].(float64))-1)
+		require.Len(t, rest["messages"], int(read["conversation"].(object)["message_count"].(float64))-1)
 		require.Nil(t, rest["next_message_cursor"])
 
 		calendar := first(t, call(t, c, "calendars_list", nil), "calendars")
@@ -175,13 +149,13 @@ func TestContactsAreCreatedUpdatedAndDeleted(t *testing.T) {
 		"CHANGED_MEANWHILE", "Nothing was changed")
 
 	fails(t, c, "contacts_delete", object{"id": contact["id"]}, "CONFIRMATION_NEEDED", "Oda Brandvold", "Nothing was changed")
-	gone := call(t, c, "contacts_delete", object{"id": contact["id"], "confirm": true})
+	gone := confirmed(t, c, "contacts_delete", object{"id": contact["id"]})
 	require.Equal(t, true, gone["deleted"])
 	fails(t, c, "contacts_get", object{"id": contact["id"]}, "NOT_FOUND")
-	fails(t, c, "contacts_delete", object{"id": contact["id"], "confirm": true}, "NOT_FOUND")
+	fails(t, c, "contacts_delete", object{"id": contact["id"]}, "NOT_FOUND")
 }
 
-func TestBusinessHoursAndAreasAreReplaced(t *testing.T) {
+func TestBusinessHoursAndAreasAreChanged(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	s.allow("other", s.other, "mcp:write")
@@ -192,20 +166,21 @@ func TestBusinessHoursAndAreasAreReplaced(t *testing.T) {
 	require.Equal(t, "+441632960123", business["phone"])
 	require.Equal(t, before["business"].(object)["name"], business["name"])
 
-	hours := []any{
-		object{"day": "tuesday", "open": "13:30", "close": "24:00"}, object{"day": "tuesday", "open": "09:00", "close": "12:30"},
-	}
-	set := call(t, c, "business_hours_set", object{"hours": hours})
-	require.Equal(t, []any{hours[1], hours[0]}, set["hours"])
-	fails(t, c, "business_hours_set", object{"hours": []any{object{"day": "someday", "open": "9", "close": "17:00"}}},
-		"hours[0].day", "monday, tuesday", "hours[0].open")
-	areas := call(t, c, "service_areas_set", object{"service_areas": []any{
+	spans := []any{object{"open": "13:30", "close": "24:00"}, object{"open": "09:00", "close": "12:30"}}
+	set := call(t, c, "business_hours_set", object{"days": []any{object{"day": "tuesday", "spans": spans}}})
+	require.Equal(t, object{"day": "tuesday", "spans": []any{spans[1], spans[0]}}, set["days"].([]any)[1])
+	fails(t, c, "business_hours_set", object{"days": []any{object{"day": "someday", "spans": []any{object{"open": "9", "close": "17:00"}}}}},
+		"days[0].day", "days[0].spans[0].open", "HH:MM")
+	areas := call(t, c, "service_areas_set", object{"add": []any{
 		object{"name": "Madison", "kind": "city", "radius_km": 25.5}, object{"name": "Dane County", "kind": "region"},
 	}})
-	require.Len(t, areas["service_areas"], 2)
+	had := len(before["service_areas"].(object)["service_areas"].([]any))
+	require.Len(t, areas["service_areas"], had+2)
 	after := call(t, c, "business_get", nil)
-	assert.Equal(t, set["hours"], after["opening_hours"].(object)["hours"])
+	assert.Equal(t, set["days"], after["hours"].(object)["days"])
 	assert.Equal(t, areas["service_areas"], after["service_areas"].(object)["service_areas"])
+	gone := confirmed(t, c, "service_areas_set", object{"remove": []any{object{"name": "madison", "kind": "city"}}})
+	assert.Len(t, gone["service_areas"], had+1)
 }
 
 func TestReceptionistIsConfigured(t *testing.T) {
@@ -215,17 +190,24 @@ func TestReceptionistIsConfigured(t *testing.T) {
 	c := s.connect(modern, "other", nil)
 	changed := call(t, c, "receptionist_personality_update", object{"tone": "warm", "instructions": nil})["receptionist"].(object)
 	require.Equal(t, "warm", changed["personality"].(object)["tone"])
-	fails(t, c, "receptionist_personality_update", object{"tone": "rude"}, "friendly, professional")
+	fails(t, c, "receptionist_personality_update", object{"tone": "rude"}, "formal, friendly, playful, professional, warm")
 
-	rules := call(t, c, "receptionist_rules_update", object{"rules": []any{
+	rulesOf := func(content object) []any { return content["receptionist"].(object)["rules"].([]any) }
+	had := len(rulesOf(call(t, c, "receptionist_get", nil)))
+	rules := rulesOf(call(t, c, "receptionist_rules_update", object{"add": []any{
 		object{"when": "it floods", "then": "transfer to the emergency number"},
 		object{"when": "a salesman calls", "then": "say goodbye", "enabled": false},
-	}})["receptionist"].(object)["rules"].([]any)
-	require.Len(t, rules, 2)
-	require.Equal(t, true, rules[0].(object)["enabled"])
-	kept := call(t, c, "receptionist_rules_update", object{"rules": []any{rules[1]}})["receptionist"].(object)["rules"].([]any)
-	require.Equal(t, rules[1:], kept)
-	fails(t, c, "receptionist_rules_update", object{"rules": []any{object{"id": "nope", "when": "x", "then": "y"}}}, "rules[0].id")
+	}}))
+	require.Len(t, rules, had+2)
+	flood, salesman := rules[had].(object), rules[had+1].(object)
+	require.Equal(t, true, flood["enabled"])
+	kept := rulesOf(confirmed(t, c, "receptionist_rules_update", object{
+		"remove": []any{flood["id"]}, "change": []any{object{"id": salesman["id"], "before": nil, "then": "be polite"}},
+	}))
+	require.Len(t, kept, had+1)
+	salesman["then"] = "be polite"
+	require.Equal(t, salesman, kept[had])
+	fails(t, c, "receptionist_rules_update", object{"change": []any{object{"id": "nope", "when": "x"}}}, "change[0].id")
 
 	faq := call(t, c, "receptionist_faq_upsert", object{"question": "Do you work at night?", "answer": "No."})["faq"].(object)
 	fails(t, c, "receptionist_faq_upsert", object{"question": "do you work at NIGHT?", "answer": "Maybe."}, "CONFLICT")
@@ -234,15 +216,15 @@ func TestReceptionistIsConfigured(t *testing.T) {
 	})["faq"].(object)
 	require.Equal(t, faq["id"], replaced["id"])
 	require.Equal(t, "In emergencies.", replaced["answer"])
-	require.Equal(t, true, call(t, c, "receptionist_faq_delete", object{"id": faq["id"], "confirm": true})["deleted"])
+	require.Equal(t, true, confirmed(t, c, "receptionist_faq_delete", object{"id": faq["id"]})["deleted"])
 
 	service := call(t, c, "receptionist_service_upsert", object{
 		"name": "Gutter cleaning", "duration_minutes": 60, "price": "80.50", "bookable": true,
 	})["service"].(object)
 	require.Equal(t, "80.50", service["price"])
-	fails(t, c, "receptionist_service_upsert", object{"id": service["id"], "name": "Gutter cleaning", "bookable": true}, "duration_minutes")
+	fails(t, c, "receptionist_service_upsert", object{"id": service["id"], "duration_minutes": nil}, "duration_minutes")
 	fails(t, c, "receptionist_service_upsert", object{"name": "x", "if_version": 3}, "if_version")
-	require.Equal(t, true, call(t, c, "receptionist_service_delete", object{"id": service["id"], "confirm": true})["deleted"])
+	require.Equal(t, true, confirmed(t, c, "receptionist_service_delete", object{"id": service["id"]})["deleted"])
 }
 
 func TestCustomObjectsMustMatchTheirTypesSchema(t *testing.T) {
@@ -259,8 +241,8 @@ func TestCustomObjectsMustMatchTheirTypesSchema(t *testing.T) {
 	})["object"].(object)
 	require.Equal(t, "NEW 78", changed["fields"].(object)["plate"])
 	fails(t, c, "objects_update", object{"type": "vehicles", "id": made["id"], "fields": object{"plate": nil}}, "plate")
-	require.Equal(t, true, call(t, c, "objects_delete",
-		object{"type": "vehicles", "id": made["id"], "confirm": true})["deleted"])
+	require.Equal(t, true, confirmed(t, c, "objects_delete",
+		object{"type": "vehicles", "id": made["id"]})["deleted"])
 	fails(t, c, "objects_get", object{"type": "vehicles", "id": made["id"]}, "NOT_FOUND")
 	fails(t, c, "object_type_get", object{"type": "spaceships"}, "NOT_FOUND")
 	fails(t, c, "objects_search", object{"type": "spaceships"}, "NOT_FOUND")
@@ -277,26 +259,49 @@ func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 		parts     []string
 	}{
 		{"contacts_search", object{"status": "late"}, []string{"status", "active, inactive", "Nothing was read"}},
-		{"contacts_search", object{"limit": 101}, []string{"limit", "at most 100"}},
-		{"contacts_search", object{"limit": 0}, []string{"limit", "at least 1"}},
+		{"contacts_search", object{"limit": 101}, []string{"limit", "too large", "1 to 100"}},
+		{"contacts_search", object{"limit": 0}, []string{"limit", "too small", "1 to 100"}},
 		{"contacts_search", object{"limit": "ten"}, []string{"limit", "integer"}},
-		{"contacts_search", object{"name": "x"}, []string{"name is not an argument", "query, status, type, limit, cursor"}},
+		{"contacts_search", object{"name": "x"}, []string{"name is not an argument", "query, status, type, since, until, limit, cursor, fields"}},
 		{"contacts_get", object{}, []string{"id is required"}},
-		{"contacts_get", object{"id": "10403"}, []string{"id", "integer"}},
+		{"contacts_get", object{"id": "ten"}, []string{"id", "integer"}},
 		{"contacts_create", object{"last_name": "X", "email": "nope"}, []string{
-			"first_name is required", "email is not a valid email address (allowed: an address such as", "Nothing was changed",
+			"first_name is required", "email is not valid (allowed: an email address)", "Nothing was changed",
 		}},
 		{"contacts_create", object{"first_name": "A", "phone_number": "5550123"}, []string{"country_code", "Nothing was changed"}},
 		{"contacts_update", object{"id": 1}, []string{"INVALID_ARGUMENTS"}},
 		{"appointments_search", object{"from": "tomorrow"}, []string{"from", "RFC 3339"}},
 		{"appointments_search", object{"calendar_id": "nope"}, []string{"calendar_id"}},
 		{"objects_create", object{"type": "pets"}, []string{"fields is required"}},
-		{"automations_run", object{"automation_id": "x", "wait_seconds": 61}, []string{"wait_seconds", "at most 60"}},
+		{"automations_run", object{"automation_id": "x", "wait_seconds": 61}, []string{"wait_seconds", "too large", "0 to 60"}},
 		{"jobs_get", object{"id": "no such job"}, []string{"id"}},
-		{"jobs_get", object{"id": ".."}, []string{"NOT_FOUND"}},
+		{"jobs_get", object{"id": ".."}, []string{"id must be 1 to 255 characters"}},
 		{"conversations_get", object{"id": "c", "message_cursor": "x1"}, []string{"message_cursor"}},
 	} {
 		fails(t, c, test.tool, test.arguments, test.parts...)
+	}
+}
+
+func TestWrongIDsAndValuesAreExplained(t *testing.T) {
+	t.Parallel()
+	c := newSetup(t, shared).connect(modern, "bearer", nil)
+	for _, test := range []struct {
+		tool      string
+		arguments object
+		part      string
+		not       string
+	}{
+		{"automations_run", object{"automation_id": "overdue"}, "overdue-reminders", ""},
+		{"invoices_search", object{"status": "unpaid"}, "status[0] is not one of the possible values (allowed: draft", "did you mean"},
+		{"invoices_search", object{"status": "viewd"}, "did you mean viewed?", ""},
+		{"appointments_search", object{"calendar_id": "Crew 2"}, "The id of the appointments' calendar.", ""},
+		{"receptionist_rules_update", object{"remove": []any{"2"}}, "INVALID_ARGUMENTS", "Ask the user"},
+		{"receptionist_rules_update", object{"remove": []any{"2"}}, "remove[0] is not an id of the record's (allowed: ", "CONFIRMATION_NEEDED"},
+	} {
+		text := fails(t, c, test.tool, test.arguments, test.part)
+		if test.not != "" {
+			assert.NotContains(t, text, test.not)
+		}
 	}
 }
 
@@ -318,4 +323,20 @@ func TestStructuredContentIsAlsoReturnedAsText(t *testing.T) {
 			require.Len(t, res.Content, 1)
 		}
 	})
+}
+
+// The list is read by models in every conversation, and by clients whenever they connect.
+func TestListOfToolsIsSmall(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, shared)
+	list := strings.Replace(callMessage(modern, "", object{}), `"tools/call"`, `"tools/list"`, 1)
+	plain := s.post("bearer", modern, list, func(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") })
+	require.Equal(t, http.StatusOK, plain.StatusCode, plain.Text)
+	require.Contains(t, plain.Text, `"tools":[{"name":"business_get"`)
+	assert.LessOrEqual(t, len(plain.Text), 32_500)
+	assert.NotRegexp(t, `\b[45][0-9]{2}\b`, plain.Text, "a status code says nothing to an assistant")
+	packed := s.post("bearer", modern, list, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	require.Equal(t, "gzip", packed.Header.Get("Content-Encoding"))
+	assert.LessOrEqual(t, len(packed.Text), 10_000)
+	t.Logf("%d bytes, %d with gzip", len(plain.Text), len(packed.Text))
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
@@ -49,7 +50,7 @@ func TestRepeatedCallIsExecutedOnce(t *testing.T) {
 		require.Equal(t, false, four["repeated"])
 
 		// A deleted record can be created again.
-		call(t, c, "contacts_delete", object{"id": one["contact"].(object)["id"], "confirm": true})
+		confirmed(t, c, "contacts_delete", object{"id": one["contact"].(object)["id"]})
 		five := call(t, c, "contacts_create", object{"first_name": "Once", "last_name": revision})
 		require.Equal(t, false, five["repeated"])
 	})
@@ -144,7 +145,7 @@ func TestEveryWriteIsAudited(t *testing.T) {
 	assert.Equal(t, audit.Entry{
 		Time: created.Time, BusinessID: s.owner.BusinessID, AccountID: s.owner.ID, AccountName: s.owner.Name, GrantID: "grant-bearer",
 		ClientName: "Test client", Action: audit.ToolCalled, Target: "contacts_create", Outcome: audit.OutcomeOK, Detail: created.Detail,
-		RequestID: created.RequestID,
+		Sentence: "Added the contact Audited", RequestID: created.RequestID,
 	}, created)
 	assert.Equal(t, audit.OutcomeFailed, failed.Outcome)
 	assert.Equal(t, "contact 1 NOT_FOUND", failed.Detail)
@@ -172,7 +173,7 @@ func TestAutomationReportsProgress(t *testing.T) {
 		last := <-progress
 		for len(progress) > 0 {
 			next := <-progress
-			require.GreaterOrEqual(t, next, last)
+			require.Greater(t, next, last)
 			last = next
 		}
 		requireRunsAreRepeatable(t, c, automation, run["id"])
@@ -204,11 +205,11 @@ func requireRunsAreRepeatable(t *testing.T, c *sdk.ClientSession, automation str
 	fails(t, c, "automations_run_get", object{"id": "nope"}, "NOT_FOUND")
 }
 
-// enabled returns an automation that can be run without input.
+// enabled returns an automation that can be run without input, and without asking.
 func enabled(t *testing.T, c *sdk.ClientSession) string {
 	t.Helper()
 	for _, a := range call(t, c, "automations_list", nil)["automations"].([]any) {
-		if a := a.(object); a["enabled"] == true && a["input_schema"].(object)["required"] == nil {
+		if a := a.(object); a["enabled"] == true && a["writes_to_people"] == false && a["input_schema"].(object)["required"] == nil {
 			return a["id"].(string)
 		}
 	}
@@ -219,18 +220,21 @@ func enabled(t *testing.T, c *sdk.ClientSession) string {
 func TestFailedRunReportsWhichStepsWereDone(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
-	run := func(status, rest string) string {
-		return `{"run":{"id":"r1","business_id":"` + s.owner.BusinessID + `","automation_id":"a1","status":"` + status +
-			`","progress":50,"message":null,"created_at":null,"started_at":null,"finished_at":null,` + rest + `}}`
+	step := func(name, status string) object {
+		return object{"name": name, "status": status, "message": nil, "started_at": nil, "finished_at": nil}
 	}
 	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodPost {
-			return response(202, "application/json", run("queued", `"steps":[],"result":null,"error":null`)), nil
+		status, body := 200, connecttest.Record("automation", nil)
+		switch {
+		case r.Method == http.MethodPost:
+			status, body = 202, connecttest.Record("run", nil)
+		case strings.Contains(r.URL.Path, "automation-runs"):
+			body = connecttest.Record("run", object{
+				"status": "failed", "steps": []any{step("Find invoices", "succeeded"), step("Write reminders", "failed")},
+				"result": object{"written": 2}, "error": object{"code": "MAILER", "message": "The mail service refused."},
+			})
 		}
-		return response(200, "application/json", run("failed", `"steps":[
-			{"name":"Find invoices","status":"succeeded","message":null,"started_at":null,"finished_at":null},
-			{"name":"Write reminders","status":"failed","message":"2 of 5","started_at":null,"finished_at":null}],
-			"result":{"written":2},"error":{"code":"MAILER","message":"The mail service refused."}`)), nil
+		return response(status, "application/json", strings.ReplaceAll(body, connecttest.Business, s.owner.BusinessID)), nil
 	})
 	text := s.post("bearer", modern, callMessage(modern, "automations_run", object{"automation_id": "a1"})).Text
 	for _, part := range []string{
@@ -261,7 +265,6 @@ func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 	assert.NotEmpty(t, content["run"].(object)["id"])
 }
 
-// Without Redis, a retry could not be detected and a change could not be audited.
 func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -274,6 +277,7 @@ func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
 	assert.Equal(t, "INTERNAL", s.logged(0).Code)
 }
 
+// Without Redis, a retry could not be detected and a change could not be audited.
 func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
@@ -285,7 +289,7 @@ func TestNothingIsChangedWhileRedisIsUnavailable(t *testing.T) {
 	nothing := []string{"GATEWAY_UNAVAILABLE", "Nothing was changed"}
 	fails(t, c, "contacts_create", object{"first_name": "No Redis"}, nothing...)
 	fails(t, asking, "contacts_delete", object{"id": id}, nothing...)
-	fails(t, c, "contacts_delete", object{"id": id, "confirm": true}, nothing...)
+	fails(t, c, "contacts_delete", object{"id": id, "confirm": "a token"}, nothing...)
 	fails(t, c, "contacts_update", object{"id": id, "first_name": "After"}, nothing...)
 	assert.Equal(t, 1, s.upstream.count(http.MethodPost, ""))
 	assert.Zero(t, s.upstream.count(http.MethodDelete, "")+s.upstream.count(http.MethodPatch, ""))
@@ -313,26 +317,6 @@ func TestReformattedCallIsARetry(t *testing.T) {
 	two := call(t, c, "receptionist_faq_upsert", object{"answer": "Yes.", "question": "Defaults?", "enabled": true})
 	assert.Equal(t, true, two["repeated"])
 	assert.Equal(t, one["faq"], two["faq"])
-}
-
-func TestRepeatedReplacementIsARetry(t *testing.T) {
-	t.Parallel()
-	s := newSetup(t, fresh(t, demo.Options{}))
-	c := s.connect(modern, "bearer", nil)
-	faq := call(t, c, "receptionist_faq_upsert", object{"question": "Replaced?", "answer": "No."})["faq"].(object)
-	for _, key := range []string{"of-the-assistant", ""} {
-		arguments := object{"id": faq["id"], "question": "Replaced?", "answer": "Yes, " + key, "if_version": faq["version"]}
-		if key != "" {
-			arguments["idempotency_key"] = key
-		}
-		one := call(t, c, "receptionist_faq_upsert", arguments)
-		assert.Equal(t, false, one["repeated"])
-		arguments["idempotency_key"] = one["idempotency_key"]
-		two := call(t, c, "receptionist_faq_upsert", arguments)
-		assert.Equal(t, true, two["repeated"])
-		assert.Equal(t, one["faq"], two["faq"])
-		faq = one["faq"].(object)
-	}
 }
 
 // leaving is a client that disconnects when a hook of the gateway calls wait, which returns when the gateway has noticed.
@@ -452,4 +436,49 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 	})
+}
+
+// The audit log and errors name what an ID in the path stands for, whether it is the record or that in which one is created.
+func TestRecordsAreNamedByWhatTheirIDStandsFor(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{}))
+	c := s.connect(modern, "bearer", nil)
+	vehicle := object{"type": "vehicles", "fields": object{"plate": "NAMED 1", "make": "Calder"}}
+	made := call(t, c, "objects_create", vehicle)["object"].(object)
+	at := object{"type": "vehicles", "id": made["id"]}
+	call(t, c, "objects_update", object{"type": "vehicles", "id": made["id"], "fields": object{"plate": "NAMED 2"}})
+	confirmed(t, c, "objects_delete", at)
+	again := call(t, c, "objects_create", vehicle)
+	assert.Equal(t, false, again["repeated"], "a deleted object can be created again")
+	assert.NotEqual(t, made["id"], again["object"].(object)["id"])
+	run := call(t, c, "automations_run", object{"automation_id": "weekly-report", "wait_seconds": 0})["run"].(object)["id"].(string)
+
+	for _, missing := range []struct {
+		tool      string
+		arguments object
+		is        string
+	}{
+		{"objects_delete", at, "object"},
+		{"objects_create", object{"type": "spaceships", "fields": object{}}, "type"},
+		{"objects_search", object{"type": "spaceships"}, "type"},
+		{"object_type_get", object{"type": "spaceships"}, "object type"},
+		{"automations_run", object{"automation_id": "nope"}, "automation"},
+		{"automations_run_get", object{"id": "nope"}, "run"},
+		{"receptionist_faq_upsert", object{"id": "nope", "answer": "x"}, "faq"},
+		{"contacts_delete", object{"id": 1}, "contact"},
+	} {
+		fails(t, c, missing.tool, missing.arguments, "NOT_FOUND: This business has no such "+missing.is+".")
+	}
+	var details []string
+	for _, e := range s.entries() {
+		details = append(details, e.Target+": "+e.Detail)
+	}
+	id := made["id"].(string)
+	assert.Equal(t, []string{
+		"objects_create: object " + id, "objects_update: object " + id, "objects_delete: object " + id,
+		"objects_create: object " + again["object"].(object)["id"].(string),
+		"automations_run: automation weekly-report, run " + run,
+		"objects_delete: object vehicles " + id + " NOT_FOUND", "objects_create: type spaceships NOT_FOUND",
+		"automations_run: automation nope NOT_FOUND", "receptionist_faq_upsert: faq nope NOT_FOUND", "contacts_delete: contact 1 NOT_FOUND",
+	}, details)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
@@ -136,7 +137,7 @@ func TestOnlyAllowedPrivateUseSchemesAreAccepted(t *testing.T) {
 	require.Error(t, err, "a configured list replaces the default one")
 	for _, never := range uris.NeverOption {
 		_, err := oauth.New(oauth.Options{
-			Issuer: issuer, Redis: clientOf(t, shared.Options()), Accounts: newAccounts(),
+			Issuer: issuer, Redis: clientOf(t, shared.Options()), Accounts: newAccounts(), Areas: connecttest.Areas(t),
 			Audit: newLog(t, clientOf(t, shared.Options()), "x:"), ClientSchemes: []string{never},
 		})
 		assert.ErrorContains(t, err, "invalid client scheme", never)

@@ -2,7 +2,7 @@
 --
 -- KEYS   connection
 -- ARGV   field of the access token, audience, precision of the last use, fields to return
--- reply  the token's scopes and the fields' values; empty if the token is invalid
+-- reply  the token's scopes, or "*" for those of the connection, and the fields' values; empty if the token is invalid
 local connection = call('HMGET', KEYS[1], ARGV[1], 'resource', 'created', 'used')
 local ends, scopes = string.match(connection[1] or '', '^(%d+) (.+)$')
 local now = time()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
@@ -54,7 +55,7 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	c := clientWithID(t, s, "https://claude.example/"+strings.Repeat("c", 1024-len("https://claude.example/")))
 	id := c.Request(challenge(), url.Values{
 		"redirect_uri": {longest("https://app.example.org/1")}, "state": {strings.Repeat("\x00\"", 1024)},
-		"scope": {strings.Join(scope.All().Everything().Names(), " ") + " " + strings.Join(allScopes(), " ")},
+		"scope": {strings.Join(connecttest.Areas(t).Everything().Names(), " ") + " " + strings.Join(allScopes(t), " ")},
 	})
 	registered := register(t, s, metadata(t, strings.Repeat("\"\U0001f600", 40), 1024, 1024, 1024, 400)).ID
 
@@ -88,11 +89,12 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 }
 
 // allScopes returns the scopes of all areas.
-func allScopes() []string {
+func allScopes(t testing.TB) []string {
+	t.Helper()
 	var all []string
-	for _, a := range scope.All().List() {
+	for _, a := range connecttest.Areas(t).List() {
 		for _, verb := range scope.Verbs() {
-			if scope.All().Everything().Includes(a, verb) {
+			if connecttest.Areas(t).Everything().Includes(a, verb) {
 				all = append(all, a.Scope(verb))
 			}
 		}

@@ -11,8 +11,8 @@
 //
 // A valid request at /oauth/authorize is stored under an unguessable ID until a user decides on the approval page, which
 // calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which users know as
-// a connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it and [Server.Revoke] ends it. A grant also
-// ends when the account that approved it is closed, leaves the business or is no longer an owner.
+// a connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it, [Server.Change] sets what it may do and
+// [Server.Revoke] ends it. A grant also ends when the account that approved it is closed, leaves the business or is no longer an owner.
 //
 // # Clients and redirect URIs
 //
@@ -42,6 +42,13 @@
 // the same tokens as the first use, so concurrent uses all get the same successor. Used later, or after its successor was
 // used, a refresh token ends the connection. A repetition does not restore a revoked access token (RFC 7009).
 //
+// # Changes
+//
+// An access token stands for whatever its connection may do, so that a change takes effect with its next request. A client can ask
+// for fewer scopes when it refreshes; that access token never gets others than those, and loses what the connection loses. Naming
+// all scopes of the last response means the whole connection, as does naming none: some clients do in each refresh. A response of
+// the token endpoint names the scopes that the connection had when the tokens were issued.
+//
 // # Storage
 //
 // All data is in Redis (7 or newer). Every key has a TTL:
@@ -58,7 +65,7 @@
 // are stored as SHA-256 hashes only. Every change is one Lua script. It is sent again if its reply is lost; the attempt ID
 // makes the second run return the first one's result.
 //
-// Every connection that is approved, denied, started or ended has an audit log entry. It is stored before the change and
+// Every connection that is approved, denied, started, changed or ended has an audit log entry. It is stored before the change and
 // resolved with the script's result, or as unknown if no reply came.
 //
 // Redis must be as durable as a database: an append-only file ("appendfsync everysec" or stricter) or snapshots and replicas,

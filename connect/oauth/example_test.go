@@ -15,7 +15,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // callDataService stands for the function that makes calls to data services.
@@ -47,7 +49,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server, err := oauth.New(oauth.Options{Issuer: "https://api.example.com", Redis: client, Accounts: accounts, Audit: log})
+	server, err := oauth.New(oauth.Options{
+		Issuer: "https://api.example.com", Redis: client, Accounts: accounts, Audit: log,
+		Areas: scope.New([]definition.Area{{Name: "contacts", Title: "Contacts", Read: "See contacts", Write: "Change contacts"}}),
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,7 +64,8 @@ func Example() {
 	mux.Handle("/mcp", server.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		grant, _ := oauth.GrantFrom(r.Context())
 		if !grant.Scopes.Allows("contacts:read") {
-			server.InsufficientScope(w, "contacts:read")
+			server.InsufficientScope(w.Header(), "contacts:read")
+			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		_, _ = fmt.Fprintln(w, "hello,", grant.ClientName)
@@ -68,5 +74,5 @@ func Example() {
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody))
 	fmt.Println(w.Code, w.Header().Get("WWW-Authenticate"))
-	// Output: 401 Bearer resource_metadata="https://api.example.com/.well-known/oauth-protected-resource/mcp", scope="mcp:use"
+	// Output: 401 Bearer resource_metadata="https://api.example.com/.well-known/oauth-protected-resource/mcp", scope="mcp:write"
 }

@@ -72,3 +72,9 @@ func (s *Server) LoadScripts(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Exists reports whether Redis has a connection.
+func (s *Server) Exists(ctx context.Context, id string) (bool, error) {
+	n, err := s.o.Redis.Exists(ctx, s.grantKey(id)).Result()
+	return n == 1, err
+}

@@ -46,8 +46,10 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	rec.Scopes = s.o.Areas.Unpin(texts(values)(0))
-	if rec.Scopes.IsZero() { // all areas that it was for are switched off
+	if own := texts(values)(0); own != wholeGrant {
+		rec.Scopes = s.o.Areas.Unpin(own).Narrow(rec.Scopes.Includes)
+	}
+	if rec.Scopes.IsZero() { // all that it was for is switched off or no longer granted
 		return Grant{}, ErrInvalidToken
 	}
 	return rec.Grant, nil
@@ -97,23 +99,72 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 // Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNoGrant, also if
 // somebody else has just ended it, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
-	if by.BusinessID == "" || !validID(grantID) {
-		return ErrNoGrant
-	}
-	rec, ok, err := s.loadRecord(ctx, grantID)
+	e, err := s.ownersEntry(ctx, grantID, by, audit.ConnectionRevoked)
 	if err != nil {
 		return err
 	}
-	if !ok || rec.BusinessID != by.BusinessID {
-		return ErrNoGrant
-	}
-	e := s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "")
-	e.AccountID, e.AccountName = by.ID, by.DisplayName()
 	ended, err := s.end(ctx, e)
 	if err == nil && !ended {
 		return ErrNoGrant
 	}
 	return err
+}
+
+// Change sets what a connection of the account's business may do, with immediate effect on its tokens, except that one for which the
+// client asked for fewer scopes gets no others. unasked is Grant.Unasked, which takes a scope to run something. version is the
+// Grant.Version that the change is for, which does not count if there is nothing to change. Its errors are ErrNotOwner, ErrScopes,
+// ErrNoGrant, ErrChanged and ErrUnavailable, with ErrOutcomeUnknown if it may have been changed.
+func (s *Server) Change(ctx context.Context, grantID, version string, by account.Account, granted scope.Set, unasked bool) error {
+	e, err := s.ownersEntry(ctx, grantID, by, audit.ConnectionChanged)
+	switch {
+	case err != nil:
+		return err
+	case !by.IsOwner():
+		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
+		_ = s.o.Audit.Record(ctx, e) // logs its own failures
+		return ErrNotOwner
+	case granted.IsZero() || !s.o.Areas.Everything().Contains(granted):
+		return ErrScopes
+	}
+	e.Detail = recorded(granted)
+	more := "0"
+	if unasked && granted.Runs() {
+		e.Detail, more = e.Detail+" "+RecordedUnasked, "1"
+	}
+	attempt := newID()
+	var outcome any
+	_, err = s.change(ctx, e, audit.OutcomeOK, func() (changed bool, err error) {
+		outcome, err = s.run(ctx, "change", s.grantKeys(grantID), attempt, version, granted.Pin(), more)
+		return outcome == outcomeChanged, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case outcome == outcomeChanged, outcome == outcomeSame:
+		return nil
+	case outcome == outcomeOutdated:
+		return ErrChanged
+	case outcome == outcomeGone:
+		return ErrNoGrant
+	}
+	return unexpectedReply("change", outcome)
+}
+
+// RecordedUnasked follows the scopes in the audit log's entry of a change that sets Grant.Unasked.
+const RecordedUnasked = "unasked"
+
+// ownersEntry returns an audit entry about a connection of the account's business, in the account's name.
+func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Account, action string) (audit.Entry, error) {
+	if by.BusinessID == "" || !validID(grantID) {
+		return audit.Entry{}, ErrNoGrant
+	}
+	rec, ok, err := s.loadRecord(ctx, grantID)
+	if err == nil && (!ok || rec.BusinessID != by.BusinessID || rec.resource != s.resource) {
+		err = ErrNoGrant
+	}
+	e := s.entry(ctx, rec.Grant, action, "")
+	e.AccountID, e.AccountName = by.ID, by.DisplayName()
+	return e, err
 }
 
 // end ends the connection of an audit entry and reports whether this call ended it.
@@ -166,7 +217,7 @@ func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audi
 
 // recorded returns scopes as the audit log has them, which is read under other configurations too: mcp:read only if it covers all
 // areas, also those that are switched off.
-func recorded(scopes scope.Set) string { return scope.All().Unpin(scopes.Pin()).String() }
+func recorded(scopes scope.Set) string { return scopes.Areas().All().Unpin(scopes.Pin()).String() }
 
 // change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not,
 // the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable; if apply fails, it is

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
@@ -81,7 +82,7 @@ func clientOf(t testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 // newServer returns a server on the shared Redis.
 func newServer(t testing.TB, change ...func(*oauth.Options)) *oauth.Server {
 	t.Helper()
-	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t)}
+	o := oauth.Options{Issuer: issuer, Prefix: prefixOf(t), Areas: connecttest.Areas(t)}
 	o.SetTimeout(patience)
 	for _, c := range change {
 		c(&o)
@@ -150,7 +151,7 @@ const (
 
 func scopes(t testing.TB, s string) scope.Set {
 	t.Helper()
-	set, err := scope.All().Parse(s)
+	set, err := connecttest.Areas(t).Parse(s)
 	require.NoError(t, err)
 	return set
 }

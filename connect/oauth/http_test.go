@@ -38,7 +38,8 @@ func TestTranscripts(t *testing.T) {
 	mux.Handle("/mcp", s.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		grant, _ := oauth.GrantFrom(r.Context())
 		if r.Method == http.MethodPost && !grant.Scopes.Allows("contacts:read") {
-			s.InsufficientScope(w, "contacts:read", "business:read", "no such scope")
+			s.InsufficientScope(w.Header(), "contacts:read", "business:read", "no such scope")
+			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		_, _ = fmt.Fprintf(w, "%s may use %s\n", grant.ClientName, grant.Scopes)

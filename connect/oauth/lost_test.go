@@ -99,6 +99,13 @@ func loseReplies(t *testing.T, client redis.UniversalClient, n int, lose func(st
 	step("tokens", exchange)
 	logged(first.Access, true, "started")
 	step("Not Found", func() string { return statusText(call(s, first.Access).Code) })
+	change := func() string {
+		return errorResult(s.Change(t.Context(), grantID(first), "", oauthtest.Owner(), scopes(t, "mcp:read contacts:write"), true))
+	}
+	step("done", change)
+	require.Equal(t, "done", change())
+	logged(first.Access, true, "changed")
+	require.True(t, authenticate(t, s, first.Access).Scopes.Allows("contacts:write"))
 	step("tokens", refresh)
 	successor := second
 	require.Equal(t, "tokens", refresh())

@@ -33,6 +33,8 @@ type rules struct {
 	late     bool   // the grace of the previous refresh token has ended
 	repeats  int    // of the previous refresh token
 	revoked  uint64 // a bit for each generation's access token
+	writes   bool   // whether the owner has allowed to change contacts
+	changes  int    // of what it may do
 }
 
 // act is an operation on a connection with the tokens of a generation.
@@ -43,6 +45,14 @@ type act struct {
 }
 
 func (a act) String() string { return fmt.Sprintf("%d %s %d", a.connection, a.name, a.generation) }
+
+// may returns what the connection may do.
+func (r *rules) may() string {
+	if r.writes {
+		return "contacts:write mcp:read"
+	}
+	return "mcp:read"
+}
 
 func (r *rules) end() {
 	r.state, r.recorded = "ended", true
@@ -70,7 +80,7 @@ func (r *rules) apply(a act) string {
 		switch r.state {
 		case "code":
 			r.state, r.redeemed = "active", true
-			return "tokens"
+			return "tokens for " + r.may()
 		case "active":
 			r.end() // a replay
 		}
@@ -81,10 +91,10 @@ func (r *rules) apply(a act) string {
 			return "rejected"
 		case a.generation == r.current:
 			r.current, r.late, r.repeats = r.current+1, false, 0
-			return "tokens"
+			return "tokens for " + r.may()
 		case a.generation == r.current-1 && !r.late && r.repeats < oauth.MaxRepeats:
 			r.repeats++
-			return "tokens"
+			return "tokens for " + r.may()
 		case a.generation < r.current-1 || r.late:
 			r.end() // a reuse
 		}
@@ -107,9 +117,17 @@ func (r *rules) apply(a act) string {
 		return "done"
 	case "use":
 		if r.state == "active" && r.revoked&(1<<a.generation) == 0 {
-			return "done"
+			return r.may()
 		}
 		return "rejected"
+	case "extend", "narrow":
+		if r.state != "active" {
+			return "over"
+		}
+		if writes := a.name == "extend"; r.writes != writes {
+			r.writes, r.changes = writes, r.changes+1
+		}
+		return "done"
 	case "end the grace":
 		r.late = true
 	case "expire the code":
@@ -258,7 +276,7 @@ func (r *trial) do(ctx context.Context, a act) string {
 		case c.refresh[generation] != got.Refresh || c.access[generation] != got.Access:
 			return "other tokens than before"
 		}
-		return "tokens"
+		return "tokens for " + got.Scope
 	}
 	status := func(code int) string {
 		if code != http.StatusOK {
@@ -286,11 +304,25 @@ func (r *trial) do(ctx context.Context, a act) string {
 	case "revoke access":
 		return status(client.Revoke(c.access[a.generation]))
 	case "use":
-		_, err := r.server.Authenticate(ctx, c.access[a.generation])
-		if errors.Is(err, oauth.ErrInvalidToken) {
+		grant, err := r.server.Authenticate(ctx, c.access[a.generation])
+		switch {
+		case errors.Is(err, oauth.ErrInvalidToken):
 			return "rejected"
+		case err != nil:
+			return errorResult(err)
 		}
-		return errorResult(err)
+		return grant.Scopes.String()
+	case "extend", "narrow":
+		granted := scopes(r.t, (&rules{writes: a.name == "extend"}).may())
+		for {
+			version := r.redis.HGet(ctx, r.server.GrantKey(c.id), "version").Val()
+			switch err := r.server.Change(ctx, c.id, version, r.owner, granted, false); {
+			case errors.Is(err, oauth.ErrNoGrant):
+				return "over"
+			case !errors.Is(err, oauth.ErrChanged):
+				return errorResult(err)
+			}
+		}
 	case "end the grace":
 		require.NoError(r.t, r.redis.HIncrBy(ctx, r.server.GrantKey(c.id), "rotated", -oauth.RefreshGrace.Milliseconds()-1).Err())
 	case "expire the code":
@@ -310,7 +342,7 @@ func (r *trial) choose(connection int) act {
 	if known := len(c.refresh); known > 0 {
 		names = []string{
 			"refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "refresh", "use", "use", "revoke access",
-			"revoke", "disconnect", "redeem", "approve",
+			"extend", "extend", "narrow", "narrow", "revoke", "disconnect", "redeem", "approve",
 		}
 		a.generation = known - 1 - min(r.random.IntN(known), r.random.IntN(known), r.random.IntN(known))
 		if r.seed%4 == 0 && known > 1 && r.random.IntN(8) > 0 { // a client that loses each response
@@ -376,22 +408,24 @@ func (r *trial) check() {
 	require.NoError(r.t, err)
 	for i, c := range r.all {
 		listed := slices.ContainsFunc(grants, func(g oauth.Grant) bool { return g.ID == c.id })
-		valid := make([]bool, len(c.access))
+		valid := make([]string, len(c.access))
 		for generation, token := range c.access {
-			_, err := r.server.Authenticate(ctx, token)
-			valid[generation] = err == nil
+			valid[generation] = "rejected"
+			if grant, err := r.server.Authenticate(ctx, token); err == nil {
+				valid[generation] = grant.Scopes.String()
+			}
 		}
 		before := c.possible
 		c.possible = slices.DeleteFunc(slices.Clone(before), func(after rules) bool {
 			for generation := range valid {
-				if valid[generation] != (after.apply(act{name: "use", generation: generation}) == "done") {
+				if valid[generation] != after.apply(act{name: "use", generation: generation}) {
 					return true
 				}
 			}
 			return listed != (after.state == "active")
 		})
 		if len(c.possible) == 0 {
-			r.failf("connection %d is listed: %v, its access tokens are valid: %v, with %+v", i, listed, valid, before)
+			r.failf("connection %d is listed: %v, its access tokens are for %q, with %+v", i, listed, valid, before)
 		}
 	}
 }
@@ -406,11 +440,25 @@ func (r *trial) checkLog() {
 			want = append(want, id+" "+action+" "+outcome)
 		}
 	}
+	changes := map[string]int{}
+	for _, e := range list {
+		if e.Action == audit.ConnectionChanged {
+			changes[e.GrantID]++
+		}
+	}
 	for _, c := range r.all {
 		rules := c.possible[0]
+		for _, other := range c.possible { // nothing else may tell whether a change before the end changed anything
+			if other.changes == changes[c.id] {
+				rules = other
+			}
+		}
 		add(rules.decision == "approved", c.id, audit.ConnectionApproved, audit.OutcomeOK)
 		add(rules.decision == "denied", "", audit.ConnectionDenied, audit.OutcomeDenied)
 		add(rules.redeemed, c.id, audit.ConnectionStarted, audit.OutcomeOK)
+		for range rules.changes {
+			add(true, c.id, audit.ConnectionChanged, audit.OutcomeOK)
+		}
 		add(rules.recorded, c.id, audit.ConnectionRevoked, audit.OutcomeOK)
 	}
 	for _, e := range list {

@@ -26,10 +26,10 @@ var (
 	// whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
-	// ErrNotOwner is returned if the account may not approve connections.
-	ErrNotOwner = errors.New("only an owner of the business may approve connections")
+	// ErrNotOwner is returned if the account may not approve and change connections.
+	ErrNotOwner = errors.New("only an owner of the business may approve and change connections")
 
-	// ErrScopes is returned if no scope was granted, or one that was not requested.
+	// ErrScopes is returned if no scope was granted, or one that was not requested or is unknown to the server.
 	ErrScopes = errors.New("granted scopes are not a subset of the requested ones")
 
 	// ErrInvalidToken is returned for a token that is unknown, malformed, expired, revoked or for another audience.
@@ -37,6 +37,9 @@ var (
 
 	// ErrNoGrant is returned if the business has no such connection.
 	ErrNoGrant = errors.New("no such connection")
+
+	// ErrChanged is returned if a connection has changed since the version that a change is for.
+	ErrChanged = errors.New("the connection was changed meanwhile")
 )
 
 // Client is an OAuth client. Name, URI and LogoURI are from its metadata, without control and invisible characters and
@@ -79,12 +82,19 @@ type Grant struct {
 	ClientHost string // Request.RedirectHost
 	AccountID  string // that approved it
 	BusinessID string
-	// Scopes are the granted scopes, or in a Grant from Authenticate the access token's, which may be fewer.
+	// Scopes are the granted scopes. In a Grant from Authenticate, they are fewer if the client asked for an access token with
+	// fewer.
 	Scopes     scope.Set
+	Unasked    bool      // it may do what writes to people without a question, if its client cannot ask one
+	Version    string    // of what is granted; see Change
+	ChangedAt  time.Time // when an owner last changed what is granted; zero if never
 	CreatedAt  time.Time
 	LastUsedAt time.Time // to a minute; CreatedAt if never
 	ExpiresAt  time.Time // unless it is refreshed before
 }
+
+// Areas returns the areas for which connections are approved.
+func (s *Server) Areas() scope.Areas { return s.o.Areas }
 
 // Server is the authorization server. It is safe for concurrent use.
 type Server struct {

@@ -70,7 +70,7 @@ type Options struct {
 	ClientSchemes []string
 
 	// Areas are the areas for which connections are approved. Rights in others, which a connection has from before they were
-	// switched off, do not count. Default: all.
+	// switched off, do not count. Required.
 	Areas scope.Areas
 
 	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.
@@ -131,8 +131,8 @@ func (o *Options) complete() error {
 		o.ClientSchemes = DefaultClientSchemes()
 	}
 	switch {
-	case o.Redis == nil || o.Accounts == nil || o.Audit == nil:
-		return errors.New("missing option: Redis, Accounts and Audit are required")
+	case o.Redis == nil || o.Accounts == nil || o.Audit == nil || len(o.Areas.List()) == 0:
+		return errors.New("missing option: Redis, Accounts, Areas and Audit are required")
 	case strings.ContainsAny(o.Prefix, "{}"):
 		return fmt.Errorf("invalid prefix %q: must not contain braces, which select a Cluster slot", o.Prefix)
 	}

@@ -72,37 +72,38 @@ func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error
 		return
 	}
 	p = s.newProblem(r.Context(), p)
-	// RFC 6750, section 3.1: no error code for a request without any authentication.
-	s.challenge(w, p, !errors.Is(err, errNoToken), s.o.Areas.Everything().String())
-}
-
-// challenge responds with a problem and a challenge of values that need no escaping, which it exposes to scripts.
-func (s *Server) challenge(w http.ResponseWriter, p *problem, withError bool, scopes string) {
-	p.challenge = "Bearer "
-	if withError {
-		p.challenge += `error="` + p.code + `", error_description="` + p.description + `", `
+	code := p.code
+	if errors.Is(err, errNoToken) {
+		code = "" // RFC 6750, section 3.1: a request without any authentication
 	}
-	p.challenge += `resource_metadata="` + s.o.Issuer + pathResourceMetadata + ResourcePath + `"`
-	if scopes != "" {
-		p.challenge += `, scope="` + scopes + `"`
-	}
-	w.Header().Add("Access-Control-Expose-Headers", "WWW-Authenticate")
+	s.challenge(w.Header(), code, p.description, s.o.Areas.Everything().String())
 	writeProblem(w, p)
 }
 
-// InsufficientScope responds with 403 and a challenge that names the required scopes (RFC 6750, section 3.1). Unknown scopes
-// are left out.
-func (s *Server) InsufficientScope(w http.ResponseWriter, required ...string) {
+// challenge adds a challenge of values that need no escaping, and exposes it to scripts.
+func (s *Server) challenge(h http.Header, code, description, scopes string) {
+	challenge := "Bearer "
+	if code != "" {
+		challenge += `error="` + code + `", error_description="` + description + `", `
+	}
+	challenge += `resource_metadata="` + s.o.Issuer + pathResourceMetadata + ResourcePath + `"`
+	if scopes != "" {
+		challenge += `, scope="` + scopes + `"`
+	}
+	h.Set("WWW-Authenticate", challenge)
+	h.Add("Access-Control-Expose-Headers", "WWW-Authenticate")
+}
+
+// InsufficientScope adds the challenge of a response with status 403, which names the required scopes (RFC 6750, section 3.1).
+// Unknown scopes are left out.
+func (s *Server) InsufficientScope(h http.Header, required ...string) {
 	var names []string
 	for _, name := range required {
 		if set, err := s.o.Areas.Parse(name); err == nil && !set.IsZero() {
 			names = append(names, set.String())
 		}
 	}
-	s.challenge(w, &problem{
-		status: http.StatusForbidden, code: codeInsufficientScope,
-		description: "the connection lacks the required scope",
-	}, true, strings.Join(names, " "))
+	s.challenge(h, codeInsufficientScope, "the connection lacks the required scope", strings.Join(names, " "))
 }
 
 // authorization is what Protect found out about a request.

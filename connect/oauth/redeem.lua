@@ -9,7 +9,7 @@
 if attempted(KEYS[3], ARGV[1]) then
   return 'redeemed'
 end
-local connection = call('HMGET', KEYS[1], 'code', 'state', 'scopes')
+local connection = call('HMGET', KEYS[1], 'code', 'state')
 if connection[1] ~= ARGV[2] then
   return 'gone'
 end
@@ -18,7 +18,7 @@ if connection[2] ~= 'code' then
 end
 local now = time()
 call('HSET', KEYS[1], 'state', 'live', 'ends', text(now + ARGV[5]),
-  ARGV[3], text(now + ARGV[4]) .. ' ' .. connection[3], unpack(ARGV, 6))
+  ARGV[3], text(now + ARGV[4]) .. ' *', unpack(ARGV, 6))
 call('PEXPIRE', KEYS[1], ARGV[5])
 call('DEL', KEYS[2])
 recordAttempt(KEYS[3], ARGV[1])

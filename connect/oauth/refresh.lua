@@ -4,21 +4,26 @@
 -- ARGV   1 attempt                      2 digest of the token
 --        3 nonce from which the tokens in the response are derived
 --        4 digest of the next token     5 field of the access token
---        6 its scopes                   7 its lifetime
+--        6 its scopes, or "*"           7 its lifetime
 --        8 idle time of the connection  9 maximum lifetime of the connection
 --       10 grace period                11 maximum repetitions
 --       12 maximum number of access tokens
+--       13 the connection's scopes, as the caller has read them
 -- reply  "refreshed" and the remaining lifetime of the access token
 --        "overused"  the previous token was used too often
---        "outdated"  a concurrent refresh has changed the nonce: try again
+--        "outdated"  a concurrent request has changed the nonce or the connection's scopes: try again
 --        "reused"    an older token of the connection
 --        "gone"      no such connection
 local now, again = time(), attempted(KEYS[2], ARGV[1])
-local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5])
+local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5],
+  'scopes')
 local ends, access = tonumber(c[8]), c[9]
 if not again then
   if c[1] ~= 'live' or not c[2] then
     return {'gone'}
+  end
+  if c[10] ~= ARGV[13] then
+    return {'outdated'}
   end
   if c[2] == ARGV[2] then
     ends = math.min(now + ARGV[8], c[7] + ARGV[9])
@@ -40,6 +45,9 @@ if not again then
     return {'reused'}
   end
   recordAttempt(KEYS[2], ARGV[1])
+  if ARGV[6] == '*' then
+    call('HDEL', KEYS[1], 'told')
+  end
 
   if not access then
     -- Remove expired access tokens and those revoked before this rotation, which no repetition can restore. If too many are

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -34,7 +35,7 @@ func (s *Server) businessKey(id string) string     { return s.o.Prefix + "busine
 func (s *Server) clientKey(id string) string       { return s.o.Prefix + "client:" + id }
 func (s *Server) documentKey(digest string) string { return s.o.Prefix + "document:" + digest }
 
-// grantKeys returns the keys of the scripts that approve, redeem and end a connection.
+// grantKeys returns the keys of the scripts that approve, redeem, change and end a connection.
 func (s *Server) grantKeys(id string) []string {
 	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
 }
@@ -70,14 +71,16 @@ func (s *Server) run(ctx context.Context, script string, keys []string, args ...
 	return nil, err
 }
 
-// Replies of redeem.lua and refresh.lua.
+// Replies of change.lua, redeem.lua and refresh.lua.
 const (
+	outcomeChanged   = "changed"
+	outcomeSame      = "same" // the connection already is as it should be
 	outcomeRedeemed  = "redeemed"
 	outcomeRefreshed = "refreshed"
 	outcomeUsed      = "used"     // another attempt redeemed the code
 	outcomeReused    = "reused"   // a refresh token older than the previous one
 	outcomeOverused  = "overused" // the previous refresh token was used too often
-	outcomeOutdated  = "outdated" // a concurrent refresh has changed the nonce
+	outcomeOutdated  = "outdated" // a concurrent request has changed the nonce or the scopes
 	outcomeGone      = "gone"     // no such code or connection
 )
 
@@ -92,8 +95,8 @@ const (
 	stateLive = "live"
 )
 
-// Fields of a connection. In addition each access token is a field "a:<digest>" with its expiry and scopes, or without scopes
-// if it was revoked.
+// Fields of a connection. In addition each access token is a field "a:<digest>" with its expiry and scopes, which are wholeGrant
+// unless the client asked for fewer, or without scopes if it was revoked.
 const (
 	fieldClient    = "client"    // id
 	fieldName      = "name"      // of the client
@@ -101,6 +104,9 @@ const (
 	fieldAccount   = "account"   // id
 	fieldBusiness  = "business"  // id
 	fieldScopes    = "scopes"    // granted
+	fieldUnasked   = "unasked"   // "1": Grant.Unasked
+	fieldVersion   = "version"   // when an owner last changed what is granted; later than before; or ""
+	fieldTold      = "told"      // the scopes in the last token response, if they have changed since
 	fieldResource  = "resource"  // the audience
 	fieldCreated   = "created"   // when it was approved; all times are Unix milliseconds of Redis's clock
 	fieldUsed      = "used"      // when it was last used, to a minute
@@ -116,13 +122,16 @@ const (
 	fieldNonce     = "nonce"     // of the last refresh, see derive
 )
 
+// wholeGrant are the scopes of an access token that stands for whatever the connection may do.
+const wholeGrant = "*"
+
 func accessField(digest string) string { return "a:" + digest }
 
 // grantFields returns the fields of a Grant, in the order of readRecord.
 func grantFields() []string {
 	return []string{
 		fieldClient, fieldName, fieldHost, fieldAccount, fieldBusiness, fieldScopes, fieldResource, fieldCreated, fieldUsed,
-		fieldEnds, fieldState,
+		fieldEnds, fieldState, fieldUnasked, fieldVersion,
 	}
 }
 
@@ -131,6 +140,7 @@ type record struct {
 	Grant
 
 	granted                          string // the scopes as they are stored, also those of areas that are switched off
+	told                             string // fieldTold, or else granted
 	resource, state                  string
 	code, redirect, challenge        string
 	refreshes                        bool
@@ -154,11 +164,14 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool) {
 			CreatedAt:  unixMilli(text(7)),
 			LastUsedAt: unixMilli(text(8)),
 			ExpiresAt:  unixMilli(text(9)),
+			Unasked:    text(11) == "1",
+			Version:    text(12),
+			ChangedAt:  unixMilli(text(12)),
 		},
 		granted: text(5), resource: text(6), state: text(10),
-		code: text(11), redirect: text(12), challenge: text(13), refreshes: text(14) == "1",
-		family: text(15), current: text(16), previous: text(17), nonce: text(18),
-		access: text(19),
+		code: text(13), redirect: text(14), challenge: text(15), refreshes: text(16) == "1",
+		family: text(17), current: text(18), previous: text(19), nonce: text(20), told: cmp.Or(text(21), text(5)),
+		access: text(22),
 	}
 	return rec, rec.ClientID != "" && rec.BusinessID != ""
 }
@@ -166,7 +179,7 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool) {
 // loadRecord reads a connection, and optionally the field of an access token.
 func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (rec record, ok bool, err error) {
 	fields := append(grantFields(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
-		fieldPrevious, fieldNonce)
+		fieldPrevious, fieldNonce, fieldTold)
 	err = s.command(ctx, "reading a connection", func(ctx context.Context) error {
 		values, err := s.o.Redis.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
 		rec, ok = s.readRecord(id, values)

@@ -17,7 +17,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -275,7 +277,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	client := clientOf(t, shared.Options())
 	complete := oauth.Options{
-		Issuer: issuer, Redis: client, Accounts: newAccounts(), Audit: newLog(t, client, prefixOf(t)),
+		Issuer: issuer, Redis: client, Accounts: newAccounts(), Areas: connecttest.Areas(t), Audit: newLog(t, client, prefixOf(t)),
 	}
 	_, err := oauth.New(complete)
 	require.NoError(t, err)
@@ -303,6 +305,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*oauth.Options){
 		"no Redis":     func(o *oauth.Options) { o.Redis = nil },
 		"no accounts":  func(o *oauth.Options) { o.Accounts = nil },
+		"no areas":     func(o *oauth.Options) { o.Areas = scope.Areas{} },
 		"no audit log": func(o *oauth.Options) { o.Audit = nil },
 		"braces":       func(o *oauth.Options) { o.Prefix = "a{b}:" },
 		"scheme":       func(o *oauth.Options) { o.ClientSchemes = []string{"cursor", "javascript"} },

@@ -160,8 +160,8 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 	return invalid
 }
 
-// errOutdated is returned if a concurrent request has used the refresh token since the connection was read.
-var errOutdated = errors.New("the connection was refreshed concurrently")
+// errOutdated is returned if a concurrent request has used the refresh token or changed the connection since it was read.
+var errOutdated = errors.New("the connection was refreshed or changed concurrently")
 
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
 func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenResponse, error) {
@@ -197,12 +197,22 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	if err := s.checkResource(f); err != nil {
 		return tokenResponse{}, err
 	}
-	scopes, err := s.requestedScopes(f.Get("scope"), rec.Scopes, rec.granted)
+	asked, err := s.requestedScopes(f.Get("scope"), rec.Scopes, rec.granted+" "+rec.told)
 	if err != nil {
 		return tokenResponse{}, err
 	}
-	if !rec.Scopes.Contains(scopes) {
+	// Some clients name in each refresh all that they were told, which does not mean that they want nothing else.
+	scopes, stored, told := rec.Scopes, wholeGrant, s.o.Areas.Unpin(rec.told)
+	switch {
+	case asked.Equals(told), asked.Equals(rec.Scopes):
+	case told.Contains(asked), rec.Scopes.Contains(asked):
+		scopes = asked.Narrow(rec.Scopes.Includes)
+		stored = scopes.Pin()
+	default:
 		return tokenResponse{}, badRequest(codeInvalidScope, "scope exceeds the granted scopes")
+	}
+	if scopes.IsZero() {
+		return tokenResponse{}, errNoScopeLeft()
 	}
 	switch _, err := s.checkAccount(ctx, rec.Grant); {
 	case errors.Is(err, errAccount):
@@ -212,7 +222,7 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	case err != nil:
 		return tokenResponse{}, err
 	}
-	response, outcome, err := s.rotate(ctx, rec, token, scopes)
+	response, outcome, err := s.rotate(ctx, rec, token, scopes, stored)
 	if err != nil {
 		return tokenResponse{}, err
 	}
@@ -232,9 +242,10 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 }
 
 // rotate uses a refresh token and returns the outcome, and the response if that is outcomeRefreshed. The new tokens are derived
-// from the current token with a new nonce, or from the previous token with the nonce of its first use.
+// from the current token with a new nonce, or from the previous token with the nonce of its first use. stored are the scopes as the
+// access token has them.
 func (s *Server) rotate(
-	ctx context.Context, rec record, token refreshToken, scopes scope.Set,
+	ctx context.Context, rec record, token refreshToken, scopes scope.Set, stored string,
 ) (response tokenResponse, outcome string, err error) {
 	presented, nonce := digest(token.own), rec.nonce
 	if !constantTimeEqual(presented, rec.previous) {
@@ -245,10 +256,11 @@ func (s *Server) rotate(
 			return tokenResponse{}, "", err
 		}
 	}
-	next, access := token.next(nonce), token.access(nonce, scopes.String())
+	next, access := token.next(nonce), token.access(nonce, stored)
 	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
-		newID(), presented, nonce, digest(next.own), accessField(digest(access)), scopes.Pin(), milliseconds(accessLifetime),
-		milliseconds(refreshIdle), milliseconds(grantLifetime), milliseconds(refreshGrace), maxRepeats, maxAccessTokens)
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), stored, milliseconds(accessLifetime),
+		milliseconds(refreshIdle), milliseconds(grantLifetime), milliseconds(refreshGrace), maxRepeats, maxAccessTokens,
+		rec.granted)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}

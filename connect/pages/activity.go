@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // activityView is a page of the audit log.
@@ -19,6 +20,7 @@ type activityView struct {
 	Next   string // URL of the next page, "" at the end
 	Paged  bool   // not the first page
 	Newest string
+	Zone   string // of the times
 }
 
 type activityDay struct {
@@ -47,7 +49,8 @@ func kinds() []kind {
 	return []kind{
 		{text: "Everything"},
 		{"connections", "Connections", []string{
-			audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionRevoked,
+			audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionChanged,
+			audit.ConnectionRevoked,
 		}},
 		{"changes", "Changes by apps", []string{audit.ToolCalled}},
 		{"keys", "Keys", []string{audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked}},
@@ -90,17 +93,19 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return unavailable(err)
 	}
-	v := activityView{All: i == 0, Paged: cursor != "", Newest: activityURL(all[i].name, "")}
+	v := activityView{Zone: s.account.Location().String(), All: i == 0, Paged: cursor != "", Newest: activityURL(all[i].name, "")}
 	for j, k := range all {
 		v.Kinds = append(v.Kinds, navItem{Text: k.text, URL: activityURL(k.name, ""), Current: i == j})
 	}
+	at := s.account.Location()
 	for _, e := range entries {
-		day := e.Time.UTC().Truncate(24 * time.Hour)
+		e.Time = e.Time.In(at)
+		day := time.Date(e.Time.Year(), e.Time.Month(), e.Time.Day(), 0, 0, 0, 0, at)
 		if n := len(v.Days); n == 0 || !v.Days[n-1].Day.Equal(day) {
 			v.Days = append(v.Days, activityDay{Day: day})
 		}
 		last := &v.Days[len(v.Days)-1]
-		last.Entries = append(last.Entries, inPlainWords(e))
+		last.Entries = append(last.Entries, inPlainWords(p.oauth.Areas().All(), e))
 	}
 	if next != "" {
 		v.Next = activityURL(all[i].name, next)
@@ -109,7 +114,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func inPlainWords(e audit.Entry) activityEntry {
+func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 	out := activityEntry{
 		Time: e.Time, Who: cleantext.Line(e.AccountName, maxLabel), Through: cleantext.Line(e.ClientName, maxLabel),
 		Target: cleantext.Line(e.Target, 2*maxLabel), Detail: cleantext.Line(e.Detail, maxText),
@@ -126,6 +131,7 @@ func inPlainWords(e audit.Entry) activityEntry {
 		audit.ConnectionApproved: "Connected an app",
 		audit.ConnectionDenied:   "Declined to connect an app",
 		audit.ConnectionStarted:  "The app started using its connection",
+		audit.ConnectionChanged:  "Changed what an app may do",
 		audit.ConnectionRevoked:  "Disconnected an app",
 		audit.KeyIssued:          "Issued a key",
 		audit.KeyRotated:         "Rotated a key",
@@ -140,16 +146,24 @@ func inPlainWords(e audit.Entry) activityEntry {
 	}
 	out.What = what
 	switch e.Action {
-	case audit.ConnectionApproved, audit.ConnectionStarted:
+	case audit.ConnectionApproved, audit.ConnectionStarted, audit.ConnectionChanged:
 		if e.Outcome == audit.OutcomeDenied {
 			out.What = "Tried to connect an app"
+			if e.Action == audit.ConnectionChanged {
+				out.What = "Tried to change what an app may do"
+			}
 		}
-		out.Detail = grantedInWords(e.Detail, out.Detail)
+		out.Detail = grantedInWords(areas, e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		if e.Outcome == audit.OutcomeDenied {
 			out.Outcome = "" // by the user
 		}
-	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked, audit.ToolCalled:
+	case audit.ToolCalled:
+		if out.Code = e.Sentence == ""; !out.Code && out.Through != "" {
+			out.What = out.Through + " " + lowerFirst(e.Sentence)
+			out.What, out.Through, out.Target, out.Detail = cleantext.Line(out.What, maxText), "", "", ""
+		}
+	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked:
 		out.Code = true
 	}
 	return out

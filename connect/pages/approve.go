@@ -25,15 +25,8 @@ type approveView struct {
 	Local            bool
 	Account, Address string
 	Business         string
-	See, Change      []permission
-	Problem          string
 	Minutes          int // until the request expires
-}
-
-// permission is a check box.
-type permission struct {
-	ID, Value, Area, Text string
-	Checked               bool
+	permissions
 }
 
 func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
@@ -50,7 +43,8 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 		p.renderNotOwner(w, r, s, req)
 		return nil
 	}
-	p.renderApprove(w, r, http.StatusOK, s, req, nil, "")
+	readOnly := req.Scopes.Narrow(func(_ scope.Area, verb string) bool { return verb == scope.VerbRead })
+	p.renderApprove(w, r, http.StatusOK, s, req, newPermissions(req.Scopes, readOnly))
 	return nil
 }
 
@@ -72,36 +66,12 @@ func requestOver() *pageError {
 	}
 }
 
-// renderApprove shows the form. allowed are the scopes checked at submission. If it is nil, all read scopes are checked and no
-// others.
-func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request,
-	allowed map[string]bool, problem string,
-) {
+// renderApprove shows the form.
+func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int, s *session, req oauth.Request, boxes permissions) {
 	v := p.approveView(s, req)
-	v.Problem = problem
-	for _, a := range scope.All().List() {
-		for _, verb := range scope.Verbs() {
-			if !req.Scopes.Includes(a, verb) {
-				continue
-			}
-			name := a.Scope(verb)
-			box := permission{
-				ID: "allow-" + a.Name + "-" + verb, Value: name, Area: a.Title, Text: a.Text(verb), Checked: allowed[name],
-			}
-			if verb == scope.VerbRead {
-				box.Checked = box.Checked || allowed == nil
-				v.See = append(v.See, box)
-			} else {
-				v.Change = append(v.Change, box)
-			}
-		}
-	}
+	v.permissions, v.Asked = boxes, true
 	w.Header().Set("Content-Security-Policy", policyRedirecting)
-	title := "Connect " + v.Client
-	if problem != "" {
-		title = "Error: " + title // screen readers read the title first
-	}
-	p.render(w, r, status, "approve", frame{Title: title, Wide: true}, v)
+	p.render(w, r, status, "approve", frame{Title: boxes.title("Connect " + v.Client), Wide: true}, v)
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {
@@ -152,29 +122,20 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return badRequest("Your decision is missing from the form. Go back and choose again.", nil)
 	}
-	return p.grant(w, r, s, id)
+	return p.approveChosen(w, r, s, id)
 }
 
-func (p *Pages) grant(w http.ResponseWriter, r *http.Request, s *session, id string) error {
+func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session, id string) error {
 	req, err := p.pending(r, id)
 	if err != nil {
 		return err
 	}
-	allowed := make(map[string]bool)
-	for _, name := range r.PostForm[allowField] {
-		allowed[name] = true
-	}
-	given := func(a scope.Area, verb string) bool { return allowed[a.Scope(verb)] && req.Scopes.Includes(a, verb) }
-	granted := req.Scopes.Narrow(func(a scope.Area, verb string) bool {
-		if verb == scope.VerbRead { // write and run include read
-			return given(a, verb) || given(a, scope.VerbWrite) || given(a, scope.VerbRun)
-		}
-		return given(a, verb)
-	})
+	granted := chosen(r, req.Scopes)
 	if granted.IsZero() && s.account.IsOwner() {
 		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
-		p.renderApprove(w, r, http.StatusUnprocessableEntity, s, req, allowed,
-			"Choose at least one thing that the app may do, or choose “Don’t connect”.")
+		boxes := newPermissions(req.Scopes, granted)
+		boxes.Problem = "Choose at least one thing that the app may do, or choose “Don’t connect”."
+		p.renderApprove(w, r, http.StatusUnprocessableEntity, s, req, boxes)
 		return nil
 	}
 	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)

@@ -287,7 +287,7 @@ func TestClientNameIsCleanedOnAllPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	now := time.Now()
-	g := grant("g1", owner, "x", "mcp:read", now, now)
+	g := grant(t, "g1", owner, "x", "mcp:read", now, now)
 	g.ClientName, g.ClientHost = "<img src=x onerror=alert(1)>\u202e", `evil.example"><script>`
 	w.oauth.grants = []oauth.Grant{g}
 	b := w.signIn(ownerEmail)

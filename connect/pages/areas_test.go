@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -17,7 +18,7 @@ import (
 // withoutAutomations returns the areas except automations.
 func withoutAutomations(t *testing.T) scope.Areas {
 	t.Helper()
-	areas, err := scope.All().Without("automations")
+	areas, err := connecttest.Areas(t).Without("automations")
 	require.NoError(t, err)
 	return areas
 }
@@ -70,7 +71,7 @@ func TestPagesShowConnectionsFromBeforeAnAreaWasSwitchedOff(t *testing.T) {
 	w := newWorld(t)
 	areas, now := withoutAutomations(t), w.clock.now()
 	for id, scopes := range map[string]string{"gr_1": "automations:run contacts:read", "gr_2": "automations:run"} {
-		g := grant(id, owner, id, scopes, now.Add(-time.Hour), now)
+		g := grant(t, id, owner, id, scopes, now.Add(-time.Hour), now)
 		g.Scopes = areas.Unpin(g.Scopes.Pin())
 		w.oauth.grants = append(w.oauth.grants, g)
 		require.NoError(t, w.audit.Record(t.Context(), audit.Entry{

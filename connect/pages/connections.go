@@ -31,7 +31,8 @@ type connection struct {
 	UsedAgo                 string // "" if it was never used
 	By                      string // who has connected it
 	See, Change             []string
-	RevokeURL               string
+	Unasked                 string // what Grant.Unasked allows, "" if nothing
+	ChangeURL, RevokeURL    string
 }
 
 // disconnectView asks whether to end a connection.
@@ -45,14 +46,15 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	q := r.URL.Query()
+	if q.Has("revoke") || q.Has("change") {
+		return p.askAboutConnection(w, r, s, q.Get("revoke"), q.Get("change"))
+	}
 	grants, err := p.oauth.Grants(r.Context(), s.account.BusinessID)
 	if err != nil {
 		return unavailable(err)
 	}
-	if q := r.URL.Query(); q.Has("revoke") {
-		return p.askToDisconnect(w, r, s, grants, q.Get("revoke"))
-	}
-	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + "/mcp"}
+	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + oauth.ResourcePath}
 	approvers := p.approvers(r, s.account, grants)
 	for _, g := range grants {
 		v.Connections = append(v.Connections, p.connection(g, approvers))
@@ -61,18 +63,43 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (p *Pages) askToDisconnect(w http.ResponseWriter, r *http.Request, s *session, grants []oauth.Grant, id string) error {
-	if err := ownerOnly(s.account, "disconnect apps"); err != nil {
+// grant returns a connection of the business. Its errors are those of Grants and oauth.ErrNoGrant.
+func (p *Pages) grant(r *http.Request, s *session, id string) (oauth.Grant, error) {
+	grants, err := p.oauth.Grants(r.Context(), s.account.BusinessID)
+	i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id })
+	if err != nil || i < 0 {
+		return oauth.Grant{}, cmp.Or(err, oauth.ErrNoGrant)
+	}
+	return grants[i], nil
+}
+
+// askAboutConnection shows the form that disconnects or changes a connection.
+func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *session, revoke, change string) error {
+	if err := ownerOnly(s.account, "change and disconnect apps"); err != nil {
 		return err
 	}
-	i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id })
-	if i < 0 {
-		return p.done(w, noticeNoConnection, ConnectionsPath)
+	g, err := p.grant(r, s, cmp.Or(revoke, change))
+	if err != nil {
+		return p.connectionProblem(w, err)
+	}
+	if revoke == "" {
+		return p.renderChange(w, r, http.StatusOK, s, g, g.Scopes, "")
 	}
 	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
-		Token: s.token(formConnections), Connection: p.connection(grants[i], p.approvers(r, s.account, grants[i:i+1])),
+		Token: s.token(formConnections), Connection: p.connection(g, p.approvers(r, s.account, []oauth.Grant{g})),
 	})
 	return nil
+}
+
+// connectionProblem returns the page for an error of the authorization server.
+func (p *Pages) connectionProblem(w http.ResponseWriter, err error) error {
+	switch {
+	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
+		return p.done(w, noticeNoConnection, ConnectionsPath)
+	case errors.Is(err, oauth.ErrOutcomeUnknown):
+		return outcomeUnknown("Check Connected apps in a moment.", err).withLink(ConnectionsPath, "See connected apps")
+	}
+	return unavailable(err)
 }
 
 func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error {
@@ -80,19 +107,20 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	if err := ownerOnly(s.account, "disconnect apps"); err != nil {
+	id, purpose, change := r.PostForm.Get("connection"), formConnections, r.PostForm.Has("version")
+	if change {
+		purpose = formChange + " " + id
+	} else if err := ownerOnly(s.account, "disconnect apps"); err != nil {
 		return err
 	}
-	if !checkToken(s.id, formConnections, r.PostForm.Get(tokenField)) {
+	if !checkToken(s.id, purpose, r.PostForm.Get(tokenField)) {
 		return forged().withLink(ConnectionsPath, "Open the page again")
 	}
-	switch err := p.oauth.Revoke(r.Context(), r.PostForm.Get("connection"), s.account); {
-	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
-		return p.done(w, noticeNoConnection, ConnectionsPath)
-	case errors.Is(err, oauth.ErrOutcomeUnknown):
-		return outcomeUnknown("Check Connected apps in a moment.", err).withLink(ConnectionsPath, "See connected apps")
-	case err != nil:
-		return unavailable(err)
+	if change {
+		return p.changeConnection(w, r, s, id)
+	}
+	if err := p.oauth.Revoke(r.Context(), id, s.account); err != nil {
+		return p.connectionProblem(w, err)
 	}
 	return p.done(w, noticeDisconnected, ConnectionsPath)
 }
@@ -102,12 +130,13 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 	c := connection{
 		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
 		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: approvers[g.AccountID],
-		RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
+		ChangeURL: changeURL(g.ID), RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
 	}
 	if g.LastUsedAt.After(g.CreatedAt) {
 		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.now(), "ago", "from now")
 	}
-	for _, a := range scope.All().List() {
+	var runs []string
+	for _, a := range g.Scopes.Areas().All().List() {
 		if g.Scopes.Includes(a, scope.VerbRead) {
 			c.See = append(c.See, a.Title)
 		}
@@ -116,6 +145,15 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 				c.Change = append(c.Change, a.Text(verb))
 			}
 		}
+		if g.Scopes.Includes(a, scope.VerbRun) {
+			runs = append(runs, a.Title)
+		}
+	}
+	if runs != nil {
+		c.Unasked = "Start what writes to people (" + inSeries(runs) + ") even if the app cannot ask you"
+	}
+	if g.Unasked && runs != nil {
+		c.Change = append(c.Change, c.Unasked)
 	}
 	return c
 }

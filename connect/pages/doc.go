@@ -1,5 +1,5 @@
 // Package pages serves the web pages of the connection server: sign-in, approval of a connection, connected apps, the keys of
-// the business, its activity, and errors.
+// the business, its activity, errors, and how to connect an assistant. They show the platform's name, logo, colour and links.
 //
 // The pages are server-rendered HTML with one style sheet, no scripts and nothing from other origins. They work with a keyboard
 // and a screen reader, in light and dark mode, and on a phone.

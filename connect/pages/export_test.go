@@ -1,6 +1,15 @@
 package pages
 
+import "github.com/gatehouse-gateway/gatehouse/internal/style"
+
 var (
+	NewToken      = newToken
 	OwnPage       = ownPage
 	AccountDigest = accountDigest
 )
+
+// AccentCSS returns the style sheet with a brand's accent.
+func AccentCSS(b Brand) (string, error) {
+	a, err := newAccent(b)
+	return style.CSS + a.css(), err
+}

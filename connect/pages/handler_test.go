@@ -98,7 +98,7 @@ func TestUnknownPathIs404(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	require.Equal(t, pages.ConnectionsPath, b.get(pages.SettingsPath).Header.Get("Location"))
 	for _, path := range []string{
-		"/", "/settings/", "/Settings/api", "/settings/api/", "//settings/api", "/sign-in/x", "/assets/", "/assets/gatehouse.css",
+		"/", "/settings/", "/Settings/api", "/settings/api/", "//settings/api", "/sign-in/x", "/assets/", "/assets/pages.css",
 		"/assets/../templates/base/page.html", "/templates/base/page.html", "/oauth/authorize", "/settings/./api",
 	} {
 		b.get(path).requires(http.StatusNotFound, "Page not found")

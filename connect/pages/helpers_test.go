@@ -26,6 +26,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -51,7 +52,7 @@ const (
 var (
 	owner = account.Account{
 		ID: "acc_ada", Email: ownerEmail, Name: "Ada Okafor", Role: account.RoleOwner,
-		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush", TimeZone: "Pacific/Kiritimati",
 	}
 	member = account.Account{
 		ID: "acc_ben", Email: memberEmail, Name: "Ben Ruiz", Role: account.RoleMember,
@@ -66,6 +67,7 @@ var (
 // fakeOAuth is an authorization server in memory.
 type fakeOAuth struct {
 	issuer   string
+	areas    scope.Areas
 	requests map[string]oauth.Request
 	approved map[string]scope.Set // by request
 	denied   map[string]bool
@@ -75,6 +77,8 @@ type fakeOAuth struct {
 }
 
 func (f *fakeOAuth) Issuer() string { return f.issuer }
+
+func (f *fakeOAuth) Areas() scope.Areas { return f.areas }
 
 func (f *fakeOAuth) outage() error {
 	if f.down {
@@ -130,6 +134,29 @@ func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account
 		return oauth.ErrNoGrant
 	}
 	f.grants = slices.Delete(f.grants, i, i+1)
+	return f.changed()
+}
+
+func (f *fakeOAuth) Change(_ context.Context, grantID, version string, by account.Account, granted scope.Set, unasked bool) error {
+	i := slices.IndexFunc(f.grants, func(g oauth.Grant) bool { return g.BusinessID == by.BusinessID && g.ID == grantID })
+	switch {
+	case f.down:
+		return f.outage()
+	case i < 0:
+		return oauth.ErrNoGrant
+	case !by.IsOwner():
+		return oauth.ErrNotOwner
+	case granted.IsZero():
+		return oauth.ErrScopes
+	}
+	g := &f.grants[i]
+	if unasked = unasked && granted.Runs(); g.Scopes.Equals(granted) && g.Unasked == unasked {
+		return nil
+	}
+	if g.Version != version {
+		return oauth.ErrChanged
+	}
+	g.Scopes, g.Unasked, g.Version = granted, unasked, g.Version+"+"
 	return f.changed()
 }
 
@@ -304,6 +331,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 		logs:     logs,
 		accounts: accounttest.New(owner, member, rival),
 		oauth: &fakeOAuth{
+			areas:    connecttest.Areas(tb),
 			requests: make(map[string]oauth.Request), approved: make(map[string]scope.Set), denied: make(map[string]bool),
 		},
 	}
@@ -316,7 +344,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 	w.oauth.issuer = w.url
 	o := pages.Options{
 		OAuth: w.oauth, Accounts: w.accounts, Audit: w.audit, Keys: w.keys, Redis: w.redis, Prefix: w.prefix,
-		Log: zap.New(core), Now: w.clock.now,
+		Name: "Harbour Platform", Log: zap.New(core), Now: w.clock.now,
 		ClientAddr: func(r *http.Request) netip.Addr {
 			if from := r.Header.Get(fromHeader); from != "" {
 				return netip.MustParseAddr(from)
@@ -343,7 +371,7 @@ func newWorld(tb testing.TB, changes ...func(*pages.Options)) *world {
 // request adds a pending authorization request.
 func (w *world) request(id, scopes string, changes ...func(*oauth.Request)) {
 	w.tb.Helper()
-	set, err := scope.All().Parse(scopes)
+	set, err := w.oauth.areas.Parse(scopes)
 	require.NoError(w.tb, err)
 	r := oauth.Request{
 		ID: id,
@@ -539,11 +567,10 @@ func (p *page) text() string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-func grant(id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {
-	set, err := scope.All().Parse(scopes)
-	if err != nil {
-		panic(err)
-	}
+func grant(tb testing.TB, id string, a account.Account, client, scopes string, created, used time.Time) oauth.Grant {
+	tb.Helper()
+	set, err := connecttest.Areas(tb).Parse(scopes)
+	require.NoError(tb, err)
 	return oauth.Grant{
 		ID: id, ClientID: "https://" + client + ".example/client.json", ClientName: client, ClientHost: client + ".example",
 		AccountID: a.ID, BusinessID: a.BusinessID, Scopes: set, CreatedAt: created, LastUsedAt: used,

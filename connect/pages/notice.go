@@ -15,6 +15,7 @@ const (
 	noticeSignedOutEverywhere = "signed-out-everywhere"
 	noticeDisconnected        = "disconnected"
 	noticeNoConnection        = "no-connection"
+	noticeChanged             = "changed"
 	noticeKeyRevoked          = "key-revoked"
 	noticeNoKey               = "no-key"
 )
@@ -25,6 +26,7 @@ func notices() map[string]string {
 		noticeSignedOutEverywhere: "You are signed out, here and everywhere else.",
 		noticeDisconnected:        "Disconnected. The app can no longer reach your account.",
 		noticeNoConnection:        "This app is not connected. It may already have been disconnected.",
+		noticeChanged:             "Saved. It takes effect with the app’s next request.",
 		noticeKeyRevoked:          "The key is revoked. Requests signed with it are rejected.",
 		noticeNoKey:               "Key not found. It may already have been revoked.",
 	}

@@ -21,6 +21,7 @@ import (
 
 // Paths of the pages.
 const (
+	HomePath        = "/"
 	SignInPath      = "/sign-in"
 	SignOutPath     = "/sign-out"
 	ApprovePath     = oauth.ApprovePath
@@ -40,10 +41,12 @@ const (
 // OAuth is the authorization server. [oauth.Server] implements it.
 type OAuth interface {
 	Issuer() string
+	Areas() scope.Areas
 	Pending(ctx context.Context, id string) (oauth.Request, error)
 	Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error)
 	Deny(ctx context.Context, id string, by account.Account) (redirect string, err error)
 	Grants(ctx context.Context, businessID string) ([]oauth.Grant, error)
+	Change(ctx context.Context, grantID, version string, by account.Account, granted scope.Set, unasked bool) error
 	Revoke(ctx context.Context, grantID string, by account.Account) error
 }
 
@@ -63,6 +66,15 @@ type Options struct {
 
 	// Keys manages the keys of the public API. Default: none, and no page for them.
 	Keys Keys
+
+	// Name is the platform's name. Required.
+	Name string
+
+	// Brand is what the pages show of the platform, besides its name. Default: a letter for the logo, and no links.
+	Brand Brand
+
+	// HomePage adds a page at HomePath that explains how to connect an assistant. Default: false.
+	HomePage bool
 
 	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
 	Prefix string
@@ -118,7 +130,7 @@ func New(o Options) (*Pages, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	v, err := newViews()
+	v, err := newViews(o.Name, o.Brand)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +153,9 @@ func New(o Options) (*Pages, error) {
 		SettingsPath:    {get: func(http.ResponseWriter, *http.Request) error { return &redirectError{to: ConnectionsPath} }},
 		ConnectionsPath: {get: p.showConnections, post: p.changeConnections},
 		ActivityPath:    {get: p.showActivity},
+	}
+	if o.HomePage {
+		p.pages[HomePath] = page{get: p.showHome}
 	}
 	if p.keys != nil {
 		p.pages[KeysPath] = page{get: p.showKeys, post: p.changeKeys}

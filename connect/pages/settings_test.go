@@ -22,9 +22,9 @@ func connected(t *testing.T) *world {
 	w := newWorld(t)
 	now := w.clock.now()
 	w.oauth.grants = []oauth.Grant{
-		grant("gr_1", owner, "claude", "mcp:read contacts:write", now.Add(-48*time.Hour), now.Add(-3*time.Hour)),
-		grant("gr_2", member, "cursor", "contacts:read", now.Add(-time.Hour), now.Add(-time.Hour)),
-		grant("gr_9", rival, "chatgpt", "mcp:use", now.Add(-time.Hour), now),
+		grant(t, "gr_1", owner, "claude", "mcp:read contacts:write", now.Add(-48*time.Hour), now.Add(-3*time.Hour)),
+		grant(t, "gr_2", member, "cursor", "contacts:read", now.Add(-time.Hour), now.Add(-time.Hour)),
+		grant(t, "gr_9", rival, "chatgpt", "mcp:use", now.Add(-time.Hour), now),
 	}
 	return w
 }
@@ -34,9 +34,9 @@ func TestConnectedAppsShowsScopes(t *testing.T) {
 	w := connected(t)
 	created := w.oauth.grants[0].CreatedAt.UTC().Format("2 January 2006")
 	p := w.signIn(ownerEmail).get(pages.ConnectionsPath).requires(http.StatusOK,
-		"claude claude.example Disconnect claude Connected "+created+" by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
+		"claude claude.example Change what it may do (claude) Disconnect claude Connected "+created+" by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
 		"Can change Add, change and delete contacts",
-		"cursor cursor.example Disconnect cursor Connected",
+		"cursor cursor.example Change what it may do (cursor) Disconnect cursor Connected",
 		"by Ben Ruiz Last used Never Can see Contacts Can change Nothing",
 		w.url+"/mcp",
 	)
@@ -92,7 +92,7 @@ func TestMemberCannotDisconnectApps(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
 	b := w.signIn(memberEmail)
-	p := b.get(pages.ConnectionsPath).requires(http.StatusOK, "claude", "Only an owner of the business can connect or disconnect apps.")
+	p := b.get(pages.ConnectionsPath).requires(http.StatusOK, "claude", "Only an owner of the business can connect, change or disconnect apps.")
 	require.NotContains(t, p.body, "?revoke=")
 	require.Equal(t, http.StatusForbidden, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
 	form := p.form(pages.SignOutPath)
@@ -253,7 +253,7 @@ func TestMemberCannotUseKeysAndActivity(t *testing.T) {
 func TestCrossSiteChangesAreRejected(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
-	w.oauth.grants = []oauth.Grant{grant("gr_1", owner, "claude", "mcp:read", w.clock.now(), w.clock.now())}
+	w.oauth.grants = []oauth.Grant{grant(t, "gr_1", owner, "claude", "mcp:read", w.clock.now(), w.clock.now())}
 	b, attacker := w.signIn(ownerEmail), w.signIn(rivalEmail)
 	otherForm := b.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf")
 	for _, token := range []string{"", "x", attacker.keyForm("issue", "").Get("csrf"), attacker.get(pages.ConnectionsPath).form(pages.SignOutPath).Get("csrf"), otherForm} {
@@ -344,6 +344,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		{Action: audit.KeyRotated, Target: "pk_live_1"},
 		{Action: audit.KeyRevoked, Target: "pk_live_1"},
 		{Action: audit.ToolCalled, ClientName: "Claude", Target: "contacts_update", Outcome: audit.OutcomeFailed, Detail: "<b>No</b>"},
+		{Action: audit.ToolCalled, ClientName: "My Assistant", Target: "contacts_delete", Detail: "contact 7", Sentence: "Deleted the contact Rufus Colfax"},
 		{Action: audit.SessionEnded},
 	} {
 		e.BusinessID, e.AccountName = owner.BusinessID, "Ada Okafor"
@@ -351,9 +352,11 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 	}
 	require.NoError(t, w.audit.Record(ctx, audit.Entry{Action: audit.KeyIssued, BusinessID: rival.BusinessID, Target: "pk_rival"}))
 	entries := w.entries(owner.BusinessID)
-	at := entries[len(entries)-1].Time
+	at := entries[len(entries)-1].Time.In(owner.Location())
+	require.Equal(t, "Pacific/Kiritimati", at.Location().String())
 	w.signIn(ownerEmail).get(pages.ActivityPath).requires(http.StatusOK,
 		at.Format("2 January 2006"), at.Format("15:04")+" Connected an app Claude · claude.ai · Ada Okafor May see everything; may change Contacts; may run Automations",
+		"Times are in the time zone Pacific/Kiritimati", "My Assistant deleted the contact Rufus Colfax Ada Okafor",
 		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
 		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
 		"Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",

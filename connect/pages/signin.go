@@ -30,14 +30,16 @@ const (
 	formSignOut     = "sign-out"
 	formApprove     = "approve" // followed by the request's id
 	formConnections = "connections"
+	formChange      = "change" // followed by the connection's id
 	formKeys        = "keys"
 )
 
 // Form fields.
 const (
-	tokenField  = "csrf"
-	returnField = "return"
-	allowField  = "allow"
+	tokenField   = "csrf"
+	returnField  = "return"
+	allowField   = "allow"
+	unaskedField = "unasked"
 )
 
 // signInView is the sign-in page.

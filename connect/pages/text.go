@@ -24,3 +24,9 @@ func initial(name string) string {
 	}
 	return string(r)
 }
+
+// lowerFirst returns a sentence as it continues another one.
+func lowerFirst(sentence string) string {
+	r, n := utf8.DecodeRuneInString(sentence)
+	return string(unicode.ToLower(r)) + sentence[n:]
+}

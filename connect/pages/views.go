@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
-	"github.com/gatehouse-gateway/gatehouse/internal/style"
 )
 
 //go:embed templates
@@ -64,20 +64,20 @@ func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, tit
 
 // views are the parsed templates and the assets.
 type views struct {
-	pages       map[string]*template.Template
-	assets      map[string][]byte // by path
-	sheet, icon string            // their paths
+	pages  map[string]*template.Template
+	assets map[string][]byte // by path
 }
 
-func newViews() (*views, error) {
+func newViews(name string, b Brand) (*views, error) {
 	v := &views{pages: make(map[string]*template.Template), assets: make(map[string][]byte)}
-	v.sheet, v.icon = v.addAsset("gatehouse.css", style.CSS), v.addAsset("gatehouse.svg", style.Icon)
+	platform, err := newBrand(name, b, v.addAsset)
+	if err != nil {
+		return nil, err
+	}
 	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
-		"sheet": func() string { return v.sheet },
-		"icon":  func() string { return v.icon },
+		"brand": func() *brand { return platform },
 		"path":  pathOf,
 		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
-		"clock": func(t time.Time) string { return t.UTC().Format("15:04") },
 		"when":  dateTime,
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list":  inSeries,
@@ -123,7 +123,7 @@ func (v *views) page(name string, f frame, content any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// asset serves the style sheet and the icon.
+// asset serves the style sheet, the logo and the icon.
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.views.assets[r.URL.Path]
 	if !ok {
@@ -173,13 +173,14 @@ func inSeries(items []string) string {
 }
 
 // grantedInWords describes what scopes allow, also of areas that are switched off, or returns otherwise if they are invalid.
-func grantedInWords(scopes, otherwise string) string {
-	set, err := scope.All().Parse(scopes)
+func grantedInWords(all scope.Areas, scopes, otherwise string) string {
+	scopes, unasked := strings.CutSuffix(scopes, " "+oauth.RecordedUnasked)
+	set, err := all.Parse(scopes)
 	if err != nil || set.IsZero() {
 		return otherwise
 	}
 	var see, change, run []string
-	for _, a := range scope.All().List() {
+	for _, a := range all.List() {
 		if set.Includes(a, scope.VerbRead) {
 			see = append(see, a.Title)
 		}
@@ -191,7 +192,7 @@ func grantedInWords(scopes, otherwise string) string {
 		}
 	}
 	seen := inSeries(see)
-	if len(see) == len(scope.All().List()) {
+	if len(see) == len(all.List()) {
 		seen = "everything"
 	}
 	text := "May see " + seen
@@ -200,6 +201,9 @@ func grantedInWords(scopes, otherwise string) string {
 	}
 	if len(run) > 0 {
 		text += "; may run " + inSeries(run)
+	}
+	if unasked {
+		text += "; may write to people even if it cannot ask"
 	}
 	return text
 }

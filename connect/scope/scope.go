@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Published scopes.
@@ -23,15 +24,8 @@ const (
 	VerbRun   = "run"
 )
 
-// Area is a part of a business's account. An empty text means that the area has no such scope.
-type Area struct {
-	Name  string // in scopes: "contacts"
-	Title string // for pages: "Contacts"
-	Noun  string // for assistants, as a part of "one business's account"
-	Read  string // what read allows, without a full stop: "See your contacts"
-	Write string // what write allows in addition
-	Run   string // what run allows in addition
-}
+// Area is a part of a business's account: see definition.Area. An empty text means that the area has no such scope.
+type Area definition.Area
 
 // Text returns what verb allows in the area, or "" if the area has no such scope.
 func (a Area) Text(verb string) string {
@@ -54,22 +48,42 @@ func (a Area) Scope(verb string) string {
 	return a.Name + ":" + verb
 }
 
-// Areas is a selection of the areas. A scope of an area that is not selected is unknown, and a published scope covers the selected
-// areas. The zero value selects all of them.
+// Areas is a selection of a definition's areas. A scope of an area that is not selected is unknown, and a published scope covers the
+// selected areas. The zero value has none.
 type Areas struct {
+	all *[]Area
 	off rights // of the areas that are not selected
 }
 
-// All returns all areas.
-func All() Areas { return Areas{} }
+// MaxAreas is the maximum number of areas.
+const MaxAreas = 21
+
+// New returns the areas of a definition, at most MaxAreas.
+func New(list []definition.Area) Areas {
+	all := make([]Area, 0, len(list))
+	for _, a := range list[:min(len(list), MaxAreas)] {
+		all = append(all, Area(a))
+	}
+	return Areas{all: &all}
+}
+
+// All returns all areas of the definition.
+func (a Areas) All() Areas { return Areas{all: a.all} }
+
+func (a Areas) areas() []Area {
+	if a.all == nil {
+		return nil
+	}
+	return *a.all
+}
 
 // Without returns the areas except those named. It returns an error for an unknown name, and if no area is left.
 func (a Areas) Without(names ...string) (Areas, error) {
 	for _, name := range names {
-		i := slices.IndexFunc(areas, func(area Area) bool { return area.Name == name })
+		i := slices.IndexFunc(a.areas(), func(area Area) bool { return area.Name == name })
 		if i < 0 {
 			var valid []string
-			for _, area := range areas {
+			for _, area := range a.areas() {
 				valid = append(valid, area.Name)
 			}
 			return Areas{}, fmt.Errorf("unknown area %q: must be one of %s", name, strings.Join(valid, ", "))
@@ -87,68 +101,12 @@ func (a Areas) Without(names ...string) (Areas, error) {
 // List returns the areas in the order in which pages show them.
 func (a Areas) List() []Area {
 	var list []Area
-	for i, area := range areas {
+	for i, area := range a.areas() {
 		if a.off&right(i, 0) == 0 {
 			list = append(list, area)
 		}
 	}
 	return list
-}
-
-var areas = []Area{ //nolint:gochecknoglobals // read-only
-	{
-		Name:  "business",
-		Title: "Business profile",
-		Noun:  "its profile",
-		Read:  "See your business details, opening hours and service areas",
-		Write: "Change your business details, opening hours and service areas",
-	},
-	{
-		Name:  "contacts",
-		Title: "Contacts",
-		Noun:  "contacts",
-		Read:  "Search and see your contacts",
-		Write: "Add, change and delete contacts",
-	},
-	{
-		Name:  "conversations",
-		Title: "Conversations",
-		Noun:  "the conversations of its AI receptionist",
-		Read:  "Search and read your receptionist's calls, texts, chats and emails",
-	},
-	{
-		Name:  "appointments",
-		Title: "Appointments",
-		Noun:  "appointments",
-		Read:  "See your calendars and appointments",
-	},
-	{
-		Name:  "receptionist",
-		Title: "AI receptionist",
-		Noun:  "the setup of its AI receptionist",
-		Read:  "See how your AI receptionist is set up",
-		Write: "Change your AI receptionist's personality, rules, FAQs and services",
-	},
-	{
-		Name:  "sales",
-		Title: "Invoices, estimates and jobs",
-		Noun:  "invoices, estimates, jobs",
-		Read:  "Search and see your invoices, estimates and jobs",
-	},
-	{
-		Name:  "automations",
-		Title: "Automations",
-		Noun:  "automations",
-		Read:  "See your automations and how their runs went",
-		Run:   "Run your automations",
-	},
-	{
-		Name:  "objects",
-		Title: "Custom objects",
-		Noun:  "custom objects",
-		Read:  "Search and see your custom objects, such as vehicles or pets",
-		Write: "Add, change and delete your custom objects",
-	},
 }
 
 // Verbs returns the verbs in the order in which pages show them: read, write, run.
@@ -228,6 +186,9 @@ func (s Set) String() string { return s.names }
 // Names returns the names, sorted.
 func (s Set) Names() []string { return strings.Fields(s.names) }
 
+// Areas returns the areas for which the set was parsed.
+func (s Set) Areas() Areas { return s.areas }
+
 // IsZero reports whether the set is empty.
 func (s Set) IsZero() bool { return s.names == "" }
 
@@ -241,6 +202,14 @@ func (s Set) Allows(required string) bool {
 // scopes other. Every set contains the empty one.
 func (s Set) Contains(other Set) bool { return s.rights&other.rights == other.rights }
 
+// Equals reports whether the sets have the same rights.
+func (s Set) Equals(other Set) bool { return s.rights == other.rights }
+
+// Runs reports whether the set has the right to run something.
+func (s Set) Runs() bool {
+	return slices.ContainsFunc(s.areas.areas(), func(a Area) bool { return s.Includes(a, VerbRun) })
+}
+
 // Includes reports whether the set has the right of the area and verb.
 func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(verb)) }
 
@@ -249,7 +218,7 @@ func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(
 // is replaced by the largest published scope that fits and scopes of areas.
 func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	var kept rights
-	for i, a := range areas {
+	for i, a := range s.areas.areas() {
 		var own rights
 		for v, verb := range Verbs() {
 			if r := right(i, v); s.rights&r != 0 && keep(a, verb) {
@@ -300,7 +269,7 @@ func (s Set) Pin() string {
 		}
 		for _, a := range s.areas.List() {
 			for _, verb := range Verbs() {
-				if own := a.Scope(verb); own != "" && rightsOf(own)&^rightsOf(name) == 0 {
+				if own := a.Scope(verb); own != "" && s.areas.All().rightsOf(own)&^s.areas.All().rightsOf(name) == 0 {
 					names = append(names, own)
 				}
 			}
@@ -336,25 +305,22 @@ func (a Areas) Unpin(pinned string) Set {
 }
 
 // rights are bits, three for each area: read, write, run.
-type rights uint32
+type rights uint64
 
 func right(area, verb int) rights { return 1 << (area*3 + verb) }
 
 // rightsOf returns the rights of a scope in the selected areas, or 0 if there is no such scope.
-func (a Areas) rightsOf(name string) rights { return rightsOf(name) &^ a.off }
-
-// rightsOf returns the rights of a scope in all areas, or 0 if there is no such scope.
-func rightsOf(name string) rights {
+func (a Areas) rightsOf(name string) rights {
 	area, verb, _ := strings.Cut(name, ":")
 	covered := slices.Index(published(), name) // number of the last verb that a published scope covers
 	var all rights
-	for i, a := range areas {
-		if covered < 0 && a.Name != area {
+	for i, own := range a.areas() {
+		if covered < 0 && own.Name != area {
 			continue
 		}
 		for v, each := range Verbs() {
 			switch {
-			case a.Text(each) == "":
+			case own.Text(each) == "":
 			case v <= covered:
 				all |= right(i, v)
 			case each == verb:
@@ -362,5 +328,5 @@ func rightsOf(name string) rights {
 			}
 		}
 	}
-	return all
+	return all &^ a.off
 }

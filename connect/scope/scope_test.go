@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 func parse(t testing.TB, s string) scope.Set {
 	t.Helper()
-	set, err := scope.All().Parse(s)
+	set, err := connecttest.Areas(t).Parse(s)
 	require.NoError(t, err)
 	return set
 }
@@ -35,17 +36,17 @@ func TestScopesAllowWhatTheyCover(t *testing.T) {
 		"sales:read": "sales:read", "automations:read": "automations:read", "automations:run": "automations:read automations:run",
 		"objects:read": "objects:read", "objects:write": "objects:read objects:write",
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.Names())
-	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, scope.All().Published())
-	require.Equal(t, scope.Read, scope.All().Default().String())
-	require.Equal(t, scope.Use, scope.All().Everything().String())
+	require.ElementsMatch(t, slices.Collect(maps.Keys(covered)), scope.Names(connecttest.Areas(t)))
+	require.Equal(t, []string{"mcp:read", "mcp:write", "mcp:use"}, connecttest.Areas(t).Published())
+	require.Equal(t, scope.Read, connecttest.Areas(t).Default().String())
+	require.Equal(t, scope.Use, connecttest.Areas(t).Everything().String())
 	for name, want := range covered {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			set := parse(t, name)
-			allowed := slices.DeleteFunc(scope.Names(), func(n string) bool { return !set.Allows(n) })
+			allowed := slices.DeleteFunc(scope.Names(connecttest.Areas(t)), func(n string) bool { return !set.Allows(n) })
 			require.ElementsMatch(t, strings.Fields(want), allowed)
-			for _, a := range scope.All().List() {
+			for _, a := range connecttest.Areas(t).List() {
 				for _, verb := range scope.Verbs() {
 					assert.Equal(t, slices.Contains(allowed, a.Name+":"+verb), set.Includes(a, verb), "%s:%s", a.Name, verb)
 				}
@@ -72,7 +73,7 @@ func TestSetsAreCanonical(t *testing.T) {
 		assert.Equal(t, set, parse(t, set.String()), "reading it back gives the same set")
 		assert.True(t, slices.IsSorted(set.Names()))
 	}
-	assert.Equal(t, scope.Set{}, parse(t, ""))
+	assert.True(t, parse(t, "").IsZero())
 	assert.False(t, scope.Set{}.Allows(scope.Read))
 	assert.False(t, parse(t, "mcp:use").Allows(""))
 	assert.False(t, parse(t, "mcp:use").Allows("mcp:admin"))
@@ -85,12 +86,12 @@ func TestUnknownScopeIsNamed(t *testing.T) {
 		"conversations:write", "sales:write", "automations:write", "contacts:read:write", "*", "mcp:*", "mcp:read,mcp:write",
 		"mcp:read\tmcp:write", "mcp:read\n", "contacts:reаd", // the last with a Cyrillic а
 	} {
-		_, err := scope.All().Parse("mcp:read " + name)
+		_, err := connecttest.Areas(t).Parse("mcp:read " + name)
 		var unknown *scope.UnknownError
 		require.ErrorAs(t, err, &unknown, name)
 		assert.Equal(t, name, unknown.Name)
 	}
-	_, err := scope.All().Parse(strings.Repeat("x\"\\é", 1000))
+	_, err := connecttest.Areas(t).Parse(strings.Repeat("x\"\\é", 1000))
 	assert.Less(t, len(err.Error()), 100)
 	assert.NotContains(t, err.Error(), `"`)
 	assert.NotContains(t, err.Error(), `\`)
@@ -131,14 +132,15 @@ func TestPinnedScopeCoversOnlyItsAreas(t *testing.T) {
 		"contacts:read contacts:write", "automations:run",
 	} {
 		set := parse(t, have)
-		assert.Equal(t, set, scope.All().Unpin(set.Pin()))
+		assert.Equal(t, set, connecttest.Areas(t).Unpin(set.Pin()))
 	}
 	// mcp:use covered two areas when it was approved.
-	older := scope.All().Unpin("contacts:read contacts:write mcp:use of:another sales:read")
+	older := connecttest.Areas(t).Unpin("contacts:read contacts:write mcp:use of:another sales:read")
 	assert.Equal(t, "contacts:read contacts:write sales:read", older.String())
 	require.True(t, older.Allows("contacts:write"))
 	assert.False(t, older.Allows("objects:read"))
-	assert.Zero(t, scope.All().Unpin("mcp:use"), "it names no areas")
+	assert.True(t, connecttest.Areas(t).Unpin("mcp:use").IsZero(), "it names no areas")
+	assert.False(t, connecttest.Areas(t).Unpin("mcp:use").Allows("contacts:read"))
 }
 
 func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
@@ -180,7 +182,7 @@ func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
 		got := have.Narrow(c.keep)
 		require.Equal(t, c.want, got.String(), "%s", c.have)
 		require.True(t, have.Contains(got))
-		for _, a := range scope.All().List() {
+		for _, a := range connecttest.Areas(t).List() {
 			for _, verb := range scope.Verbs() {
 				if got.Includes(a, verb) {
 					require.True(t, c.keep(a, verb), "%s %s was left out", a.Name, verb)
@@ -191,11 +193,11 @@ func TestNarrowKeepsOnlyWhatIsApproved(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range append(scope.Names(), "", " ", "mcp:read mcp:write", "mcp:\x00", "contacts:write  objects:read", "é:read") {
+	for _, s := range append(scope.Names(connecttest.Areas(f)), "", " ", "mcp:read mcp:write", "mcp:\x00", "contacts:write  objects:read", "é:read") {
 		f.Add(s, uint32(0x5a5a5a5a))
 	}
 	f.Fuzz(func(t *testing.T, s string, kept uint32) {
-		set, err := scope.All().Parse(s)
+		set, err := connecttest.Areas(t).Parse(s)
 		if err != nil {
 			require.True(t, set.IsZero())
 			for i := range len(err.Error()) {
@@ -204,31 +206,31 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		again, err := scope.All().Parse(set.String())
+		again, err := connecttest.Areas(t).Parse(set.String())
 		require.NoError(t, err)
 		require.Equal(t, set, again)
 		for _, name := range set.Names() {
-			require.Contains(t, scope.Names(), name)
+			require.Contains(t, scope.Names(connecttest.Areas(t)), name)
 			require.True(t, set.Allows(name))
 		}
 		n := 0
 		keep := func(scope.Area, string) bool { n++; return kept>>(n%32)&1 == 1 }
 		narrow := set.Narrow(keep)
 		require.True(t, set.Contains(narrow))
-		_, err = scope.All().Parse(narrow.String())
+		_, err = connecttest.Areas(t).Parse(narrow.String())
 		require.NoError(t, err)
 	})
 }
 
 func TestSwitchedOffAreaIsAsIfItHadNeverExisted(t *testing.T) {
 	t.Parallel()
-	for _, off := range scope.All().List() {
+	for _, off := range connecttest.Areas(t).List() {
 		t.Run(off.Name, func(t *testing.T) {
 			t.Parallel()
-			areas, err := scope.All().Without(off.Name)
+			areas, err := connecttest.Areas(t).Without(off.Name)
 			require.NoError(t, err)
 			require.NotContains(t, areas.List(), off)
-			require.Len(t, areas.List(), len(scope.All().List())-1)
+			require.Len(t, areas.List(), len(connecttest.Areas(t).List())-1)
 			for _, verb := range scope.Verbs() {
 				_, err := areas.Parse("mcp:read " + off.Name + ":" + verb)
 				var unknown *scope.UnknownError
@@ -249,7 +251,7 @@ func TestSwitchedOffAreaIsAsIfItHadNeverExisted(t *testing.T) {
 				assert.NotContains(t, set.Pin(), off.Name+":")
 				assert.Equal(t, set, areas.Unpin(set.Pin()))
 				assert.Equal(t, set, areas.Unpin(parse(t, name).Pin()), "approved before")
-				later := scope.All().Unpin(set.Pin())
+				later := connecttest.Areas(t).Unpin(set.Pin())
 				for _, verb := range scope.Verbs() {
 					assert.False(t, later.Includes(off, verb), "approved while it was off")
 				}
@@ -267,7 +269,7 @@ func TestPublishedScopesDifferFromEachOther(t *testing.T) {
 		"business contacts receptionist objects": "mcp:read mcp:use",
 		"business contacts receptionist objects automations": "mcp:read",
 	} {
-		areas, err := scope.All().Without(strings.Fields(except)...)
+		areas, err := connecttest.Areas(t).Without(strings.Fields(except)...)
 		require.NoError(t, err)
 		assert.Equal(t, strings.Fields(want), areas.Published(), except)
 		assert.Equal(t, areas.Published()[len(areas.Published())-1], areas.Everything().String())
@@ -278,19 +280,19 @@ func TestAreasToSwitchOffMustExistAndLeaveOne(t *testing.T) {
 	t.Parallel()
 	const possible = "business, contacts, conversations, appointments, receptionist, sales, automations, objects"
 	for _, name := range []string{"", "inbox", "Sales", "sales:read", "mcp", " sales", "sales,objects"} {
-		_, err := scope.All().Without("contacts", name)
+		_, err := connecttest.Areas(t).Without("contacts", name)
 		require.ErrorContains(t, err, "must be one of "+possible, name)
 	}
 	names := strings.Split(possible, ", ")
-	_, err := scope.All().Without(names...)
+	_, err := connecttest.Areas(t).Without(names...)
 	require.ErrorContains(t, err, "at least one must remain")
-	areas, err := scope.All().Without(names[1:]...)
+	areas, err := connecttest.Areas(t).Without(names[1:]...)
 	require.NoError(t, err)
 	require.Len(t, areas.List(), 1)
-	same, err := scope.All().Without()
+	same, err := connecttest.Areas(t).Without()
 	require.NoError(t, err)
-	require.Equal(t, scope.All(), same)
-	twice, err := scope.All().Without("sales", "sales")
+	require.Equal(t, connecttest.Areas(t), same)
+	twice, err := connecttest.Areas(t).Without("sales", "sales")
 	require.NoError(t, err)
 	require.NotContains(t, twice.Everything().Pin(), "sales")
 }

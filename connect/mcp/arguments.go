@@ -1,0 +1,357 @@
+package mcp
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/big"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// arguments are the valid arguments of a call.
+type arguments struct {
+	all    map[string]jsontext.Value
+	sorted jsontext.Value // all as one object, the same for the same arguments
+	path   []string
+	query  string
+	body   map[string]jsontext.Value // the members; nil: none
+}
+
+// text returns an argument as a text, "" if it is absent.
+func (a *arguments) text(name string) string { return plain(a.all[name]) }
+
+// plain returns a scalar as a text.
+func plain(v jsontext.Value) string {
+	if v.Kind() == jsontext.KindString {
+		text, _ := jsontext.AppendUnquote(nil, v)
+		return string(text)
+	}
+	return string(v)
+}
+
+// checker checks arguments.
+//
+//nolint:gochecknoglobals // it has no state but a pool
+var checker = new(upstream.Contract)
+
+// readArguments checks the arguments of a call, and reports all that are invalid, up to maxDetails.
+func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
+	input := t.arguments.Body.Kinds[0].Schema
+	sent := lenient(input, raw)
+	var out bytes.Buffer
+	if _, err := checker.CheckBody(&out, t.arguments, http.Header{"Content-Type": {"application/json"}}, "-", sent); err != nil {
+		return nil, t.invalid(err, input, sent)
+	}
+	a := &arguments{sorted: out.Bytes()}
+	if err := json.Unmarshal(a.sorted, &a.all); err != nil {
+		return nil, newToolError(err, t)
+	}
+	_ = a.sorted.Format(jsontext.ReorderRawObjects(true)) // it is valid
+	var query []string
+	if body := t.Operation.Body; body != nil {
+		a.body = map[string]jsontext.Value{}
+	}
+	for _, s := range t.slots {
+		value, given := a.all[s.argument]
+		switch {
+		case s.path > 0:
+			a.path = append(a.path, plain(value))
+		case !given:
+		case s.query > 0:
+			query = append(query, queryOf(&t.Operation.Params[s.query-1], value)...)
+		case s.body != "":
+			a.body[s.body] = value
+		}
+	}
+	a.query = strings.Join(query, "&")
+	return a, nil
+}
+
+// queryOf returns the parameters of the query for an argument.
+func queryOf(p *upstream.Param, v jsontext.Value) []string {
+	name := url.QueryEscape(p.Name) + "="
+	if !p.Array {
+		return []string{name + url.QueryEscape(plain(v))}
+	}
+	var items []jsontext.Value
+	_ = json.Unmarshal(v, &items) // it has been checked
+	all := make([]string, 0, len(items))
+	for _, item := range items {
+		all = append(all, url.QueryEscape(plain(item)))
+	}
+	if !p.Exploded {
+		return []string{name + strings.Join(all, ",")}
+	}
+	for i := range all {
+		all[i] = name + all[i]
+	}
+	return all
+}
+
+// object encodes members, in the order of their names.
+func object(members map[string]jsontext.Value) jsontext.Value {
+	v, _ := json.Marshal(members, json.Deterministic(true)) // the values are valid
+	return v
+}
+
+// lenient returns JSON with what models get wrong and nothing is lost by accepting: a number or a truth value in quotes, a number for a
+// text, an object or array in quotes, one value for a list, 3.0 for 3, and null for a member that is absent.
+func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
+	kind := v.Kind()
+	allows := func(t upstream.Types) bool { return s.Types&t != 0 }
+	if s.Choice != nil || s.FreeJSON() {
+		return v
+	}
+	switch kind {
+	case jsontext.KindString:
+		text := jsontext.Value(strings.TrimSpace(plain(v)))
+		list := s.Types&^upstream.TypeNull == upstream.TypeArray // of which this may be an item
+		if allows(upstream.TypeString) || !text.IsValid() {
+			break
+		}
+		switch text.Kind() {
+		case jsontext.KindNumber, jsontext.KindTrue, jsontext.KindFalse:
+			if !list {
+				return lenient(s, text)
+			}
+		case jsontext.KindBeginObject, jsontext.KindBeginArray:
+			return lenient(s, text)
+		}
+	case jsontext.KindNumber:
+		if n, ok := whole(string(v)); ok && allows(upstream.TypeInteger|upstream.TypeNumber) {
+			return strconv.AppendInt(nil, n, 10)
+		}
+		if allows(upstream.TypeString) && !allows(upstream.TypeInteger|upstream.TypeNumber) {
+			return jsontext.Value(strconv.Quote(string(v)))
+		}
+	case jsontext.KindBeginObject:
+		if !allows(upstream.TypeObject) {
+			break
+		}
+		return lenientObject(s, v)
+	case jsontext.KindBeginArray:
+		var items []jsontext.Value
+		if !allows(upstream.TypeArray) || s.Items == nil || json.Unmarshal(v, &items) != nil {
+			break
+		}
+		for i := range items {
+			items[i] = lenient(s.Items, items[i])
+		}
+		if list, err := json.Marshal(items); err == nil {
+			return list
+		}
+	}
+	if allows(upstream.TypeArray) && s.Items != nil && s.Types&^upstream.TypeNull == upstream.TypeArray && kind != jsontext.KindBeginArray && kind != jsontext.KindNull {
+		return slices.Concat(jsontext.Value("["), lenient(s.Items, v), jsontext.Value("]"))
+	}
+	return v
+}
+
+// whole returns the value of a number in JSON that is an integer below 2^53, such as 3, 3.0 or 0.3e1.
+func whole(number string) (int64, bool) {
+	const most = 40 // characters: with a large exponent, the exact value would need much memory
+	f, err := strconv.ParseFloat(number, 64)
+	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
+	switch {
+	case err != nil || len(number) > most || math.Abs(f) >= 1<<53:
+		return 0, false
+	case math.Abs(f) < 1:
+		return 0, !strings.ContainsAny(mantissa, "123456789")
+	}
+	n, ok := new(big.Rat).SetString(number)
+	if !ok || !n.IsInt() {
+		return 0, false
+	}
+	return n.Num().Int64(), true
+}
+
+// lenientObject does so for the members of an object.
+func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
+	d, out := jsontext.NewDecoder(bytes.NewReader(v)), []byte{'{'}
+	_, err := d.ReadToken()
+	for err == nil && d.PeekKind() != jsontext.KindEndObject {
+		var name, member jsontext.Value
+		if name, err = d.ReadValue(); err != nil {
+			break
+		}
+		name = name.Clone() // the next read overwrites it
+		if member, err = d.ReadValue(); err != nil {
+			break
+		}
+		if p := s.Property(plain(name)); p != nil {
+			if member.Kind() == jsontext.KindNull && p.Schema.Types&upstream.TypeNull == 0 && p.Schema.Choice == nil && !p.Required {
+				continue
+			}
+			member = lenient(p.Schema, member)
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, name...), ':'), member...)
+	}
+	if err != nil {
+		return v
+	}
+	return append(out, '}')
+}
+
+// invalid returns the error of invalid arguments.
+func (t *tool) invalid(err error, input *upstream.Schema, sent jsontext.Value) *toolError {
+	failed := &toolError{
+		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", effect: t.notDone(), advice: correctAndCall,
+	}
+	body, ok := errors.AsType[*upstream.BodyError](err)
+	if !ok {
+		return newToolError(err, t)
+	}
+	for _, v := range body.Violations[:min(len(body.Violations), maxDetails)] {
+		d := detail(input, v, sent)
+		if d.Problem == unknownArgument {
+			failed.advice = "The arguments of " + t.Name + " are: " + strings.Join(t.names, ", ") + ". " + correctAndCall
+		}
+		failed.violations = append(failed.violations, d)
+	}
+	failed.cause = t.argumentsError(failed.violations)
+	return failed
+}
+
+const (
+	maxDetails      = 20
+	unknownArgument = "is not an argument"
+)
+
+// detail returns a violation in words.
+func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) data.Detail {
+	d := data.Detail{Field: "the call", Problem: v.Reason}
+	s, p := input, (*upstream.Property)(nil)
+	if v.Pointer != "" {
+		names := strings.Split(v.Pointer[1:], "/")
+		for i, name := range names {
+			names[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+			switch {
+			case s == nil:
+			case s.Items != nil:
+				s, p = s.Items, nil
+			default:
+				if p = s.Property(names[i]); p == nil {
+					s = s.Additional
+				} else {
+					s = p.Schema
+				}
+			}
+		}
+		d.Field = pathString(names)
+	}
+	if v.Reason == upstream.Undocumented {
+		d.Problem = unknownArgument
+		return d
+	}
+	if allowed, ok := strings.CutPrefix(v.Reason, "expected "); ok {
+		d.Problem, d.Allowed = "is not valid", allowed
+	}
+	if s == nil {
+		return d
+	}
+	if values := enumOf(s); values != nil {
+		texts := enumTexts(s)
+		d.Problem, d.Allowed = "is not one of the possible values", strings.Join(texts, ", ")
+		if near := nearest(plain(valueAt(sent, v.Pointer)), texts); near != "" {
+			d.Problem += ": did you mean " + near + "?"
+		}
+		return d
+	}
+	if r := s.Rules; r != nil && d.Allowed == "" {
+		switch {
+		case strings.Contains(v.Reason, "too long"), strings.Contains(v.Reason, "too short"):
+			d.Allowed = strconv.Itoa(r.MinLength) + " to " + strconv.Itoa(r.MaxLength) + " characters"
+		case strings.Contains(v.Reason, "too small"), strings.Contains(v.Reason, "too large"):
+			d.Allowed = strings.TrimSpace(r.Min + " to " + r.Max)
+		}
+	}
+	if p != nil && p.Description != "" && v.Reason != "is required" {
+		d.Allowed = strings.TrimPrefix(d.Allowed+"; "+p.Description, "; ")
+	}
+	return d
+}
+
+// valueAt returns the value at a JSON Pointer, or nil.
+func valueAt(v jsontext.Value, pointer string) jsontext.Value {
+	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		var members map[string]jsontext.Value
+		var items []jsontext.Value
+		i, err := strconv.Atoi(name)
+		switch {
+		case json.Unmarshal(v, &members) == nil:
+			v = members[name]
+		case err == nil && json.Unmarshal(v, &items) == nil && i < len(items):
+			v = items[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// nearest returns the candidate that differs least from a text, or "" if none is similar. One that the text ends with is often its
+// opposite: unpaid is not paid.
+func nearest(text string, candidates []string) string {
+	best, found := 1+len(text)/3, ""
+	for _, c := range candidates {
+		if n := distance(strings.ToLower(text), strings.ToLower(c)); n <= best && text != "" && !strings.HasSuffix(strings.ToLower(text), strings.ToLower(c)) {
+			best, found = n-1, c
+		}
+	}
+	return found
+}
+
+// distance returns how many bytes have to be added, removed or changed (Levenshtein), or a large number for long texts.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// pathString formats a path: rules[2].when.
+func pathString(path []string) string {
+	var b strings.Builder
+	for i, p := range path {
+		if len(p) > 100 {
+			p = strings.ToValidUTF8(p[:100], "") + "…"
+		}
+		switch {
+		case i > 0 && strings.Trim(p, "0123456789") == "" && p != "":
+			b.WriteString("[" + p + "]")
+		case i > 0:
+			b.WriteString("." + p)
+		default:
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}

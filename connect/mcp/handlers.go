@@ -1,0 +1,299 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// handlers returns the implementations of tools that a definition cannot describe, by the name that it gives.
+func handlers() map[string]handler {
+	number := func(name string, least, most int, description string) upstream.Property {
+		s := &upstream.Schema{Types: upstream.TypeInteger, Rules: upstream.NewRules()}
+		s.Rules.Min, s.Rules.Max = strconv.Itoa(least), strconv.Itoa(most)
+		return upstream.Property{Name: name, Schema: s, Description: description}
+	}
+	cursor := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
+	cursor.Rules.MaxLength = 10
+	return map[string]handler{
+		"automations_run": {
+			arguments: []upstream.Property{number(argWait, 0, 60, "How long to wait for the end of the run. Default: 20.")},
+			run:       runAutomation,
+			result:    map[string]any{"ended": typed("boolean"), "message": typed("string")},
+		},
+		"conversations_get": {
+			arguments: []upstream.Property{
+				number(argMessageLimit, 1, 200, "Default: 50."),
+				{Name: argMessageCursor, Schema: cursor, Description: "next_message_cursor of the result before."},
+			},
+			run: conversation,
+			result: map[string]any{
+				"messages":            map[string]any{"type": "array", "items": typed("object")},
+				"next_message_cursor": map[string]any{"type": []string{"string", "null"}},
+			},
+		},
+	}
+}
+
+const (
+	argWait          = "wait_seconds"
+	argMessageLimit  = "message_limit"
+	argMessageCursor = "message_cursor"
+)
+
+// number returns an argument that is an integer, or the default.
+func (a *arguments) number(name string, initial int) int {
+	if n, err := strconv.Atoi(a.text(name)); err == nil {
+		return n
+	}
+	return initial
+}
+
+// conversation returns a conversation with a part of its messages.
+func conversation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
+	from, err := strconv.Atoi(cmp.Or(strings.TrimPrefix(c.args.text(argMessageCursor), "m"), "0"))
+	if err != nil || from < 0 {
+		return nil, c.badArgument(argMessageCursor, "is not one of this tool's")
+	}
+	response, err := c.call(ctx, data.Request{Operation: c.tool.Operation})
+	if err != nil {
+		return nil, err
+	}
+	var found struct {
+		Conversation struct {
+			Messages []jsontext.Value `json:"messages"`
+		} `json:"conversation"`
+	}
+	if err := json.Unmarshal(response, &found); err != nil {
+		return nil, fmt.Errorf("reading a conversation: %w", err)
+	}
+	all := found.Conversation.Messages
+	from = min(from, len(all))
+	to := min(from+c.args.number(argMessageLimit, 50), len(all))
+	var next *string
+	if to < len(all) {
+		next = new("m" + strconv.Itoa(to))
+	}
+	content := with(jsontext.Value("{}"), "conversation", without(memberOf(response, "conversation"), "messages"))
+	return with(with(content, "messages", append([]jsontext.Value{}, all[from:to]...)), "next_message_cursor", next), nil
+}
+
+// without returns an object without a member.
+func without(v jsontext.Value, name string) jsontext.Value {
+	d, out := jsontext.NewDecoder(bytes.NewReader(v)), []byte{'{'}
+	if _, err := d.ReadToken(); err != nil {
+		return v
+	}
+	for d.PeekKind() == jsontext.KindString {
+		label, err := d.ReadValue()
+		if err != nil {
+			return v
+		}
+		label = label.Clone() // the next read overwrites it
+		value, err := d.ReadValue()
+		switch {
+		case err != nil:
+			return v
+		case plain(label) == name:
+			continue
+		case len(out) > 1:
+			out = append(out, ',')
+		}
+		out = append(append(append(out, label...), ':'), value...)
+	}
+	return append(out, '}')
+}
+
+const (
+	initialPollInterval = 200 * time.Millisecond
+	maxPollInterval     = 2 * time.Second
+)
+
+// run is what the gateway has to know of a run.
+type run struct {
+	ID       string  `json:"id"`
+	Status   string  `json:"status"`
+	DryRun   bool    `json:"dry_run"`
+	Progress int     `json:"progress"`
+	Message  *string `json:"message"`
+	Steps    []struct {
+		Name   *string `json:"name"`
+		Status string  `json:"status"`
+	} `json:"steps"`
+	Error *struct {
+		Code    *string `json:"code"`
+		Message *string `json:"message"`
+	} `json:"error"`
+
+	raw jsontext.Value
+}
+
+const runFailed = "failed"
+
+func (r *run) ended() bool { return r.Status == "succeeded" || r.Status == runFailed }
+
+// readRun reads the run in a response.
+func readRun(response jsontext.Value) (*run, error) {
+	r := &run{raw: memberOf(response, "run")}
+	if err := json.Unmarshal(r.raw, r); err != nil {
+		return nil, fmt.Errorf("reading a run: %w", err)
+	}
+	return r, nil
+}
+
+// runAutomation starts a run and waits for its end.
+func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
+	c.addDefaults()
+	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.body)
+	if err != nil {
+		return nil, err
+	}
+	wait := time.Duration(c.args.number(argWait, 20)) * time.Second
+	c.stream.extendDeadline(wait)
+	response, err := c.send(context.WithoutCancel(ctx), c.tool.Operation, w)
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRun(response)
+	if err != nil {
+		return nil, err
+	}
+	if i.replayed || wait > 0 {
+		r = c.follow(ctx, r, wait)
+	}
+	c.done(c.record)
+	c.target = fmt.Sprintf("automation %s, run %s", c.args.path[0], r.ID)
+	if r.DryRun {
+		c.target, c.sentence = fmt.Sprintf("automation %s, dry run %s", c.args.path[0], r.ID), ""
+	}
+	message := "The run has ended."
+	if !r.ended() {
+		message = "The run was started and has not ended. Poll it with automations_run_get and the run's id; do not start it again."
+	}
+	content := i.appendTo(with(with(with(jsontext.Value("{}"), "run", r.raw), "ended", r.ended()), "message", message))
+	if r.Status == runFailed {
+		return nil, failedRun(r, content)
+	}
+	return content, nil
+}
+
+// failedRun returns the error of a failed run, with the steps that were and were not done.
+func failedRun(r *run, content jsontext.Value) *toolError {
+	text := func(s *string, most int) string {
+		if s == nil {
+			return ""
+		}
+		return cleantext.Line(*s, most)
+	}
+	var did, not []string
+	for _, s := range r.Steps {
+		if s.Status == "succeeded" {
+			did = append(did, text(s.Name, maxName))
+		} else {
+			not = append(not, text(s.Name, maxName)+" ("+s.Status+")")
+		}
+	}
+	failed := &toolError{
+		code: codeRunFailed, message: "The automation was started and failed.",
+		effect: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
+			cmp.Or(strings.Join(not, ", "), "nothing")),
+		advice: "Tell the user what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
+			"what was done before may then be done again.",
+		cause: errors.New("the automation's run failed"),
+		data:  content,
+	}
+	if r.Error != nil {
+		failed.message += " " + text(r.Error.Code, maxName) + ": " + text(r.Error.Message, 500)
+	}
+	return failed
+}
+
+// follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run
+// as last seen.
+func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run {
+	read := c.server.operations["getRun"]
+	if read == nil {
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
+	defer cancel()
+	c.progress(r)
+	pause := time.NewTimer(initialPollInterval)
+	defer pause.Stop()
+	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
+	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
+		response, err := c.call(ctx, data.Request{Operation: read, Path: []string{r.ID}})
+		var seen *run
+		if err == nil {
+			seen, err = readRun(response)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			c.server.log.Warn("polling a run failed", zap.String("run_id", r.ID),
+				zap.String("request_id", c.requestID), zap.Error(err))
+			return r
+		case err != nil:
+			return r
+		}
+		r = seen
+		c.progress(r)
+		if r.ended() || wait <= 0 {
+			return r
+		}
+		pause.Reset(between)
+		select {
+		case <-ctx.Done():
+			return r
+		case <-pause.C:
+		}
+	}
+}
+
+type progressParams struct {
+	Token    jsontext.Value `json:"progressToken"`
+	Progress float64        `json:"progress"`
+	Total    int            `json:"total"`
+	Message  string         `json:"message"`
+}
+
+// progress sends a progress notification if the client asked for it and there is anything new. Values must increase (MCP,
+// progress): a new message without progress gets a little more than the last value.
+func (c *toolCall) progress(r *run) {
+	if c.progressToken == nil {
+		return
+	}
+	p := progressParams{c.progressToken, float64(r.Progress), 100, r.Status}
+	if r.Message != nil && *r.Message != "" {
+		p.Message = *r.Message
+	}
+	if last := c.lastProgress; last != nil && p.Progress <= last.Progress {
+		p.Progress = last.Progress + (100-last.Progress)/1000
+		if p.Message == last.Message || p.Progress <= last.Progress {
+			return
+		}
+	}
+	c.lastProgress = &p
+	err := c.stream.notify(struct {
+		Version string         `json:"jsonrpc"`
+		Method  string         `json:"method"`
+		Params  progressParams `json:"params"`
+	}{"2.0", "notifications/progress", p})
+	if err != nil {
+		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
+			e.Write(zap.String("request_id", c.requestID), zap.Error(err))
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// do does what the tool is for, and returns the structured content. The arguments are valid, and may be used.
+func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
+	t := c.tool
+	if !t.writes() {
+		if t.handler.run != nil {
+			return t.handler.run(ctx, c)
+		}
+		return c.read(ctx)
+	}
+	if proceed, err := c.confirm(ctx); err != nil || !proceed {
+		declined := jsontext.Value(`{"message":"The user was asked and declined. Nothing was changed. Do not ask again unless they bring it up."}`)
+		if t.Kind == definition.KindDelete {
+			declined = with(declined, "deleted", false)
+		}
+		return declined, err
+	}
+	if t.handler.run != nil {
+		return t.handler.run(ctx, c)
+	}
+	ctx = context.WithoutCancel(ctx) // once begun, a change must not be interrupted
+	switch {
+	case t.Replace != nil && c.args.all[argID] != nil:
+		return c.replace(ctx)
+	case t.Replace != nil && c.args.all[argIfVersion] != nil:
+		return nil, c.badArgument(argIfVersion, "requires id: a new record has no version")
+	case t.key:
+		return c.create(ctx)
+	}
+	return c.change(ctx)
+}
+
+// call calls an operation with the arguments of the path.
+func (c *toolCall) call(ctx context.Context, r data.Request) (jsontext.Value, error) {
+	if r.Path == nil {
+		r.Path = c.args.path[:len(r.Operation.PathParams)]
+	}
+	return c.server.o.Data.Call(ctx, c.caller, r)
+}
+
+// read calls the operation, and those whose results are joined with its own.
+func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
+	t := c.tool
+	op := t.brief
+	var names []string
+	if fields := c.args.all[argFields]; fields != nil && json.Unmarshal(fields, &names) == nil {
+		op = t.Operation.Only(append(names, t.Fields[0]))
+	}
+	results := make([]jsontext.Value, 1+len(t.With))
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range results {
+		group.Go(func() (err error) {
+			if i > 0 {
+				results[i], err = c.call(ctx, data.Request{Operation: t.With[i-1]})
+			} else {
+				results[i], err = c.send(ctx, op, data.Write{})
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	content := results[0]
+	for i, op := range t.With {
+		content = with(content, joinedName(op), results[i+1])
+	}
+	return content, nil
+}
+
+// create calls an operation that creates or starts something. The same call within IdempotencyWindow is not made twice.
+func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
+	c.addDefaults()
+	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.body)
+	if err != nil {
+		return nil, err
+	}
+	content, err := c.send(ctx, c.tool.Operation, w)
+	if err != nil {
+		return nil, err
+	}
+	c.done(content)
+	c.recordCreated(ctx, i, c.target)
+	return i.appendTo(content), nil
+}
+
+// change calls an operation that changes or deletes something, which can be repeated.
+func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
+	op := c.tool.Operation
+	w := data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
+	if w.IfMatch == "" && c.tool.Read != nil && requires(op.Headers, "If-Match") {
+		var err error
+		if _, w.IfMatch, err = c.current(ctx); err != nil {
+			return nil, err
+		}
+	}
+	content, err := c.send(ctx, op, w)
+	if err != nil {
+		return nil, err
+	}
+	c.done(content)
+	if c.tool.Kind == definition.KindDelete {
+		c.forgetCreated(ctx, c.target)
+		return jsontext.Value(`{"deleted":true,"message":"Deleted."}`), nil
+	}
+	return content, nil
+}
+
+// asked returns the version that the caller asks for, as If-Match has it.
+func (c *toolCall) asked() string {
+	if version := c.args.text(argIfVersion); version != "" {
+		return strconv.Quote(version)
+	}
+	return ""
+}
+
+// current reads the record that a call changes, and its version, as If-Match has it.
+func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch string, err error) {
+	t := c.tool
+	response, err := c.call(ctx, data.Request{Operation: t.Read, ETag: &ifMatch, Unchanged: true})
+	if err != nil {
+		return nil, "", err
+	}
+	if version := plain(memberAt(response, t.Version)); t.Version != nil && version != "" && version != "null" {
+		ifMatch = strconv.Quote(version)
+	}
+	if ifMatch == "" {
+		return nil, "", &data.Error{Kind: upstream.ErrContractViolation}
+	}
+	return inner(t.Read, response), ifMatch, nil
+}
+
+// send calls an operation with the query and the body that the arguments make.
+func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Write) (jsontext.Value, error) {
+	r := data.Request{Operation: op, Query: c.args.query, Write: w}
+	if op.Body != nil {
+		body := object(c.args.body)
+		if whole, ok := c.args.body["*"]; ok {
+			body = whole
+		}
+		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
+			return nil, c.badArgument("the call", "contains no change")
+		}
+		var err error
+		if r.Body, r.Media, err = c.server.o.Data.Body(op, c.caller.BusinessID, body); err != nil {
+			return nil, c.tool.invalid(err, op.Body.Kinds[0].Schema, body)
+		}
+	}
+	return c.call(ctx, r)
+}
+
+// maxReplacements is how often a record is read again because another one has changed it.
+const maxReplacements = 3
+
+// replace changes a record of which the service can only replace the whole: what is not mentioned is read first, and kept. The version
+// makes sure that nothing that was written meanwhile is lost.
+func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
+	t := c.tool
+	asked, changes := c.asked(), c.args.body
+	if len(changes) == 0 {
+		return nil, c.badArgument("the call", "contains no change")
+	}
+	if t.Replace.Method == http.MethodPatch {
+		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: asked})
+		c.done(content)
+		return content, err
+	}
+	for n := 1; ; n++ {
+		record, version, err := c.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		merged := map[string]jsontext.Value{}
+		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
+			if old := memberOf(record, p.Name); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
+				merged[p.Name] = old
+			}
+			if value, ok := changes[p.Name]; ok {
+				merged[p.Name] = value
+			}
+		}
+		c.args.body = merged
+		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(asked, version)})
+		if err == nil || asked != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
+			c.done(content)
+			return content, err
+		}
+	}
+}
+
+// done notes which record a change was about, and what was done.
+func (c *toolCall) done(content jsontext.Value) {
+	record := inner(c.tool.Operation, content)
+	if c.record != nil { // that was asked about, and may be gone
+		record = c.record
+	}
+	id := plain(memberOf(record, "id"))
+	if n := len(c.args.path); n > 0 && c.tool.Kind != definition.KindCreate {
+		id = cmp.Or(c.args.path[n-1], id)
+	}
+	c.target = strings.TrimSpace(c.tool.about + " " + id)
+	c.sentence = c.fill(c.tool.Does, record, false)
+}
+
+// badArgument returns the error of an argument that does not fit the others.
+func (c *toolCall) badArgument(name, problem string) *toolError {
+	return &toolError{
+		code: codeArguments, message: "Invalid arguments for " + c.tool.Name + ".", effect: c.tool.notDone(),
+		violations: []data.Detail{{Field: name, Problem: problem}}, advice: correctAndCall,
+	}
+}
+
+// inner returns the record in the response of an operation.
+func inner(op *upstream.Operation, response jsontext.Value) jsontext.Value {
+	if res := op.Success(); res.Records != nil && res.Records.In != "" {
+		return memberOf(response, res.Records.In)
+	}
+	return response
+}
+
+// memberOf returns a member of an object, or nil.
+func memberOf(v jsontext.Value, name string) jsontext.Value {
+	var members map[string]jsontext.Value
+	if v.Kind() != jsontext.KindBeginObject || json.Unmarshal(v, &members) != nil {
+		return nil
+	}
+	return members[name]
+}
+
+func memberAt(v jsontext.Value, names []string) jsontext.Value {
+	for _, name := range names {
+		v = memberOf(v, name)
+	}
+	return v
+}
+
+// with returns an object with a further member. A value that is not an object becomes one.
+func with(v jsontext.Value, name string, member any) jsontext.Value {
+	encoded, err := json.Marshal(member)
+	if err != nil {
+		return v
+	}
+	if v.Kind() != jsontext.KindBeginObject {
+		v = slices.Concat(jsontext.Value(`{"result":`), cmpOr(v), jsontext.Value("}"))
+	}
+	label, _ := jsontext.AppendQuote(nil, name)
+	out := bytes.TrimSuffix(bytes.Clone(v), []byte("}"))
+	if len(out) > 1 {
+		out = append(out, ',')
+	}
+	return append(append(append(append(out, label...), ':'), encoded...), '}')
+}
+
+func cmpOr(v jsontext.Value) jsontext.Value {
+	if v == nil {
+		return jsontext.Value("null")
+	}
+	return v
+}
+
+// addDefaults adds the documented defaults to the body, so that a call that states a default is the same call, and the same request.
+func (c *toolCall) addDefaults() {
+	if c.args.body == nil {
+		return
+	}
+	for _, p := range c.tool.Operation.Body.Kinds[0].Schema.Properties {
+		if _, ok := c.args.body[p.Name]; !ok && p.Default != nil && p.Schema.Refused == "" {
+			c.args.body[p.Name] = p.Default
+		}
+	}
+}

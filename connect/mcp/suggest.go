@@ -1,0 +1,113 @@
+package mcp
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// maxSuggested is the maximum number of records in a suggestion.
+const maxSuggested = 3
+
+// suggest returns what the caller may have meant, if there is no record with the ID that it sent: records that are found by it, such as
+// by their number, or those with a similar ID. It returns "" if there are none, or the connection may not list them.
+func (c *toolCall) suggest(ctx context.Context) string {
+	op := c.tool.Operation
+	if c.tool.Replace != nil {
+		op = c.tool.Replace
+	}
+	for i, p := range slices.Backward(op.PathParams) {
+		asked, name := c.args.path[i], p.Name
+		for _, says := range c.server.o.Definition.Tools {
+			of := c.server.tools[says.Name]
+			if of == nil || !c.grant.Scopes.Allows(of.scope) || !says.Operation.Success().IsList() || len(says.Operation.PathParams) > i {
+				continue
+			}
+			if id := c.server.identifies(says.Operation, name, op); id != "" {
+				if near := c.similar(ctx, of, id, asked, c.args.path[:len(says.Operation.PathParams)]); near != "" {
+					return near
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// identifies returns the property of the records of a list that a parameter of an operation's path names, or "".
+func (s *Server) identifies(list *upstream.Operation, parameter string, op *upstream.Operation) string {
+	path := list.Path + "/{" + parameter + "}"
+	if parameter == argID && path != op.Path && !strings.HasPrefix(op.Path, path+"/") {
+		return ""
+	}
+	for _, one := range s.o.Definition.API.Operations() {
+		if res := one.Success(); one.Path == path && one.Method == http.MethodGet && res.Records != nil {
+			for _, is := range res.Records.Is {
+				if is.Param == parameter {
+					return is.Property
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// similar looks for records in a list.
+func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, path []string) string {
+	r := data.Request{Operation: list.Operation, Path: path}
+	searches := has(list.Operation.Params, "query")
+	if searches {
+		r.Query = url.Values{"query": {asked}}.Encode()
+	}
+	response, err := c.call(ctx, r)
+	var records []map[string]jsontext.Value
+	if err != nil || json.Unmarshal(inner(list.Operation, response), &records) != nil {
+		return ""
+	}
+	if !searches {
+		var ids []string
+		for _, record := range records {
+			ids = append(ids, plain(record[id]))
+		}
+		near := nearest(asked, ids)
+		if near == "" {
+			near = strings.Join(ids[:min(len(ids), 10)], ", ")
+		}
+		if near == "" {
+			return ""
+		}
+		return "Did you mean " + quoted(near) + "?"
+	}
+	var found []string
+	for _, record := range records[:min(len(records), maxSuggested)] {
+		named := slices.IndexFunc(list.Fields, func(field string) bool {
+			text := plain(record[field])
+			return field != id && !list.untrusted && record[field].Kind() == jsontext.KindString &&
+				!slices.Contains(enumTexts(recordOf(list.Operation.Success()).Property(field).Schema), text)
+		})
+		if found = append(found, quoted(plain(record[id]))); named >= 0 {
+			found[len(found)-1] += " (" + quoted(plain(record[list.Fields[named]])) + ")"
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	return "Did you mean the one with the id " + strings.Join(found, ", or ") + "?"
+}
+
+// enumTexts returns the possible values of a text.
+func enumTexts(s *upstream.Schema) (texts []string) {
+	for _, value := range enumOf(s) {
+		if text, ok := value.(string); ok {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}

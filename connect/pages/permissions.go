@@ -1,0 +1,110 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+)
+
+// permissions are the check boxes of a form that says what an app may do.
+type permissions struct {
+	See, Change []permission
+	Asked       bool   // the app has asked for them
+	Problem     string // why the form was not accepted
+}
+
+type permission struct {
+	ID, Name, Value, Area, Text string
+	Checked                     bool
+}
+
+// newPermissions returns a box for each right of a set.
+func newPermissions(offered, checked scope.Set) (p permissions) {
+	for _, a := range offered.Areas().All().List() {
+		for _, verb := range scope.Verbs() {
+			if !offered.Includes(a, verb) {
+				continue
+			}
+			list := &p.Change
+			if verb == scope.VerbRead {
+				list = &p.See
+			}
+			*list = append(*list, permission{
+				ID: "allow-" + a.Name + "-" + verb, Name: allowField, Value: a.Scope(verb), Area: a.Title, Text: a.Text(verb),
+				Checked: checked.Includes(a, verb),
+			})
+		}
+	}
+	return p
+}
+
+// title returns the title of the page with the form.
+func (p permissions) title(title string) string {
+	if p.Problem != "" {
+		return "Error: " + title // screen readers read the title first
+	}
+	return title
+}
+
+// chosen returns the rights of a set whose boxes are checked. Write and run include read.
+func chosen(r *http.Request, offered scope.Set) scope.Set {
+	given := func(a scope.Area, verb string) bool {
+		return slices.Contains(r.PostForm[allowField], a.Scope(verb)) && offered.Includes(a, verb)
+	}
+	return offered.Narrow(func(a scope.Area, verb string) bool {
+		return given(a, verb) || verb == scope.VerbRead && (given(a, scope.VerbWrite) || given(a, scope.VerbRun))
+	})
+}
+
+// changeView is the form that changes what a connection may do.
+type changeView struct {
+	Token, Version string
+	Connection     connection
+	Unasked        []permission // one, if the connection may run something
+	permissions
+}
+
+func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"change": {id}}.Encode() }
+
+// renderChange shows the form.
+func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int, s *session, g oauth.Grant, checked scope.Set, problem string) error {
+	v := changeView{
+		Token: s.token(formChange + " " + g.ID), Version: g.Version, Connection: p.connection(g, nil),
+		permissions: newPermissions(p.oauth.Areas().Everything(), checked),
+	}
+	v.Problem = problem
+	if text := v.Connection.Unasked; text != "" {
+		v.Unasked = []permission{{ID: unaskedField, Name: unaskedField, Value: "yes", Area: "Without asking", Text: text, Checked: g.Unasked}}
+	}
+	p.render(w, r, status, "change", p.settings(w, r, s, v.title("Change what "+v.Connection.Name+" may do"), ConnectionsPath), v)
+	return nil
+}
+
+// changeConnection stores what a connection may do.
+func (p *Pages) changeConnection(w http.ResponseWriter, r *http.Request, s *session, id string) error {
+	granted := chosen(r, p.oauth.Areas().Everything())
+	err := p.oauth.Change(r.Context(), id, r.PostForm.Get("version"), s.account, granted, r.PostForm.Has(unaskedField))
+	switch {
+	case err == nil:
+		return p.done(w, noticeChanged, changeURL(id))
+	case errors.Is(err, oauth.ErrNotOwner):
+		return ownerOnly(s.account, "change what apps may do")
+	case !errors.Is(err, oauth.ErrScopes) && !errors.Is(err, oauth.ErrChanged):
+		return p.connectionProblem(w, err)
+	}
+	g, err := p.grant(r, s, id)
+	switch {
+	case err != nil:
+		return p.connectionProblem(w, err)
+	case granted.IsZero():
+		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
+		return p.renderChange(w, r, http.StatusUnprocessableEntity, s, g, granted, "Choose at least one thing that the app may do, or disconnect it.")
+	}
+	fail(r, codeConflict, oauth.ErrChanged)
+	return p.renderChange(w, r, http.StatusConflict, s, g, g.Scopes,
+		"Nothing was saved, because what this app may do was changed after you opened this page. It is shown as it is now.")
+}
