@@ -50,9 +50,13 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		return nil, err
 	}
 	api := new(API)
-	if err := api.parseDefinitionFirst(h); err != nil {
+	if api.Definition, err = parseDefinitionFirst(h, apiName); err != nil {
 		return nil, err
 	}
+	if api.api, err = apiOf(api.Definition); err != nil {
+		return nil, h.WrapErr(err)
+	}
+	h.RemainingArgs()
 	err = parseBlock(h.Dispenser, apiName,
 		option{name: "definition", parse: skip},
 		option{name: "upstream", repeatable: true, parse: func(*caddyfile.Dispenser) error { return api.parseUpstream(h) }},
@@ -99,30 +103,26 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	}, nil
 }
 
-// parseDefinitionFirst loads the definition, wherever it stands in the block, because other options name its resources.
-func (h *API) parseDefinitionFirst(helper httpcaddyfile.Helper) error {
+// parseDefinitionFirst parses the definition, wherever it stands in the block of a directive, because other options name what is in it. It
+// returns nil if there is none.
+func parseDefinitionFirst(helper httpcaddyfile.Helper, directive string) (found *Definition, err error) {
 	for nesting := helper.Nesting(); helper.NextBlock(nesting); {
 		if helper.Val() != "definition" {
 			if err := skip(helper.Dispenser); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
-		if h.Definition != nil {
-			return helper.Errf("duplicate option %q of %s", "definition", apiName)
+		if found != nil {
+			return nil, helper.Errf("duplicate option %q of %s", "definition", directive)
 		}
-		if err := h.parseDefinition(helper.Dispenser); err != nil {
-			return err
+		if found, err = parseDefinition(helper.Dispenser); err != nil {
+			return nil, err
 		}
 	}
 	helper.Reset()
 	helper.Next()
-	var err error
-	if h.api, err = apiOf(h.Definition); err != nil {
-		return helper.WrapErr(err)
-	}
-	helper.RemainingArgs()
-	return nil
+	return found, nil
 }
 
 // moduleJSON encodes a handler module.

@@ -59,7 +59,9 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 				services = append(services, s)
 			}
 		case *Connect:
-			services = []check.Service{liveService(app, m.service, data.MaxResponseSize)}
+			s := liveService(app, m.service, data.MaxResponseSize)
+			s.Operations = m.server.Reads()
+			services = []check.Service{s}
 		}
 		l.Services = append(l.Services, services)
 	}

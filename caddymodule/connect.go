@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // Connect serves the connection server for AI assistants: OAuth 2.1 with PKCE, MCP, and the pages on which users sign in, and
@@ -37,8 +40,14 @@ type Connect struct {
 	// upstream of gatehouse_api. Required.
 	UpstreamRaw json.RawMessage `json:"upstream" caddy:"namespace=http.handlers inline_key=handler"`
 
-	// Name is the name of this server that assistants and users see. Default: Gatehouse.
+	// Name is the platform's name that users and assistants see. Default: the issuer's host, without the port.
 	Name string `json:"name,omitempty"`
+
+	pages.Brand
+
+	// HomePage serves a page at / that explains how to connect an assistant. Requests for other hosts go to the next handler.
+	// Default: false.
+	HomePage bool `json:"home_page,omitempty"`
 
 	// ManageKeys adds a page on which owners issue, rotate and revoke their business's keys for the public API. The gateway
 	// must have permission to list, write and delete in the credential source. Default: false.
@@ -57,6 +66,10 @@ type Connect struct {
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names such as
 	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
+
+	// Definition is the document with the calls to the data service and the tools that make them: see docs/assistants.md. Default: the
+	// embedded one.
+	Definition *Definition `json:"definition,omitempty"`
 
 	// ExceptAreas are the areas of a business's account that are switched off: their scopes and tools do not exist. Possible are
 	// business, contacts, conversations, appointments, receptionist, sales, automations and objects, but not all of them.
@@ -99,18 +112,20 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if h.service, err = app.loadService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err
 	}
-	areas, err := scope.All().Without(h.ExceptAreas...)
+	tools, err := h.loadTools()
 	if err != nil {
-		return fmt.Errorf("gatehouse_connect: except_areas: %w", err)
+		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
 	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
-		Issuer: issuer, Redis: app.redis.client, Name: h.Name, Version: caddy.CustomVersion,
+		Definition: tools,
+		Issuer:     issuer, Redis: app.redis.client, Version: caddy.CustomVersion,
+		Name: h.Name, Brand: h.Brand, HomePage: h.HomePage,
 		Do:      h.service.Do,
 		Timeout: time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
 		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
 		ClientSchemes: h.ClientSchemes,
-		Areas:         areas,
+		ExceptAreas:   h.ExceptAreas,
 		OnResponse:    resource.checked,
 		Log:           logger,
 	}
@@ -153,7 +168,7 @@ func (h *Connect) Cleanup() error {
 // match implements route. Paths are matched exactly as sent; nothing is decoded or normalised.
 func (h *Connect) match(r *http.Request, req *request) *operation {
 	path, _, _ := strings.Cut(req.target, "?")
-	if r.URL.Path != path {
+	if r.URL.Path != path || path == pages.HomePath && !slices.Contains(h.server.Hosts(), strings.ToLower(r.Host)) {
 		return nil
 	}
 	return h.operations[h.server.Operation(path)]
@@ -236,11 +251,18 @@ func (d *connectDetails) appendLogFields(fields []zap.Field) []zap.Field {
 //	        <options of reverse_proxy>
 //	    }
 //	    name         <name>
+//	    logo         <file>
+//	    accent_color <colour> [<dark colour>]
+//	    support_url  <url>
+//	    privacy_url  <url>
+//	    terms_url    <url>
+//	    home_page
 //	    manage_keys
 //	    timeout      <duration>
 //	    session_idle <duration>
 //	    session_max  <duration>
 //	    client_schemes <schemes...>
+//	    definition   <file> { ... }
 //	    except_areas <areas...>
 //	}
 func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
@@ -253,16 +275,40 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		m.UpstreamRaw, err = dataservice.Parse(h, d.NextSegment())
 		return err
 	}
-	err := parseBlock(h.Dispenser, h.Val(),
+	var err error
+	name := h.Val()
+	if m.Definition, err = parseDefinitionFirst(h, name); err != nil {
+		return nil, err
+	}
+	tools, err := m.loadTools()
+	if err != nil {
+		return nil, h.WrapErr(err)
+	}
+	err = parseBlock(h.Dispenser, name,
 		text("issuer", &m.Issuer),
 		option{name: "upstream", parse: parseUpstream},
 		text("name", &m.Name),
+		text("logo", &m.Logo),
+		option{name: "accent_color", parse: m.parseAccentColor},
+		text("support_url", &m.SupportURL),
+		text("privacy_url", &m.PrivacyURL),
+		text("terms_url", &m.TermsURL),
+		flag("home_page", &m.HomePage),
 		flag("manage_keys", &m.ManageKeys),
 		duration("timeout", &m.Timeout),
 		duration("session_idle", &m.SessionIdle),
 		duration("session_max", &m.SessionMax),
 		texts("client_schemes", &m.ClientSchemes),
-		option{name: "except_areas", parse: m.parseExceptAreas},
+		option{name: "definition", parse: skip},
+		option{name: "except_areas", parse: func(d *caddyfile.Dispenser) error {
+			if err := texts(d.Val(), &m.ExceptAreas).parse(d); err != nil {
+				return err
+			}
+			if _, err := scope.New(tools.Areas).Without(m.ExceptAreas...); err != nil {
+				return d.Errf("except_areas: %v", err)
+			}
+			return nil
+		}},
 	)
 	if err != nil {
 		return nil, err
@@ -278,14 +324,26 @@ func parseConnect(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return m, nil
 }
 
-func (h *Connect) parseExceptAreas(d *caddyfile.Dispenser) error {
-	if err := texts(d.Val(), &h.ExceptAreas).parse(d); err != nil {
-		return err
+func (h *Connect) parseAccentColor(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 && len(args) != 2 {
+		return d.Err(`accent_color takes one colour, and optionally another for dark mode, in quotation marks because # begins a comment`)
 	}
-	if _, err := scope.All().Without(h.ExceptAreas...); err != nil {
-		return d.Errf("except_areas: %v", err)
-	}
+	h.AccentColor, h.AccentColorDark = args[0], strings.Join(args[1:], "")
 	return nil
+}
+
+// loadTools returns the definition of the tools.
+func (h *Connect) loadTools() (*definition.Definition, error) {
+	switch d := h.Definition; {
+	case d == nil:
+		return connect.Definition(), nil
+	case d.Name != "" || d.File == "" || d.Enforce != upstream.EnforceAll:
+		return nil, errors.New("definition: that of gatehouse_connect needs a file, has no name, and enforces all")
+	default:
+		d.tools = true
+		return loadDefinition(d)
+	}
 }
 
 // Interface guards

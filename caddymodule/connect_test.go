@@ -9,11 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// validateConnect provisions a gatehouse_connect with further members.
+func validateConnect(t *testing.T, members string) error {
+	t.Helper()
+	const config = `{"admin":{"disabled":true},"apps":{"gatehouse":{"redis":{"urls":["redis://127.0.0.1:1"]}},"http":{"servers":{"s":{` +
+		`"listen":["127.0.0.1:0"],"routes":[{"handle":[{"handler":"gatehouse_connect","issuer":"http://localhost",MEMBERS,` +
+		`"upstream":{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:1"}]}}]}]}}}}}`
+	var cfg *caddy.Config
+	require.NoError(t, caddy.StrictUnmarshalJSON([]byte(strings.Replace(config, "MEMBERS", members, 1)), &cfg))
+	return caddy.Validate(cfg)
+}
+
 // A configuration in JSON does not pass the Caddyfile's parser.
 func TestExceptAreasInJSONAreChecked(t *testing.T) {
-	const config = `{"admin":{"disabled":true},"apps":{"gatehouse":{"redis":{"urls":["redis://127.0.0.1:1"]}},"http":{"servers":{"s":{` +
-		`"listen":["127.0.0.1:0"],"routes":[{"handle":[{"handler":"gatehouse_connect","issuer":"http://localhost","except_areas":AREAS,` +
-		`"upstream":{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:1"}]}}]}]}}}}}`
 	for areas, want := range map[string]string{
 		`null`:                    "",
 		`[]`:                      "",
@@ -24,9 +32,27 @@ func TestExceptAreasInJSONAreChecked(t *testing.T) {
 		`["business","contacts","conversations","appointments","receptionist","sales","automations","objects"]`: "at least one must remain",
 	} {
 		t.Run(areas, func(t *testing.T) {
-			var cfg *caddy.Config
-			require.NoError(t, caddy.StrictUnmarshalJSON([]byte(strings.Replace(config, "AREAS", areas, 1)), &cfg))
-			err := caddy.Validate(cfg)
+			err := validateConnect(t, `"except_areas":`+areas)
+			if want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, want)
+		})
+	}
+}
+
+func TestBrandIsCheckedWhenTheConfigurationLoads(t *testing.T) {
+	for members, want := range map[string]string{
+		`"name":"Harbour","accent_color":"#7a1fa2","accent_color_dark":"#d7a6f0","support_url":"mailto:help@harbour.example","home_page":true`: "",
+		`"accent_color":"#d7a6f0"`:                             `gatehouse_connect: invalid accent_color "#d7a6f0": its contrast with the background #f3f5f6 is 1.`,
+		`"accent_color_dark":"#7a1fa2"`:                        `invalid accent_color_dark "#7a1fa2": its contrast with the background #172027 is 2.`,
+		`"logo":"nowhere.png"`:                                 "gatehouse_connect: invalid logo: stat nowhere.png: no such file or directory",
+		`"terms_url":"javascript:x"`:                           `gatehouse_connect: invalid terms_url "javascript:x": must be an https URL`,
+		`"name":"a long name ` + strings.Repeat("x", 64) + `"`: "gatehouse_connect: invalid name",
+	} {
+		t.Run(members, func(t *testing.T) {
+			err := validateConnect(t, members)
 			if want == "" {
 				assert.NoError(t, err)
 				return

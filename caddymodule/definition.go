@@ -50,6 +50,8 @@ type Definition struct {
 	// Sum is a hash of the files, which the Caddyfile adapter adds so that a reload of the same Caddyfile notices that a file has
 	// changed. Default: none.
 	Sum string `json:"sum,omitempty"`
+
+	tools bool // it is gatehouse_connect's
 }
 
 // maxDefinitionFile is the size in bytes from which on a file is not read: package definition refuses it.
@@ -84,7 +86,7 @@ func (d *Definition) Load() (*definition.Definition, error) {
 	}
 	d.Sum = hex.EncodeToString(sum.Sum(nil)[:8])
 	return definition.Load(files[0], definition.Options{ //nolint:wrapcheck // it names file, line and pointer
-		Name: d.Name, Overlays: files[1:], Only: d.Only, Except: d.Except, MaxItems: d.MaxItems, Enforce: d.Enforce,
+		Name: d.Name, Overlays: files[1:], Only: d.Only, Except: d.Except, MaxItems: d.MaxItems, Enforce: d.Enforce, Tools: d.tools,
 	})
 }
 
@@ -126,7 +128,7 @@ func apiOf(d *Definition) (*upstream.API, error) {
 //	}
 //
 // "overlay" may be repeated. Without a file, it is the public contract, for which only "only", "except" and "enforce" are possible.
-func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
+func parseDefinition(d *caddyfile.Dispenser) (*Definition, error) {
 	args := d.RemainingArgs()
 	def := new(Definition)
 	switch len(args) {
@@ -136,9 +138,8 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 	case 2:
 		def.Name, def.File = args[0], args[1]
 	default:
-		return d.Err("definition takes a file, such as shop.openapi.yaml, preceded by a name if the API has one")
+		return nil, d.Err("definition takes a file, such as shop.openapi.yaml, preceded by a name if the API has one")
 	}
-	h.Definition = def
 	enforced := false // "all" is the zero value
 	err := parseBlock(d, "definition",
 		option{name: "overlay", repeatable: true, parse: func(d *caddyfile.Dispenser) error {
@@ -156,9 +157,9 @@ func (h *API) parseDefinition(d *caddyfile.Dispenser) error {
 		}),
 	)
 	if err == nil && def.File == "" && len(def.Only)+len(def.Except) == 0 && !enforced {
-		return d.Err("definition needs a file, such as shop.openapi.yaml, or only, except or enforce, for the public contract")
+		return nil, d.Err("definition needs a file, such as shop.openapi.yaml, or only, except or enforce, for the public contract")
 	}
-	return err
+	return def, err
 }
 
 // skip passes over an option and its block.

@@ -51,6 +51,9 @@ func (d Defaults) sampleRequests(handler any) (samples []string) {
 		if manage, _ := configfile.Member(handler, "manage_keys").(bool); manage {
 			samples = append(samples, "GET "+pages.KeysPath)
 		}
+		if home, _ := configfile.Member(handler, "home_page").(bool); home {
+			samples = append(samples, "GET "+pages.HomePath)
+		}
 	}
 	return samples
 }

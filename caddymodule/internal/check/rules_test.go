@@ -16,7 +16,6 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
-	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/docs"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -48,12 +47,12 @@ func TestSamplesAreServed(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	server, err := connect.New(connect.Options{
-		Issuer: "https://api.example.com", Do: unused, Redis: client, Keys: struct{ pages.Keys }{}, Log: zap.NewNop(),
+		Issuer: "https://api.example.com", Do: unused, Redis: client, Keys: struct{ pages.Keys }{}, HomePage: true, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
 	served := server.Operations()
-	for _, sample := range (Defaults{}).sampleRequests(map[string]any{"handler": connectName, "manage_keys": true}) {
+	for _, sample := range (Defaults{}).sampleRequests(map[string]any{"handler": connectName, "manage_keys": true, "home_page": true}) {
 		_, path, _ := strings.Cut(sample, " ")
 		op := server.Operation(path)
 		require.NotNil(t, op, path)
@@ -75,24 +74,31 @@ func TestConnectCallsAreThoseOfTheDefinition(t *testing.T) {
 			want = append(want, op.Path)
 		}
 	}
-	var made []string
-	for _, c := range connectCalls(nil) {
-		made = append(made, c.path)
-	}
 	require.Greater(t, len(want), 10)
-	assert.ElementsMatch(t, want, made)
+	assert.ElementsMatch(t, want, connectPaths(t))
+}
+
+// connectPaths returns the paths of the calls of a connection server without areas.
+func connectPaths(t *testing.T, exceptAreas ...string) (paths []string) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	server, err := connect.New(connect.Options{
+		Issuer: "https://api.example.com", Do: unused, Redis: client, ExceptAreas: exceptAreas, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	for _, c := range connectCalls(server.Reads()) {
+		paths = append(paths, c.path)
+	}
+	return paths
 }
 
 func TestConnectCallsLeaveOutSwitchedOffAreas(t *testing.T) {
 	t.Parallel()
-	var names []string
-	for _, area := range scope.All().List() {
-		names = append(names, area.Name)
-		left := connectCalls([]string{area.Name})
-		assert.Less(t, len(left), len(connectCalls(nil)), area.Name)
-		for _, c := range left {
-			assert.NotEqual(t, area.Name, c.area)
-		}
-	}
-	assert.Len(t, connectCalls(names), 1, "only that for an account has no area")
+	all := connectPaths(t)
+	assert.Contains(t, all, "/connect/v1/invoices")
+	left := connectPaths(t, "sales")
+	assert.NotContains(t, left, "/connect/v1/invoices")
+	assert.Len(t, left, len(all)-3, "invoices, estimates and jobs")
 }

@@ -27,7 +27,7 @@ import (
 
 // Service is a data service.
 type Service struct {
-	// Operations are those of an API that it serves and that need no parameters. That of gatehouse_connect has none.
+	// Operations are those that it serves and that need no parameters: of an API, or of the tools of gatehouse_connect.
 	Operations []*upstream.Operation
 
 	// Contract checks the responses for Operations.
@@ -57,7 +57,6 @@ const (
 // call is a request that the gateway sends to a data service, and its check of the response.
 type call struct {
 	path string
-	area string // of the connection server; "": none
 	send func(context.Context, *probe) error
 }
 
@@ -85,64 +84,36 @@ func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
 	}}
 }
 
-// connectCalls returns the calls of gatehouse_connect that read and need no ID, and that for an account. Those of areas that are
-// switched off are left out.
-func connectCalls(exceptAreas []string) []call {
-	all := []call{
-		{path: "/connect/v1/accounts/" + checkAccount, send: func(ctx context.Context, p *probe) error {
-			client, err := account.NewClient(account.ClientOptions{
-				Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop(),
-			})
-			if err != nil {
-				return fmt.Errorf("creating a client: %w", err)
-			}
-			ctx, _ = requestlog.With(ctx, uuid.NewString())
-			if _, err = client.Account(ctx, checkAccount); errors.Is(err, account.ErrUnknown) {
-				return nil
-			}
-			return err
-		}},
-		read("business", "business", (*data.Client).Business),
-		read("business", "business/hours", (*data.Client).Hours),
-		read("business", "business/service-areas", (*data.Client).ServiceAreas),
-		list("contacts", "contacts", (*data.Client).Contacts),
-		list("conversations", "conversations", (*data.Client).Conversations),
-		list("appointments", "calendars", (*data.Client).Calendars),
-		list("appointments", "appointments", (*data.Client).Appointments),
-		read("receptionist", "receptionist", (*data.Client).Receptionist),
-		list("receptionist", "receptionist/faqs", (*data.Client).FAQs),
-		list("receptionist", "receptionist/services", (*data.Client).Services),
-		list("sales", "invoices", (*data.Client).Invoices),
-		list("sales", "estimates", (*data.Client).Estimates),
-		list("sales", "jobs", (*data.Client).Jobs),
-		list("automations", "automations", (*data.Client).Automations),
-		read("objects", "object-types", func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[data.ObjectType], error) {
-			return c.ObjectTypes(ctx, by, data.List{})
-		}),
-	}
-	return slices.DeleteFunc(all, func(c call) bool { return slices.Contains(exceptAreas, c.area) })
-}
-
-// read returns a call of the connection server. An error that says that the account does not exist is a valid response.
-func read[T any](area, path string, get func(*data.Client, context.Context, data.Caller) (T, error)) call {
-	return call{"/connect/v1/" + path, area, func(ctx context.Context, p *probe) error {
-		client, err := data.New(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
+// connectCalls returns the calls of gatehouse_connect: that for an account, and those of its tools that read and need no arguments. An
+// error that says that the account does not exist is a valid response.
+func connectCalls(operations []*upstream.Operation) []call {
+	calls := []call{{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
+		client, err := account.NewClient(account.ClientOptions{
+			Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop(),
+		})
 		if err != nil {
 			return fmt.Errorf("creating a client: %w", err)
 		}
-		_, err = get(client, ctx, data.Caller{BusinessID: p.business, AccountID: checkAccount, RequestID: uuid.NewString()})
-		if errors.Is(err, data.ErrForbidden) {
+		ctx, _ = requestlog.With(ctx, uuid.NewString())
+		if _, err = client.Account(ctx, checkAccount); errors.Is(err, account.ErrUnknown) {
 			return nil
 		}
 		return err
-	}}
-}
-
-func list[T data.Record, F any](area, path string, collection func(*data.Client) data.Collection[T, F]) call {
-	return read(area, path, func(c *data.Client, ctx context.Context, by data.Caller) (data.Page[T], error) {
-		var all F
-		return collection(c).List(ctx, by, all)
-	})
+	}}}
+	for _, op := range operations {
+		calls = append(calls, call{op.Path, func(ctx context.Context, p *probe) error {
+			client, err := data.New(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
+			if err != nil {
+				return fmt.Errorf("creating a client: %w", err)
+			}
+			by := data.Caller{BusinessID: p.business, AccountID: checkAccount, RequestID: uuid.NewString()}
+			if _, err = client.Call(ctx, by, data.Request{Operation: op}); errors.Is(err, data.ErrForbidden) {
+				return nil
+			}
+			return err
+		}})
+	}
+	return calls
 }
 
 // healthCall returns the request of an active health check. Every status is returned as an error, except for those that it expects.
@@ -259,7 +230,7 @@ func (l *liveChecker) probeDataServices(ctx context.Context) {
 func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *serviceConfig, service Service) (all []*address) {
 	var calls []call
 	if h.connect != nil {
-		calls = connectCalls(h.connect.ExceptAreas)
+		calls = connectCalls(service.Operations)
 	} else {
 		for _, op := range service.Operations {
 			calls = append(calls, operationCall(op, service.Contract))
