@@ -49,6 +49,9 @@ func handler(gateway string) http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, e) })
 	}
+	for pattern, do := range map[string]func(call) response{"POST /connect/v1/sign-in": signIn, "GET /connect/v1/accounts/{id}": account} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, endpoint{audience: "connect", do: do}) })
+	}
 	return mux
 }
 
@@ -80,6 +83,9 @@ func problem(status int, title string) response {
 func (s *service) serve(w http.ResponseWriter, r *http.Request, e endpoint) {
 	// Issuer is the option issuer of the gateway's assertion block.
 	verifier := &upstream.AssertionVerifier{Issuer: "gatehouse", Audience: e.audience, Keys: s.keys}
+	if r.Header.Get("X-Account-Id") != "" { // the tool of an assistant, on behalf of this account
+		verifier.Audience = "connect"
+	}
 	assertion, err := verifier.VerifyRequest(r)
 	switch {
 	case errors.Is(err, upstream.ErrInvalidAssertion), err == nil && assertion.Operation != e.operation:
@@ -136,6 +142,30 @@ func (s *service) once(c call, e endpoint) response {
 type attempt struct {
 	what [sha256.Size]byte
 	response
+}
+
+// signIn and account are what every connection server calls: whose account is it, and may it still sign in? A real service compares with a
+// hash of the password.
+func signIn(c call) response {
+	var sent struct{ Email, Password string }
+	if err := json.Unmarshal(c.body, &sent); err != nil || sent.Email != "ines@example.com" || sent.Password != "correct horse battery staple" {
+		return response{http.StatusUnauthorized, nil, map[string]string{"error": "wrong address or password", "code": "INVALID_CREDENTIALS"}}
+	}
+	return ines()
+}
+
+func account(c call) response {
+	if c.PathValue("id") != "ines" {
+		return response{http.StatusNotFound, nil, map[string]string{"error": "no such account", "code": "NOT_FOUND"}}
+	}
+	return ines()
+}
+
+func ines() response {
+	return response{http.StatusOK, nil, map[string]any{"account": map[string]any{
+		"id": "ines", "email": "ines@example.com", "name": "Ines", "role": "owner",
+		"business": map[string]string{"id": "17", "name": "Ines's shop", "slug": "ines"},
+	}}}
 }
 
 // The records. Account is checked by the gateway, and never sent to callers.
