@@ -77,7 +77,7 @@ func TestAssistantWorksUntilDisconnected(t *testing.T) {
 
 	status, response := a.call(t, "business_get", `{}`)
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, string(response.Result.StructuredContent), w.acmeID)
+	require.Contains(t, string(response.Result.StructuredContent), "fernhollow-landscape")
 	status, response = a.call(t, "contacts_create", `{"first_name":"Ada","last_name":"Lindqvist","email":"ada@example.com"}`)
 	require.Equal(t, http.StatusOK, status)
 	require.False(t, response.Result.IsError, "%v", response.Result.Content)
@@ -92,7 +92,7 @@ func TestAssistantWorksUntilDisconnected(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, nowhere.Status)
 	require.Contains(t, nowhere.Text, "<title>", "an HTML page")
 	activity := owner.open("/settings/activity")
-	require.Contains(t, activity.Text, "contacts_create")
+	require.Contains(t, activity.Text, "Test Assistant added the contact Ada Lindqvist")
 
 	link := regexp.MustCompile(`href="([^"]*)">Disconnect`).FindStringSubmatch(at.Text)
 	require.NotNil(t, link, at.Text)
@@ -113,7 +113,7 @@ func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	for range 3 {
 		g.Reload(t)
 		_, response := a.call(t, "business_get", `{}`)
-		assert.Contains(t, string(response.Result.StructuredContent), w.acmeID)
+		assert.Contains(t, string(response.Result.StructuredContent), "fernhollow-landscape")
 	}
 	g.Kill(t)
 	g.Run(t)
@@ -343,7 +343,7 @@ func TestDocumentedRedisACLSuffices(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
 	for path, text := range map[string]string{
-		"/settings/connected-apps": "Test Assistant", "/settings/activity": "contacts_create", "/settings/api": w.acme.PublicKey,
+		"/settings/connected-apps": "Test Assistant", "/settings/activity": "Test Assistant added the contact Grace Okafor", "/settings/api": w.acme.PublicKey,
 	} {
 		at := owner.open(path)
 		assert.Equal(t, http.StatusOK, at.Status, path)
@@ -401,7 +401,7 @@ func TestFleetOfAssistantsOnOneGateway(t *testing.T) {
 		sent := time.Now()
 		text, err := assistants[i%n].raw(t.Context(), client, "business_get", `{}`)
 		took[i] = time.Since(sent)
-		if err != nil || !strings.Contains(text, w.acmeID) {
+		if err != nil || !strings.Contains(text, `\"slug\":`) {
 			t.Error(err, text)
 		}
 	})

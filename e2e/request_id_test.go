@@ -96,9 +96,9 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 		}
 		require.NotEmpty(t, line["grant_id"])
 
-		_, a = assistant.call(t, "contacts_create", `{"first_name":7,"canary-name":"canary-value"}`)
+		_, a = assistant.call(t, "contacts_create", `{"first_name":[7],"canary-name":"canary-value"}`)
 		line = requireLine(t, toolRequestID(t, a), ofTool("contacts_create", "INVALID_ARGUMENTS", "rejected"))
-		require.Equal(t, "unknown argument; first_name is a number", line["cause"])
+		require.Equal(t, "first_name is not valid; unknown argument", line["cause"])
 	})
 	t.Run("call without its scope, a token or a valid message", func(t *testing.T) { //nolint:paralleltest // as above
 		id := func(bearer, body string) string {
@@ -123,7 +123,8 @@ func TestRequestIDLeadsToOneLogLineWithTheCause(t *testing.T) { //nolint:tparall
 			call(`{"name":"canary-tool"}`):                              "INVALID_PARAMS",
 			`{"jsonrpc":"2.0","id":1,"method":"canary/method"}`:         "METHOD_NOT_FOUND",
 			`{"jsonrpc":"2.0","id":1,"method":"prompts/list"}`:          "METHOD_NOT_FOUND",
-			`{"jsonrpc":"2.0","canary":1}`:                              "PARSE_ERROR",
+			`{"jsonrpc":"2.0","canary":1}`:                              "INVALID_REQUEST",
+			`{"jsonrpc":"2.0",canary}`:                                  "PARSE_ERROR",
 			call(`{"name":"contacts_get","arguments":"canary-string"}`): "INVALID_PARAMS",
 		} {
 			requireLine(t, id(assistant.Access, body), map[string]any{"code": code, "business": w.acmeID})

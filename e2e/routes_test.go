@@ -101,6 +101,8 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 	}
 	anonymous := mcp
 	anonymous.fields, anonymous.status, anonymous.format = mcp.fields[1:], 401, oauthJSON
+	opened := anonymous
+	opened.method, opened.body, opened.fields, opened.status, opened.format = "GET", "", []field{{"Accept", "text/html"}}, 200, htmlPage
 	events := named(at(api, "GET", eventsPath, 200), "listEvents")
 	events.fields = signed
 	read := named(at(api, "GET", shopPath, 200), "any")
@@ -127,7 +129,7 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 		named(at(api, "POST", "/healthz", 405), "health"),
 		named(at(api, "GET", "/.well-known/gatehouse-jwks.json", 200), "jwks"),
 		read, named(at(api, "POST", shopPath, 401), "any"),
-		mcp, anonymous,
+		mcp, anonymous, opened,
 		at(metadata, "GET", "/.well-known/oauth-protected-resource", 200),
 		at(metadata, "GET", "/.well-known/oauth-protected-resource/mcp", 200),
 		at(metadata, "GET", "/.well-known/oauth-authorization-server", 200),
@@ -136,6 +138,7 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, oneHost: true},
 		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, oneHost: true},
 		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, oneHost: true},
+		at(page, "GET", "/", 200),
 		at(page, "GET", "/sign-in", 200),
 		{name: "pages", host: own, method: "POST", target: "/sign-in", fields: form, body: "email=x&password=y", status: 403, format: htmlPage, oneHost: true},
 		at(page, "GET", "/sign-out", 303),
@@ -240,7 +243,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
 	site := func(issuer string) string {
-		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t}\n\t" +
+		return "gatehouse_jwks\n\tgatehouse_connect {\n\t\tissuer " + issuer + "\n\t\tupstream " + w.dataURL + "\n\t\tmanage_keys\n\t\thome_page\n\t}\n\t" +
 			"handle /shop/* {\n\t\tgatehouse_auth shop {\n\t\t\tbase_path /shop\n\t\t}\n\t\treverse_proxy " + strings.TrimPrefix(w.dataURL, "http://") + "\n\t}\n\t" +
 			"gatehouse_api /v1/* {\n\t\tdefinition store " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t\t" + api + "\n\t}\n\t" + o.Site
 	}
@@ -548,7 +551,9 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 					}
 					assert.True(t, format(a), "%s: %s", host, a.Body)
 				}
-				if host == apiHost {
+				if host == apiHost && c.target == "/" {
+					assert.True(t, contractJSON(a), "the next handler responds: %s", a.Body)
+				} else if host == apiHost {
 					assert.Equal(t, http.StatusMisdirectedRequest, a.Status, a.Body)
 				}
 			}

@@ -1,11 +1,16 @@
 package connect_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -88,8 +93,8 @@ func start(t *testing.T, o options) *environment {
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 	g.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s {\n\t\t\ttimeout 5s\n\t\t}\n\t\tcredentials file %s\n\t}", redistest.Start(t).URL(), keys)
-	g.Site = fmt.Sprintf("gatehouse_health\n\tgatehouse_connect {\n\t\tissuer %s\n\t\tupstream %[2]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t}\n\tgatehouse_api {\n\t\tupstream %[2]s\n\t\tdocs_path /docs\n\t}",
-		w.url, data.URL)
+	g.Site = fmt.Sprintf("gatehouse_health\n\tgatehouse_connect {\n\t\tissuer %s\n\t\tupstream %[2]s\n\t\ttimeout 1m\n\t\tmanage_keys\n\t\t%[3]s\n\t}\n\tgatehouse_api {\n\t\tupstream %[2]s\n\t\tdocs_path /docs\n\t}",
+		w.url, data.URL, writeBrand(t, w.Dir))
 	w.Write(t, g.Caddyfile(w.Addr, strings.TrimPrefix(w.AdminURL, "http://")))
 	w.Run(t)
 	if o.secure {
@@ -97,6 +102,25 @@ func start(t *testing.T, o options) *environment {
 		w.Roots(t, w.Addr, "localhost")
 	}
 	return w
+}
+
+// writeBrand writes a logo and returns options of a platform.
+func writeBrand(t *testing.T, dir string) string {
+	t.Helper()
+	symbol := image.NewNRGBA(image.Rect(0, 0, 96, 96)) // a quarter of a disc
+	for x := range 96 {
+		for y := range 96 {
+			if x*x+y*y < 96*96 {
+				symbol.Set(x, y, color.NRGBA{R: 0x3d, G: 0x4d, B: 0xb7, A: 0xff})
+			}
+		}
+	}
+	var content bytes.Buffer
+	require.NoError(t, png.Encode(&content, symbol))
+	logo := filepath.Join(dir, "logo.png")
+	require.NoError(t, os.WriteFile(logo, content.Bytes(), 0o600))
+	return "name \"Harbour Platform\"\n\t\tlogo " + logo + "\n\t\taccent_color \"#3d4db7\"\n\t\thome_page\n\t\t" +
+		"support_url mailto:help@harbour.example\n\t\tprivacy_url https://harbour.example/privacy\n\t\tterms_url https://harbour.example/terms"
 }
 
 // env returns the drivers' variables: the gateway and its accounts.

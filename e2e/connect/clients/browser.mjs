@@ -52,7 +52,7 @@ async function look(name) {
     { size: 'desk', viewport: desk, colorScheme: 'dark', checked: true },
   ]) {
     if (!checked && !pictures) continue;
-    await page.emulateMedia({ colorScheme });
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' }); // no picture of a colour on its way to another
     await page.setViewportSize(viewport);
     if (pictures) await page.screenshot({ path: `${pictures}/${name}-${size}-${colorScheme}.png`, fullPage: true });
     if (!checked) continue;
@@ -113,6 +113,17 @@ const transport = new StreamableHTTPClientTransport(new URL(endpoint), { authPro
 let client;
 const began = performance.now();
 
+await step('opened in a browser, the addresses say what they are for', async () => {
+  for (const [name, path] of Object.entries({ home: '/', endpoint: '/mcp' })) {
+    const res = await page.goto(base + path);
+    assert.equal(res.status(), 200);
+    assert.ok((await page.getByRole('main').innerText()).includes(endpoint));
+    await look(name);
+    await page.getByRole('link', { name: 'Manage connections' }).click();
+    assert.equal(await page.getByRole('heading', { level: 1 }).innerText(), 'Sign in');
+  }
+});
+
 await step('an assistant sends the browser to the sign-in page', async () => {
   const first = new Client({ name: 'assistant', version: '1.0.0' });
   await assert.rejects(first.connect(transport), (err) => err instanceof UnauthorizedError);
@@ -167,6 +178,44 @@ await step('the assistant works with what it got', async () => {
   assert.ok(tools.every((t) => t.name.startsWith('contacts_')), tools.map((t) => t.name).join());
   content(await client.callTool({ name: 'contacts_search', arguments: { limit: 1 } }));
   fact('from the first call to the first result, with a browser, in ms', Math.round(performance.now() - began));
+});
+
+await step('the assistant is told what it may not do, and where the owner allows it', async () => {
+  const may = `This connection may not: see [^;]*automations[^;]*; change [^;]*custom objects; run automations. An owner of the business can allow it under ${base}/settings/connected-apps.`;
+  assert.match(client.getInstructions(), new RegExp(may));
+});
+
+await step('the owner extends the connection with the keyboard, and the same assistant can do more at once', async () => {
+  await page.goto(`${base}/settings/connected-apps`);
+  await page.getByRole('link', { name: /^Change what it may do \(Ada’s Assistant/ }).click();
+  await page.getByRole('button', { name: 'Save' }).waitFor();
+  await look('change');
+  const box = (name) => page.getByRole('checkbox', { name });
+  assert.ok(await box(/^Contacts Add, change/).isChecked());
+  assert.equal(await box(/^Without asking/).count(), 0);
+  await box(/^Automations Run/).focus();
+  await page.keyboard.press('Space');
+  await page.keyboard.press('Enter');
+  await page.getByRole('status').waitFor();
+  assert.ok(await box(/^Automations See/).isChecked(), 'who runs them sees them');
+  await box(/^Without asking/).check();
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('status').waitFor();
+  assert.ok(await box(/^Without asking/).isChecked());
+  await look('change-saved');
+  const announced = new Promise((resolve) => client.setNotificationHandler('notifications/tools/list_changed', resolve));
+  content(await client.callTool({ name: 'automations_list', arguments: {} }));
+  await announced;
+  const { tools } = await client.listTools();
+  assert.ok(tools.some((t) => t.name === 'automations_run'), tools.map((t) => t.name).join());
+});
+
+await step('nothing is saved without a choice', async () => {
+  for (const box of await page.getByRole('checkbox').all()) await box.uncheck();
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('alert').waitFor();
+  await look('change-refused');
+  content(await client.callTool({ name: 'automations_list', arguments: {} }));
 });
 
 await step('the owner sees the connection, and disconnects it', async () => {

@@ -60,7 +60,7 @@ for (const era of ['legacy', 'modern']) {
 }
 
 await step('a wrong argument is explained', async () => {
-  const args = ['--method', 'tools/call', '--tool-name', 'contacts_search', '--tool-args-json', '{"limit":"many"}'];
+  const args = ['--method', 'tools/call', '--tool-name', 'contacts_search', '--tool-args-json', '{"limit":101}'];
   const result = await run([...args, '--stored-auth-only']);
   assert.notEqual(result.code, 0, result.out);
   assert.match(result.out + result.err, /limit/);

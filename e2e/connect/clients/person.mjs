@@ -118,7 +118,7 @@ export class Person {
     const page = await this.visit(`${base}/settings/connected-apps`);
     const apps = page.html.querySelectorAll('li.app').map((li) => ({
       name: words(li.querySelector('h2')),
-      disconnect: li.querySelector('a')?.getAttribute('href'),
+      disconnect: li.querySelectorAll('a').find((a) => words(a).startsWith('Disconnect'))?.getAttribute('href'),
       text: words(li),
     }));
     return { page, apps };
