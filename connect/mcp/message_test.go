@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,9 +28,18 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`
 )
 
+// prepared are the tools of the embedded definition.
+var prepared struct {
+	sync.Once
+
+	tools map[string]*tool
+	err   error
+}
+
 func tools(tb testing.TB) map[string]*tool {
 	tb.Helper()
-	tools, err := newTools(connecttest.Definition(tb), connecttest.Areas(tb))
+	prepared.Do(func() { prepared.tools, prepared.err = newTools(connecttest.Definition(tb), connecttest.Areas(tb)) })
+	tools, err := prepared.tools, prepared.err
 	require.NoError(tb, err)
 	return tools
 }
