@@ -18,10 +18,16 @@ import (
 
 // flow is a change by one call.
 type flow struct {
-	tool      string
+	tool, of  string
 	prepare   func(t *testing.T, s *setup, name string) object // returns the arguments
 	done      func(t *testing.T, s *setup, name string) int    // how many times it was made
 	repeating bool                                             // made again by a second call, without harm
+}
+
+// questions returns how many questions are the given one.
+func questions(t *testing.T, s *setup, question string) int {
+	t.Helper()
+	return len(call(t, s.connect(modern, "bearer", nil), "receptionist_faqs_list", object{"query": question})["faqs"].([]any))
 }
 
 func flows() []flow {
@@ -49,6 +55,42 @@ func flows() []flow {
 			done: func(t *testing.T, s *setup, name string) int {
 				t.Helper()
 				return 1 - found(t, s, name)
+			},
+			repeating: true,
+		},
+		{
+			tool: "receptionist_faq_upsert",
+			prepare: func(_ *testing.T, _ *setup, name string) object {
+				return object{"question": name, "answer": "Yes."}
+			},
+			done: questions,
+		},
+		{
+			tool: "receptionist_faq_upsert", of: "with an id",
+			prepare: func(t *testing.T, s *setup, name string) object {
+				t.Helper()
+				return object{"id": newFAQ(t, s, rand.Text())["id"], "question": name}
+			},
+			done: questions, repeating: true,
+		},
+		{
+			tool: "service_areas_set",
+			prepare: func(t *testing.T, s *setup, name string) object {
+				t.Helper()
+				c, area := s.connect(modern, "bearer", nil), object{"name": name, "kind": "city"}
+				call(t, c, "service_areas_set", object{"add": area})
+				arguments := object{"remove": []any{area}}
+				arguments["confirm"] = asked(t, c, "service_areas_set", arguments)
+				return arguments
+			},
+			done: func(t *testing.T, s *setup, name string) int {
+				t.Helper()
+				for _, area := range call(t, s.connect(modern, "bearer", nil), "business_get", nil)["service_areas"].(object)["service_areas"].([]any) {
+					if area.(object)["name"] == name {
+						return 0
+					}
+				}
+				return 1
 			},
 			repeating: true,
 		},
@@ -97,7 +139,7 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 			if retries > 0 && f.tool != "contacts_create" {
 				continue // go-redis hides the loss from every tool
 			}
-			t.Run(fmt.Sprintf("%s with %d retries", f.tool, retries), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %s with %d retries", f.tool, f.of, retries), func(t *testing.T) {
 				t.Parallel()
 				service := fresh(t, demo.Options{})
 				begin := func(t *testing.T) (*setup, *netfault.RedisProxy) {
