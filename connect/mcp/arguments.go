@@ -262,7 +262,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if s == nil {
 		return d
 	}
-	if values := enumOf(s); values != nil {
+	if values := enumOf(s); values != nil && v.Reason != "is required" {
 		texts := enumTexts(s)
 		d.Problem, d.Allowed = "is not one of the possible values", strings.Join(texts, ", ")
 		if near := nearest(plain(valueAt(sent, v.Pointer)), texts); near != "" {

@@ -41,15 +41,18 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	}
 	ctx = context.WithoutCancel(ctx) // once begun, a change must not be interrupted
 	switch {
-	case t.Replace != nil && c.args.all[argID] != nil:
+	case t.Replace != nil && c.args.all[t.changed()] != nil:
 		return c.replace(ctx)
 	case t.Replace != nil && c.args.all[argIfVersion] != nil:
-		return nil, c.badArgument(argIfVersion, "requires id: a new record has no version")
+		return nil, c.badArgument(argIfVersion, "requires "+t.changed()+": a new record has no version")
 	case t.key:
 		return c.create(ctx)
 	}
 	return c.change(ctx)
 }
+
+// changed returns the argument that names the record that Replace changes. Without it, one is created.
+func (t *tool) changed() string { return t.argument(t.Replace.PathParams[len(t.Replace.PathParams)-1].Name) }
 
 // call calls an operation with the arguments of the path.
 func (c *toolCall) call(ctx context.Context, r data.Request) (jsontext.Value, error) {

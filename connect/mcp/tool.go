@@ -53,7 +53,7 @@ const (
 	argIfVersion      = "if_version"
 	argIdempotencyKey = "idempotency_key"
 	argConfirm        = "confirm"
-	argID             = "id" // of a record that is changed, and otherwise created
+	argID             = "id" // the usual name of a record's
 )
 
 func (t *tool) writes() bool { return t.Kind != definition.KindRead }
