@@ -78,8 +78,12 @@ func TestForgettingARecordKeepsTheKeyOfALaterCall(t *testing.T) {
 		return key
 	}
 	created := func(key, record string) {
-		_, err := m.RecordCreated(t.Context(), "g", "contacts", "call", key, record)
+		known, err := m.RecordCreated(t.Context(), "g", "contacts", "call", key, record)
 		require.NoError(t, err)
+		require.False(t, known)
+		known, err = m.RecordCreated(t.Context(), "g", "contacts", "call", key, record)
+		require.NoError(t, err)
+		require.True(t, known, "a retry")
 	}
 	forget := func(record string) { require.NoError(t, m.ForgetCreated(t.Context(), "g", "contacts", record)) }
 	first := key()

@@ -1,0 +1,286 @@
+package mcp_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// shop is the definition of a service that has nothing in common with the embedded one: tenants, IDs and versions have other names, versions
+// are entity tags, and a change requires one.
+const shop = `
+openapi: 3.1.0
+info: {title: Shop, version: "1"}
+servers: [{url: /shop}]
+x-gatehouse-tenant: shop
+tags: [{name: orders, description: Orders of customers.}]
+paths:
+  /orders:
+    get:
+      tags: [orders]
+      operationId: listOrders
+      summary: Orders
+      x-gatehouse-tool: {fields: [number, state]}
+      parameters:
+        - {name: state, in: query, schema: {type: array, maxItems: 3, items: {type: string, enum: [open, sent]}}}
+        - {name: gift, in: query, schema: {type: boolean}}
+      responses:
+        "200":
+          description: Orders.
+          x-gatehouse-records: {in: orders}
+          content: {application/json: {schema: {type: object, required: [orders], properties: {orders: {type: array, maxItems: 10, items: {$ref: "#/components/schemas/Order"}}}}}}
+    post:
+      tags: [orders]
+      operationId: createOrder
+      summary: Save order
+      x-gatehouse-tool: {name: order_save, replace: replaceOrder, does: "Saved the order {number}"}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/OrderContent"}}}}
+      responses:
+        "201":
+          description: The order.
+          content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+  /orders/{number}:
+    parameters: [{name: number, in: path, required: true, schema: {type: integer, minimum: 1, maximum: 999}}]
+    get:
+      tags: [orders]
+      operationId: getOrder
+      summary: Order
+      x-gatehouse-tool: {}
+      responses:
+        "200":
+          description: The order.
+          headers: {ETag: {schema: {type: string}}}
+          x-gatehouse-records: {is: {number: number}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+        "404": {description: There is none.}
+    put:
+      tags: [orders]
+      operationId: replaceOrder
+      summary: Replace
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/OrderContent"}}}}
+      responses:
+        "200":
+          description: The order.
+          x-gatehouse-records: {is: {number: number}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+        "404": {description: There is none.}
+        "412": {description: It has changed.}
+    patch:
+      tags: [orders]
+      operationId: changeOrder
+      summary: Change order
+      x-gatehouse-tool: {does: "Changed the order {number}"}
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {state: {$ref: "#/components/schemas/State"}, remark: {type: string}}}}}}
+      responses:
+        "200":
+          description: The order.
+          x-gatehouse-records: {is: {number: number}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+        "412": {description: It has changed.}
+    delete:
+      tags: [orders]
+      operationId: cancelOrder
+      summary: Cancel order
+      x-gatehouse-tool: {risk: people, confirm: {read: getOrder, text: "the order {number}, {remark}"}}
+      x-gatehouse-tenant: request
+      responses:
+        "204": {description: It is cancelled.}
+        "404": {description: There is none.}
+components:
+  schemas:
+    State: {type: string, enum: [open, sent]}
+    OrderContent:
+      type: object
+      required: [state]
+      properties:
+        state: {$ref: "#/components/schemas/State"}
+        remark: {type: [string, "null"]}
+        fields: {type: array, maxItems: 3, items: {type: integer}}
+    Order:
+      type: object
+      required: [number, shop, state]
+      properties:
+        number: {type: integer}
+        shop: {type: string}
+        state: {$ref: "#/components/schemas/State"}
+        remark: {type: [string, "null"]}
+        fields: {type: array, maxItems: 3, items: {type: integer}}
+        customer: {type: string, x-gatehouse-untrusted: true}
+`
+
+// shopService is a service with one order, the number 7.
+type shopService struct {
+	sync.Mutex
+
+	shop  string
+	order map[string]any
+	tag   int
+	seen  []string
+	races int // changes by others, each before a write
+}
+
+func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.Lock()
+	defer s.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	s.seen = append(s.seen, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", r.Method, r.RequestURI, r.Header.Get("If-Match"), r.Header.Get("Idempotency-Key"), body)))
+	respond := func(status int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("ETag", fmt.Sprintf(`W/"v%d"`, s.tag))
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	if r.Method != http.MethodGet && s.races > 0 {
+		s.races--
+		s.tag++
+		s.order["fields"] = []int{s.tag}
+	}
+	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch
+	switch {
+	case writes && r.Header.Get("If-Match") != fmt.Sprintf(`W/"v%d"`, s.tag):
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return
+	case writes:
+		s.tag++
+		if r.Method == http.MethodPut {
+			s.order = map[string]any{"number": 7, "shop": s.shop, "customer": "Eve"}
+		}
+		_ = json.Unmarshal(body, &s.order)
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	switch {
+	case r.Method == http.MethodPost:
+		respond(201, s.order)
+	case strings.HasPrefix(r.RequestURI, "/shop/orders/7"):
+		respond(200, s.order)
+	default:
+		respond(200, map[string]any{"orders": []any{s.order}})
+	}
+}
+
+func newShop(t *testing.T) (*setup, *shopService) {
+	t.Helper()
+	d, err := definition.Load(definition.File{Name: "shop.yaml", Text: []byte(shop)}, definition.Options{Tools: true})
+	require.NoError(t, err)
+	service := &shopService{tag: 1}
+	backend := httptest.NewServer(service)
+	t.Cleanup(backend.Close)
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		o.Definition, o.Areas = d, scope.New(d.Areas)
+		client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(http.DefaultTransport), Log: zap.NewNop()})
+		require.NoError(t, err)
+		o.Data = client
+	})
+	everything, err := scope.New(d.Areas).Parse("mcp:use")
+	require.NoError(t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.grants["bearer"]
+	g.Scopes = everything
+	s.grants["bearer"] = g
+	service.shop = s.owner.BusinessID
+	service.order = map[string]any{"number": 7, "shop": service.shop, "state": "open", "remark": "Ring twice.", "fields": []int{1}, "customer": "Eve"}
+	return s, service
+}
+
+func (s *shopService) requests() []string {
+	s.Lock()
+	defer s.Unlock()
+	seen := s.seen
+	s.seen = nil
+	return seen
+}
+
+func TestToolsOfAnotherDefinition(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(t)
+	c := s.connect(modern, "bearer", nil)
+	require.ElementsMatch(t, []string{"list_orders", "order_save", "get_order", "change_order", "cancel_order"}, s.server.ToolNames())
+
+	// A list, with an exploded array, and without the tenant.
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_orders", Arguments: object{"state": []any{"open", "sent"}, "gift": "true"}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []any{object{"number": 7.0, "state": "open"}}, res.StructuredContent.(object)["orders"])
+	assert.Equal(t, []string{"GET /shop/orders?state=open&state=sent&gift=true"}, service.requests())
+
+	// A record that is not in a member of its own.
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_order", Arguments: object{"number": "7"}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	order := res.StructuredContent.(object)
+	assert.Equal(t, "Eve", order["untrusted_customer"])
+	assert.Equal(t, "Ring twice.", order["remark"])
+	assert.NotContains(t, order, "shop")
+	service.requests()
+
+	// A PATCH that requires If-Match gets the tag that was read.
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "change_order", Arguments: object{"number": 7, "remark": "Knock."}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{"GET /shop/orders/7", `PATCH /shop/orders/7 W/"v1"  {"remark":"Knock."}`}, service.requests())
+
+	// A PUT keeps what is not mentioned, also what another caller changes meanwhile.
+	service.races = 2
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "order_save", Arguments: object{"number": 7, "state": "sent"}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	seen := service.requests()
+	require.Len(t, seen, 6)
+	assert.Equal(t, `PUT /shop/orders/7 W/"v4"  {"state":"sent","remark":"Knock.","fields":[4]}`, seen[5])
+	entries := s.entries()
+	assert.Equal(t, "Saved the order 7", entries[len(entries)-1].Sentence)
+
+	// A creation.
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "order_save", Arguments: object{"state": "open", "fields": []any{3}}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{`POST /shop/orders   {"state":"open","fields":[3]}`}, service.requests())
+	fails(t, c, "order_save", object{"remark": "x"}, "INVALID_ARGUMENTS", "state", "required")
+	fails(t, c, "order_save", object{"number": 0, "state": "open"}, "INVALID_ARGUMENTS")
+	fails(t, c, "order_save", object{"number": 7}, "contains no change")
+	fails(t, c, "change_order", object{"number": 7}, "contains no change")
+	service.requests()
+
+	// A deletion that writes to people, with a response without a body.
+	fails(t, c, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "/settings/connected-apps")
+	yes := &user{action: "accept", content: object{"confirm": true}}
+	res, err = s.connect(modern, "bearer", yes.options()).CallTool(t.Context(), &sdk.CallToolParams{Name: "cancel_order", Arguments: object{"number": 7}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, true, res.StructuredContent.(object)["deleted"])
+	assert.Equal(t, `Delete the order "7, Knock." for good?`, yes.asked[0].Message)
+}
+
+func TestRecordsOfAnotherTenantAreRejectedWithAnyDefinition(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(t)
+	c := s.connect(modern, "bearer", nil)
+	service.order["shop"] = s.other.BusinessID
+	for tool, arguments := range map[string]object{
+		"list_orders": {}, "get_order": {"number": 7}, "change_order": {"number": 7, "remark": "x"}, "order_save": {"number": 7, "remark": "x"},
+	} {
+		fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE")
+	}
+	assert.NotContains(t, strings.Join(service.requests(), "\n"), "P", "nothing is written if the read shows another tenant's record")
+}
