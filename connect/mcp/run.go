@@ -196,7 +196,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		}
 		merged := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
-			if old := memberOf(record, p.Name); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
+			if old := memberOf(record, shownName(recordOf(t.Read.Success()), p.Name)); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
 				merged[p.Name] = old
 			}
 			if value, ok := changes[p.Name]; ok {
@@ -210,6 +210,14 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			return content, err
 		}
 	}
+}
+
+// shownName returns the name that a member of records has in results: another one if it is text from outside.
+func shownName(record *upstream.Schema, name string) string {
+	if p := record.Property(name); p != nil {
+		return nameOf(p)
+	}
+	return name
 }
 
 // done notes which record a change was about, and what was done.
