@@ -99,7 +99,7 @@ paths:
       tags: [orders]
       operationId: cancelOrder
       summary: Cancel order
-      x-gatehouse-tool: {risk: people, confirm: {read: getOrder, text: "the order {number}, {remark}"}}
+      x-gatehouse-tool: {risk: people, confirm: {read: getOrder, text: "the order {number}, {state}"}}
       x-gatehouse-tenant: request
       responses:
         "204": {description: It is cancelled.}
@@ -121,7 +121,7 @@ components:
         number: {type: integer}
         shop: {type: string}
         state: {$ref: "#/components/schemas/State"}
-        remark: {type: [string, "null"]}
+        remark: {type: [string, "null"], x-gatehouse-untrusted: true}
         fields: {type: array, maxItems: 3, items: {type: integer}}
         customer: {type: string, x-gatehouse-untrusted: true}
 `
@@ -230,7 +230,7 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	require.False(t, res.IsError, textOf(res))
 	order := res.StructuredContent.(object)
 	assert.Equal(t, "Eve", order["untrusted_customer"])
-	assert.Equal(t, "Ring twice.", order["remark"])
+	assert.Equal(t, "Ring twice.", order["untrusted_remark"])
 	assert.NotContains(t, order, "shop")
 	service.requests()
 
@@ -269,7 +269,7 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, res.IsError, textOf(res))
 	assert.Equal(t, true, res.StructuredContent.(object)["deleted"])
-	assert.Equal(t, `Delete the order "7, Knock." for good?`, yes.asked[0].Message)
+	assert.Equal(t, `Delete the order "7, sent" for good?`, yes.asked[0].Message)
 }
 
 func TestRecordsOfAnotherTenantAreRejectedWithAnyDefinition(t *testing.T) {
