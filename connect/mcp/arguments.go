@@ -193,6 +193,8 @@ func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 				continue
 			}
 			member = lenient(p.Schema, member)
+		} else if s.Additional != nil {
+			member = lenient(s.Additional, member)
 		}
 		if len(out) > 1 {
 			out = append(out, ',')
