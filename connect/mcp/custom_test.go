@@ -104,6 +104,16 @@ paths:
       responses:
         "204": {description: It is cancelled.}
         "404": {description: There is none.}
+  /labels:
+    patch:
+      tags: [orders]
+      operationId: setLabels
+      summary: Set labels
+      x-gatehouse-tool: {}
+      x-gatehouse-tenant: request
+      requestBody: {required: true, content: {application/json: {schema: {type: object, maxProperties: 3, additionalProperties: {type: string, maxLength: 5}}}}}
+      responses:
+        "204": {description: They are set.}
 components:
   schemas:
     State: {type: string, enum: [open, sent]}
@@ -153,7 +163,7 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.tag++
 		s.order["fields"] = []int{s.tag}
 	}
-	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch
+	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch && r.RequestURI != "/shop/labels"
 	switch {
 	case writes && r.Header.Get("If-Match") != fmt.Sprintf(`W/"v%d"`, s.tag):
 		w.WriteHeader(http.StatusPreconditionFailed)
@@ -164,7 +174,7 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.order = map[string]any{"number": 7, "shop": s.shop, "customer": "Eve"}
 		}
 		_ = json.Unmarshal(body, &s.order)
-	case r.Method == http.MethodDelete:
+	case r.Method == http.MethodDelete, r.RequestURI == "/shop/labels":
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -215,7 +225,7 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	t.Parallel()
 	s, service := newShop(t)
 	c := s.connect(modern, "bearer", nil)
-	require.ElementsMatch(t, []string{"list_orders", "order_save", "get_order", "change_order", "cancel_order"}, s.server.ToolNames())
+	require.ElementsMatch(t, []string{"list_orders", "order_save", "get_order", "change_order", "cancel_order", "set_labels"}, s.server.ToolNames())
 
 	// A list, with an exploded array, and without the tenant.
 	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_orders", Arguments: object{"state": []any{"open", "sent"}, "gift": "true"}})
@@ -261,6 +271,15 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	fails(t, c, "order_save", object{"number": 7}, "contains no change")
 	fails(t, c, "change_order", object{"number": 7}, "contains no change")
 	service.requests()
+
+	// A body that is a map is one argument. There is nothing in the response.
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "set_labels", Arguments: object{"body": object{"a": "b", "c": 7}}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{`PATCH /shop/labels   {"a":"b","c":"7"}`}, service.requests())
+	fails(t, c, "set_labels", object{"body": object{"a": "too long"}}, "INVALID_ARGUMENTS", "body.a")
+	fails(t, c, "set_labels", object{"a": "b"}, "INVALID_ARGUMENTS", "The arguments of set_labels are: body")
+	assert.Empty(t, service.requests())
 
 	// A deletion that writes to people, with a response without a body.
 	fails(t, c, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "/settings/connected-apps")
