@@ -52,7 +52,9 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 }
 
 // changed returns the argument that names the record that Replace changes. Without it, one is created.
-func (t *tool) changed() string { return t.argument(t.Replace.PathParams[len(t.Replace.PathParams)-1].Name) }
+func (t *tool) changed() string {
+	return t.argument(t.Replace.PathParams[len(t.Replace.PathParams)-1].Name)
+}
 
 // call calls an operation with the arguments of the path.
 func (c *toolCall) call(ctx context.Context, r data.Request) (jsontext.Value, error) {
