@@ -73,3 +73,34 @@ func (s *stopwatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.total += time.Since(began)
 	return res, err
 }
+
+// BenchmarkToolList lists the tools of a connection that may use all of them.
+func BenchmarkToolList(b *testing.B) {
+	s := newSetup(b, shared)
+	s.server.SetRate(100_000_000)
+	for _, revision := range []string{modern, legacy} {
+		b.Run(revision, func(b *testing.B) {
+			b.ReportAllocs()
+			body := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+			if revision == modern {
+				body = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modern +
+					`","io.modelcontextprotocol/clientCapabilities":{}}}}`
+			}
+			for b.Loop() {
+				r := s.message(b.Context(), revision, body)
+				r.Header.Set("Authorization", "Bearer bearer")
+				r.Header.Set("Mcp-Method", "tools/list")
+				r.Header.Del("Mcp-Name")
+				res, err := http.DefaultClient.Do(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				list, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || !strings.Contains(string(list), "objects_delete") {
+					b.Fatalf("%v: %.500s", err, list)
+				}
+			}
+		})
+	}
+}

@@ -18,6 +18,7 @@ const maxLists = 256
 type toolLists struct {
 	sync.Mutex
 	byNames map[string][]byte
+	writers sync.Pool // of *gzip.Writer, which take most of the time to make
 }
 
 // declaration is a tool in tools/list (MCP, server/tools).
@@ -63,10 +64,15 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-func compressed(body []byte) []byte {
+func (l *toolLists) compressed(body []byte) []byte {
 	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
+	w, ok := l.writers.Get().(*gzip.Writer)
+	if !ok {
+		w, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
+	}
+	w.Reset(&out)
 	_, _ = w.Write(body) // to memory
 	_ = w.Close()
+	l.writers.Put(w)
 	return out.Bytes()
 }

@@ -405,7 +405,7 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 	if lists && kept.status == http.StatusOK {
 		g, _ := oauth.GrantFrom(r.Context())
 		if body = bytes.Replace(body, []byte(`"tools":[]`), s.toolList(g), 1); acceptsGzip(r.Header) {
-			body = compressed(body)
+			body = s.lists.compressed(body)
 			kept.header.Set("Content-Encoding", "gzip")
 		}
 		kept.header.Add("Vary", "Accept-Encoding")
