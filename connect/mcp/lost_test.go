@@ -98,7 +98,17 @@ func flows() []flow {
 			tool: "automations_run",
 			prepare: func(t *testing.T, s *setup, _ string) object {
 				t.Helper()
-				return object{"automation_id": enabled(t, s.connect(modern, "bearer", nil)), "wait_seconds": 0}
+				c := s.connect(modern, "bearer", nil)
+				automation := enabled(t, c)
+				require.Eventually(t, func() bool { // an earlier run has ended
+					for _, a := range call(t, c, "automations_list", nil)["automations"].([]any) {
+						if last, ok := a.(object)["last_run"].(object); ok && a.(object)["id"] == automation && last["finished_at"] == nil {
+							return false
+						}
+					}
+					return true
+				}, patience, tick)
+				return object{"automation_id": automation, "wait_seconds": 0}
 			},
 			done: func(t *testing.T, s *setup, _ string) int {
 				t.Helper()
