@@ -131,7 +131,7 @@ func TestArgumentsAreReadLeniently(t *testing.T) {
 
 // FuzzWhole requires that a number is only taken for an integer if it is that integer exactly.
 func FuzzWhole(f *testing.F) {
-	for _, number := range []string{"3", "3.0", "-0", "0.3e1", "3.0000000000000000001", "1e15", "1e16", "9007199254740991", "9007199254740992", "1e-400", "0e999999999"} {
+	for _, number := range []string{"3", "3.0", "-0", "0.3e1", "3.0000000000000000001", "1e15", "1e16", "9007199254740991", "9007199254740992", "1e-400", "0e999999999", "0e99999999999999999999"} {
 		f.Add(number)
 	}
 	f.Fuzz(func(t *testing.T, number string) {
@@ -143,7 +143,10 @@ func FuzzWhole(f *testing.F) {
 			return
 		}
 		exact, valid := new(big.Rat).SetString(number)
-		require.True(t, valid)
+		if !valid { // the exponent of a zero is too large for the library
+			require.Zero(t, n, number)
+			return
+		}
 		require.Zero(t, exact.Cmp(new(big.Rat).SetInt64(n)), "%s is not %d", number, n)
 	})
 }
