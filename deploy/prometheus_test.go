@@ -31,9 +31,11 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
@@ -487,7 +489,9 @@ func (f *fleet) connect(t *testing.T) {
 	}
 	log, err := audit.New(audit.Options{Redis: f.redis.Client(t), Log: zap.NewNop()})
 	require.NoError(t, err)
-	server, err := oauth.New(oauth.Options{Issuer: f.gateway.URL, Redis: f.redis.Client(t), Accounts: accounttest.New(owner), Audit: log})
+	server, err := oauth.New(oauth.Options{
+		Issuer: f.gateway.URL, Redis: f.redis.Client(t), Accounts: accounttest.New(owner), Audit: log, Areas: scope.New(connect.Definition().Areas),
+	})
 	require.NoError(t, err)
 	gateway, err := url.Parse(f.gateway.URL)
 	require.NoError(t, err)
