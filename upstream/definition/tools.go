@@ -240,29 +240,41 @@ func (c *compiler) replacement(t *Tool, n node) {
 	case r.Method == http.MethodPatch:
 		return
 	}
-	s := r.Body.Kinds[0].Schema
-	concealed := s.Additional != nil || s.Choice != nil
-	for _, p := range s.Properties {
-		record := recordOf(cmp.Or(t.Read, r))
-		if p.Schema.Refused == "" && (record == nil || record.Property(p.Name) == nil || record.Property(p.Name).Internal) {
-			concealed = true
-		}
-		if p.Schema.Additional != nil {
-			concealed = true
-		}
-	}
 	switch {
 	case t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag:
 		c.fault(n, "replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required")
-	case concealed:
-		c.fault(n, "replaces members that cannot be read: a map, or writeOnly. PATCH is required")
+	case !readable(r.Body.Kinds[0].Schema, recordOf(t.Read), map[*upstream.Schema]bool{}, false):
+		c.fault(n, "replaces what cannot be read: a member that is writeOnly or not in the record, or a map. PATCH is required")
 	}
+}
+
+// readable reports whether a record has all that a body can have, so that it can be written back.
+func readable(body, record *upstream.Schema, seen map[*upstream.Schema]bool, nested bool) bool {
+	switch {
+	case record == nil || record.Withheld || body.Additional != nil || body.Choice != nil || record.Choice != nil:
+		return false
+	case seen[body]:
+		return true
+	}
+	seen[body] = true
+	for _, p := range body.Properties {
+		if p.Schema.Refused != "" || p.Name == body.Tenant || p.Name == body.AlsoTenant {
+			continue
+		}
+		of := record.Property(p.Name)
+		if of == nil || of.Internal || nested && of.As != "" || !readable(p.Schema, of.Schema, seen, true) {
+			return false
+		}
+	}
+	return body.Items == nil || readable(body.Items, record.Items, seen, true)
 }
 
 // placeholders checks the members in braces of a text: of the record, or parameters of the path.
 func (c *compiler) placeholders(n node, record *upstream.Schema, op *upstream.Operation) {
 	for _, found := range inBraces.FindAllStringSubmatch(n.text(), -1) {
-		if (record == nil || record.Property(found[1]) == nil) && !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == found[1] }) {
+		if record != nil && record.Property(found[1]) != nil && record.Property(found[1]).As != "" {
+			c.fault(n, "{%s} is text from outside, which could say anything here", found[1])
+		} else if (record == nil || record.Property(found[1]) == nil) && !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == found[1] }) {
 			c.fault(n, "{%s} is neither a member of the record nor a parameter of the path", found[1])
 		}
 	}

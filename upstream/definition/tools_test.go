@@ -1,0 +1,180 @@
+package definition_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// withTools is a definition with tools. «…» are places for what a test changes.
+const withTools = `openapi: 3.1.0
+info: {title: Notes, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: account
+tags: [{name: notes, description: Notes about customers.}]
+paths:
+  /notes:
+    get:
+      operationId: listNotes
+      tags: [notes]
+      summary: List notes
+      x-gatehouse-tool: {«list»}
+      responses:
+        "200":
+          description: Notes.
+          x-gatehouse-records: {in: notes}
+          content: {application/json: {schema: {type: object, properties: {notes: {type: array, items: {$ref: "#/components/schemas/Note"}}}}}}
+    post:
+      operationId: createNote
+      tags: [«area»notes]
+      summary: Add a note
+      x-gatehouse-tool: {name: notes_save, version: /version, replace: replaceNote«save»}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Content"}}}}
+      responses:
+        "201": {description: A note., content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
+  /notes/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    «get»:
+      operationId: getNote
+      tags: [notes]
+      responses:
+        "200": {description: A note., content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
+    put:
+      operationId: replaceNote
+      tags: [notes]
+      parameters: [{name: «If-Match», in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Content"}}}}
+      responses:
+        "200": {description: A note., content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
+    delete:
+      operationId: deleteNote
+      tags: [notes]
+      x-gatehouse-tenant: request
+      x-gatehouse-tool: {does: "Deleted the note {title}", confirm: {read: getNote, text: "the note {title}"«confirm»}}
+      responses: {"204": {description: It is gone.}}
+components:
+  schemas:
+    Note:
+      type: object
+      required: [id, account, title]
+      properties:
+        id: {type: string}
+        account: {type: string}
+        version: {type: integer}
+        title: {type: string}
+        said: {type: string, x-gatehouse-untrusted: true}
+        lines: {type: array, items: {type: object, properties: {text: {type: string«line»}}}}
+    Content:
+      type: object
+      required: [title]
+      properties:
+        title: {type: string, description: What it is about.}
+        lines: {type: array, items: {type: object, properties: {text: {type: string}«content line»}}}«content»
+`
+
+// changed returns withTools with changes by place.
+func changed(changes map[string]string) string {
+	text := withTools
+	for place, initial := range map[string]string{"get": "get", "If-Match": "If-Match"} {
+		if _, ok := changes[place]; !ok {
+			text = strings.ReplaceAll(text, "«"+place+"»", initial)
+		}
+	}
+	for place, change := range changes {
+		text = strings.ReplaceAll(text, "«"+place+"»", change)
+	}
+	for _, place := range []string{"list", "area", "save", "confirm", "line", "content line", "content"} {
+		text = strings.ReplaceAll(text, "«"+place+"»", "")
+	}
+	return text
+}
+
+func loadTools(text string) (*definition.Definition, error) {
+	return definition.Load(definition.File{Name: "notes.yaml", Text: []byte(text)}, definition.Options{Tools: true})
+}
+
+func TestToolsFollowFromTheirOperations(t *testing.T) {
+	t.Parallel()
+	d, err := loadTools(changed(nil))
+	require.NoError(t, err)
+	require.Len(t, d.Tools, 3)
+	list, save, remove := d.Tools[0], d.Tools[1], d.Tools[2]
+	assert.Equal(t, "list_notes", list.Name)
+	assert.Equal(t, "List notes", list.Title)
+	assert.Equal(t, "List notes", list.Description)
+	assert.Equal(t, definition.KindRead, list.Kind)
+	assert.Equal(t, definition.KindUpdate, save.Kind, "it adds or changes")
+	assert.Equal(t, "replaceNote", save.Replace.ID)
+	assert.Equal(t, "getNote", save.Read.ID)
+	assert.Equal(t, definition.KindDelete, remove.Kind)
+	assert.Equal(t, []definition.Area{{
+		Name: "notes", Title: "Notes", Noun: "notes about customers", Read: "See notes about customers",
+		Write: "Add, change and delete notes about customers",
+	}}, d.Areas)
+	note := list.Operation.Success().Body.Property("notes").Schema.Items
+	assert.True(t, note.Property("account").Internal, "whose it is goes without saying")
+	assert.Equal(t, "untrusted_said", note.Property("said").As)
+
+	text := strings.Replace(changed(nil), "description: Notes about customers.}", "x-gatehouse-area: {title: Remarks, noun: your notes, write: Write notes}}", 1)
+	d, err = loadTools(text)
+	require.NoError(t, err)
+	assert.Equal(t, []definition.Area{{Name: "notes", Title: "Remarks", Noun: "your notes", Read: "See your notes", Write: "Write notes"}}, d.Areas)
+}
+
+func TestWhatAToolCannotBeIsAFault(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		changes map[string]string
+		says    string
+	}{
+		"an unknown member":                        {map[string]string{"list": "nam: x"}, "nam cannot be enforced here"},
+		"a name with a space":                      {map[string]string{"list": "name: 'my notes'"}, "is not a possible name of a tool"},
+		"a name that is taken":                     {map[string]string{"list": "name: notes_save"}, "is the name of two tools"},
+		"a kind that does not exist":               {map[string]string{"list": "kind: look"}, "must be read for an operation that reads"},
+		"a list that deletes":                      {map[string]string{"list": "kind: delete"}, "must be read for an operation that reads"},
+		"a list that writes to people":             {map[string]string{"list": "risk: people"}, "of an operation that writes"},
+		"an unknown risk":                          {map[string]string{"save": ", risk: high"}, "must be people"},
+		"a field that records do not have":         {map[string]string{"list": "fields: [id, subject]"}, "is not a member of the records"},
+		"a sentence about an unknown member":       {map[string]string{"save": ", does: 'Saved {subject}'"}, "{subject} is neither a member"},
+		"a sentence with text from outside":        {map[string]string{"save": ", does: 'Saved {said}'"}, "is text from outside"},
+		"a question about an unknown operation":    {map[string]string{"list": "confirm: {read: getNothing}"}, "is not an operation"},
+		"a question with an unknown member":        {map[string]string{"confirm": ", when: x"}, "when cannot be enforced here"},
+		"joins with a record":                      {map[string]string{"list": "with: [getNote]"}, "without parameters in its path"},
+		"a version without If-Match":               {map[string]string{"list": "version: /version"}, "needs the header If-Match"},
+		"a tag that is not declared":               {map[string]string{"area": "others, "}, "a tool needs a tag that the document declares"},
+		"a replacement without If-Match":           {map[string]string{"If-Match": "Accept-Language"}, "PATCH is required"},
+		"a replacement of what is not read":        {map[string]string{"get": "post"}, "PATCH is required"},
+		"a replacement with a member of its own":   {map[string]string{"content": "\n        pin: {type: string}"}, "replaces what cannot be read"},
+		"a replacement with a secret in a list":    {map[string]string{"content line": ", pin: {type: string, writeOnly: true}"}, "replaces what cannot be read"},
+		"a replacement with a map":                 {map[string]string{"content": "\n      additionalProperties: {type: string}"}, "replaces what cannot be read"},
+		"a replacement with a map in a list":       {map[string]string{"content line": "}, additionalProperties: {type: string"}, "replaces what cannot be read"},
+		"a replacement with outsiders' text in it": {map[string]string{"line": ", x-gatehouse-untrusted: true"}, "replaces what cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := loadTools(changed(fault.changes))
+			require.ErrorContains(t, err, fault.says)
+			require.ErrorContains(t, err, "notes.yaml:")
+		})
+	}
+	_, err := loadTools(strings.ReplaceAll(changed(nil), "x-gatehouse-tool", "x-tool"))
+	require.ErrorContains(t, err, "0 operations have x-gatehouse-tool")
+}
+
+// For callers of an API, the extensions for tools mean nothing.
+func TestToolsDoNotChangeAnAPI(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(changed(nil))}, definition.Options{})
+	require.NoError(t, err)
+	assert.Empty(t, d.Tools)
+	for _, op := range d.API.Operations() {
+		if op.ID == "getNote" {
+			assert.False(t, op.Success().Body.Property("account").Internal)
+			assert.Empty(t, op.Success().Body.Property("said").As)
+		}
+	}
+}
