@@ -157,7 +157,7 @@ func readRun(response jsontext.Value) (*run, error) {
 // runAutomation starts a run and waits for its end.
 func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	c.addDefaults()
-	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.body)
+	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.query, c.args.body)
 	if err != nil {
 		return nil, err
 	}

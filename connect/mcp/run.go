@@ -97,7 +97,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 // create calls an operation that creates or starts something. The same call within IdempotencyWindow is not made twice.
 func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 	c.addDefaults()
-	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.body)
+	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.query, c.args.body)
 	if err != nil {
 		return nil, err
 	}

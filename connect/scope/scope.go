@@ -55,13 +55,10 @@ type Areas struct {
 	off rights // of the areas that are not selected
 }
 
-// MaxAreas is the maximum number of areas.
-const MaxAreas = 21
-
-// New returns the areas of a definition, at most MaxAreas.
+// New returns the areas of a definition, which has at most definition.MaxAreas.
 func New(list []definition.Area) Areas {
 	all := make([]Area, 0, len(list))
-	for _, a := range list[:min(len(list), MaxAreas)] {
+	for _, a := range list {
 		all = append(all, Area(a))
 	}
 	return Areas{all: &all}

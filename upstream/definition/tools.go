@@ -22,6 +22,9 @@ const (
 // MaxTools is the maximum number of tools: some clients show a model only the first 40.
 const MaxTools = 39
 
+// MaxAreas is the maximum number of areas of tools.
+const MaxAreas = 21
+
 // untrusted begins the name of a member whose text comes from outsiders.
 const untrusted = "untrusted_"
 
@@ -127,6 +130,9 @@ func (c *compiler) makeTools(all []*operationNode) {
 		}
 		c.areas = append(c.areas, a)
 	}
+	if len(c.areas) > MaxAreas {
+		c.fault(c.root.get("tags"), "the tools have %d areas: possible are %d", len(c.areas), MaxAreas)
+	}
 	for _, n := range all {
 		if says := n.get(extTool); says.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
 			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")
@@ -162,6 +168,9 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 	}
 	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
 		c.fault(says.get("kind"), "must be read for an operation that reads, and otherwise create, update, delete or run")
+	}
+	if op.ByGateway {
+		c.fault(says, "the gateway answers this operation itself, with what is no use to an assistant")
 	}
 	if risk := says.get("risk"); risk.Node != nil {
 		if t.People = risk.text() == "people"; !t.People || op.Read {

@@ -161,7 +161,10 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 			require.ErrorContains(t, err, "notes.yaml:")
 		})
 	}
-	_, err := loadTools(strings.ReplaceAll(changed(nil), "x-gatehouse-tool", "x-tool"))
+	answered := strings.Replace(changed(nil), "operationId: listNotes", "operationId: listNotes\n      x-gatehouse-answer: {notes: []}", 1)
+	_, err := loadTools(strings.Replace(answered, "          x-gatehouse-records: {in: notes}\n", "", 1))
+	require.ErrorContains(t, err, "the gateway answers this operation itself")
+	_, err = loadTools(strings.ReplaceAll(changed(nil), "x-gatehouse-tool", "x-tool"))
 	require.ErrorContains(t, err, "0 operations have x-gatehouse-tool")
 }
 
