@@ -75,6 +75,8 @@ func TestAssistantsUseTheToolsOfAnotherPlatform(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	assert.Contains(t, session.InitializeResult().Instructions, "customers, orders, the shipments of orders")
+	assert.Contains(t, session.InitializeResult().Instructions, "in euros")
+	assert.NotContains(t, session.InitializeResult().Instructions, "at most 100", "what is said of the embedded tools")
 
 	listed, err := session.ListTools(t.Context(), nil)
 	require.NoError(t, err)

@@ -37,18 +37,18 @@ const (
 	announceTime = 10 * time.Minute
 )
 
-// instructions tell an assistant how to work with the tools as a whole. {areas} stands for the areas; nothing else names an area or
+// instructions tell an assistant how to work with the tools as a whole. {areas} stands for the areas, and {more} for what the definition says; nothing else names an area or
 // a tool, which may be switched off.
 //
 //go:embed instructions.txt
 var instructions string
 
-func instructionsFor(areas scope.Areas) string {
+func instructionsFor(areas scope.Areas, more string) string {
 	var nouns []string
 	for _, a := range areas.List() {
 		nouns = append(nouns, a.Noun)
 	}
-	return strings.TrimSpace(strings.Replace(instructions, "{areas}", strings.Join(nouns, ", "), 1))
+	return strings.TrimSpace(strings.NewReplacer("{areas}", strings.Join(nouns, ", "), "{more}", more).Replace(instructions))
 }
 
 // restrictions returns what a connection may not do, of everything or of one scope, such as "change contacts; run automations".
@@ -142,7 +142,7 @@ func New(o Options) (*Server, error) {
 		s.operations[op.ID] = op
 	}
 	options := sdk.ServerOptions{
-		Instructions: instructionsFor(o.Areas),
+		Instructions: instructionsFor(o.Areas, o.Definition.Instructions),
 		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		SetCacheable: setCacheable,

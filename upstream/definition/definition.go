@@ -40,6 +40,7 @@ const (
 	extFrom       = extPrefix + "from"
 	extTool       = extPrefix + "tool"
 	extArea       = extPrefix + "area"
+	extInstruct   = extPrefix + "instructions"
 	extUntrusted  = extPrefix + "untrusted"
 )
 
@@ -104,6 +105,9 @@ type Definition struct {
 
 	Tools []*Tool // of Options.Tools, in the order of the document
 	Areas []Area  // of the tools, in the order of the tags
+
+	// Instructions say what assistants have to know of all tools: lines of a list, each with a line feed. Default: "".
+	Instructions string
 
 	root node
 }
@@ -191,7 +195,7 @@ func Load(document File, o Options) (*Definition, error) {
 	named := len(c.faults) == 0
 	base, operations := c.document(selected)
 	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
-		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.root}, nil
+		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.instructions(), c.root}, nil
 	}
 	failed := c.failed()
 	except := c.except(selected)

@@ -24,6 +24,7 @@ info: {title: Orders, version: "1"}
 servers: [{url: /v1}]
 tags: [{name: orders, «area»}]
 «tenant»
+«instructions»
 «upstream headers»
 paths:
   /orders:

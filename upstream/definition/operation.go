@@ -34,7 +34,7 @@ var (
 
 // document compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
 func (c *compiler) document(selected func(*operationNode) bool) (base string, operations []*upstream.Operation) {
-	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream)
+	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
 	version := c.root.get("openapi")
 	c.old = strings.HasPrefix(version.text(), "3.0.")
 	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {

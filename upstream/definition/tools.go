@@ -102,6 +102,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 	if len(c.tools) == 0 || len(c.tools) > MaxTools {
 		c.fault(c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
 	}
+	c.strings(c.root.get(extInstruct))
 	for _, tag := range c.root.get("tags").items() {
 		a := Area{Name: tag.get("name").text()}
 		kinds := map[string]bool{}
@@ -221,6 +222,15 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		}
 	}
 	return t
+}
+
+// instructions returns the lines of x-gatehouse-instructions.
+func (c *compiler) instructions() string {
+	var b strings.Builder
+	for _, line := range c.root.get(extInstruct).texts() {
+		b.WriteString("- " + oneLine(line) + "\n")
+	}
+	return b.String()
 }
 
 // readOf returns the GET of the path of an operation that writes, or nil.
