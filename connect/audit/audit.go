@@ -113,8 +113,7 @@ type Options struct {
 //	{prefix}audit:{business}:{action}:denied  stream: denied attempts at it
 //	{prefix}audit:{business}:pending          hash: pending entries
 //
-// No kind of entry that an account can repeat can therefore push out another. Earlier versions stored entries in
-// {prefix}audit:{business}:access and :tools, which are still listed.
+// No kind of entry that an account can repeat can therefore push out another.
 type Log struct {
 	o      Options
 	script *redis.Script
@@ -227,12 +226,6 @@ func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
 	return nil
 }
 
-// Streams of earlier versions.
-const (
-	oldStreamAccess = "access" // connections, keys and sign-ins
-	oldStreamTools  = "tools"  // tool calls
-)
-
 // deniedSuffix ends the name of a stream of denied attempts.
 const deniedSuffix = ":denied"
 
@@ -244,9 +237,8 @@ func actions() []string {
 	}
 }
 
-// streams returns the names of a business's streams.
-func streams() []string {
-	names := []string{oldStreamAccess, oldStreamTools}
+// streams returns the names of a business's streams. Their order counts for entries with the same ID.
+func streams() (names []string) {
 	for _, a := range actions() {
 		names = append(names, a, a+deniedSuffix)
 	}

@@ -21,20 +21,8 @@ local function add(to, max, begun, entry)
   call('PEXPIRE', to, ARGV[6])
 end
 
--- The stream of an entry whose outcome is unknown, or that of an earlier version for an action of a later one.
-local function stream_of(entry)
-  local name = string.match(KEYS[1], '.*:') .. (string.match(entry, '"action":"([^"]*)"') or '')
-  for i = 2, #KEYS do
-    if KEYS[i] == name then
-      return name
-    end
-  end
-  return KEYS[2]
-end
-
 if step == 'begin' then
-  -- The number 2 is for gateways of earlier versions, which store the entry in KEYS[2] if it becomes unknown.
-  call('HSETNX', KEYS[1], id, string.format('%.0f 2 %s', now, ARGV[4]))
+  call('HSETNX', KEYS[1], id, string.format('%.0f %s', now, ARGV[4]))
   call('PEXPIRE', KEYS[1], ARGV[6])
 elseif step == 'drop' then
   call('HDEL', KEYS[1], id)
@@ -60,13 +48,18 @@ end
 
 local unresolved = {}
 if call('HLEN', KEYS[1]) > 0 then
+  local known = {}
+  for i = 2, #KEYS do
+    known[KEYS[i]] = true
+  end
   local pending = call('HGETALL', KEYS[1])
   for i = 1, #pending, 2 do
-    local begun, entry = string.match(pending[i + 1], '^(%d+) %d+ (.*)$')
-    if now - begun > tonumber(ARGV[7]) then
+    local begun, entry = string.match(pending[i + 1], '^(%d+) (.*)$')
+    local to = string.match(KEYS[1], '.*:') .. (string.match(entry, '"action":"([^"]*)"') or '')
+    if known[to] and now - begun > tonumber(ARGV[7]) then -- a later version's action is for a gateway of that version
       id = pending[i]
       call('HDEL', KEYS[1], id)
-      add(stream_of(entry), ARGV[8], begun, entry)
+      add(to, ARGV[8], begun, entry)
       unresolved[#unresolved + 1] = entry
     end
   end
