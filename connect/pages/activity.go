@@ -72,14 +72,7 @@ func activityURL(kind, before string) string {
 	return ActivityPath + "?" + q.Encode()
 }
 
-func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.signedIn(r, ActivityPath)
-	if err != nil {
-		return err
-	}
-	if err := ownerOnly(s.account, "view the activity"); err != nil {
-		return err
-	}
+func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session) error {
 	q := r.URL.Query()
 	all, cursor := kinds(), q.Get("before")
 	i := slices.IndexFunc(all, func(k kind) bool { return k.name == q.Get("show") })

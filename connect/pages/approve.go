@@ -108,8 +108,8 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !checkToken(s.id, formApprove+" "+id, r.PostForm.Get(tokenField)) {
-		return forged().withLink(approveURL(id), "Open the page again")
+	if err := s.check(r, formApprove+" "+id, approveURL(id)); err != nil {
+		return err
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":

@@ -79,12 +79,6 @@ func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, dev
 	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// change counts a change of keys by an account. It returns how long to wait, or 0 if it is allowed.
-func (a attempts) change(ctx context.Context, accountID string) (time.Duration, error) {
-	_, wait, err := a.allow(ctx, "keys:"+accountID, changesPerAccount, changesWindow)
-	return wait, err
-}
-
 // accountDigest identifies the account of an address as typed, in Redis and in logs: all spellings that an accounts service may
 // consider equal have the same digest. It is a digest because users also type passwords into this field.
 func accountDigest(email string) string { return digest(account.FoldAddress(email))[:32] }

@@ -41,11 +41,7 @@ type disconnectView struct {
 	Connection connection
 }
 
-func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.signedIn(r, ConnectionsPath)
-	if err != nil {
-		return err
-	}
+func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *session) error {
 	q := r.URL.Query()
 	if q.Has("revoke") || q.Has("change") {
 		return p.askAboutConnection(w, r, s, q.Get("revoke"), q.Get("change"))
@@ -102,19 +98,15 @@ func (p *Pages) connectionProblem(w http.ResponseWriter, err error) error {
 	return unavailable(err)
 }
 
-func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.signedIn(r, ConnectionsPath)
-	if err != nil {
-		return err
-	}
+func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *session) error {
 	id, purpose, change := r.PostForm.Get("connection"), formConnections, r.PostForm.Has("version")
 	if change {
 		purpose = formChange + " " + id
 	} else if err := ownerOnly(s.account, "disconnect apps"); err != nil {
 		return err
 	}
-	if !checkToken(s.id, purpose, r.PostForm.Get(tokenField)) {
-		return forged().withLink(ConnectionsPath, "Open the page again")
+	if err := s.check(r, purpose, ConnectionsPath); err != nil {
+		return err
 	}
 	if change {
 		return p.changeConnection(w, r, s, id)

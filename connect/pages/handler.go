@@ -30,9 +30,9 @@ const (
 )
 
 // page has the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
-type page struct {
-	get, post func(http.ResponseWriter, *http.Request) error
-}
+type page struct{ get, post handler }
+
+type handler func(http.ResponseWriter, *http.Request) error
 
 // redirectError responds with 303 See Other.
 type redirectError struct{ to string }

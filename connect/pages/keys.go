@@ -93,14 +93,15 @@ func (PrivateKey) MarshalText() ([]byte, error) { return []byte("[redacted]"), n
 // grace is a choice of how long the old private key keeps working.
 type grace struct {
 	Value, Text, Hint string
-	Checked           bool
 	length            time.Duration
 }
+
+const defaultGrace = "24h"
 
 func graces() []grace {
 	return []grace{
 		{Value: "1h", Text: "For 1 hour", length: time.Hour},
-		{Value: "24h", Text: "For 1 day", length: 24 * time.Hour, Checked: true},
+		{Value: defaultGrace, Text: "For 1 day", length: 24 * time.Hour},
 		{Value: "168h", Text: "For 7 days", length: 7 * 24 * time.Hour},
 		{
 			Value: "0", Text: "Not at all",
@@ -112,91 +113,61 @@ func graces() []grace {
 // keysView is the list of keys.
 type keysView struct {
 	Token   string
-	Keys    []keyItem
+	Keys    []Key
+	Now     time.Time
 	Problem string
 	Testing bool // the new key's kind, as submitted
 }
 
-type keyItem struct {
-	Key
-	RotateURL, RevokeURL string
-	Now                  time.Time
-	Expired              bool
-}
-
-// keyView is a page about one key: rotate, revoke, or the new private key.
+// keyView is the form that rotates or revokes a key.
 type keyView struct {
-	Token, PublicKey, PrivateKey string
-	Version                      string
-	Test                         bool
-	Graces                       []grace
-	Until                        time.Time // when the previous private key stops working
-	Rotated, AtOnce              bool
-	Problem                      string
+	Key
+	Token   string
+	Now     time.Time
+	Graces  []grace
+	Chosen  string // Value of a grace
+	Problem string
 }
 
-func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.signedIn(r, KeysPath)
-	if err != nil {
-		return err
-	}
-	if err := ownerOnly(s.account, "manage keys"); err != nil {
-		return err
-	}
+// newKeyView shows a private key.
+type newKeyView struct {
+	IssuedKey
+	Rotated bool
+}
+
+func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request, s *session) error {
 	q := r.URL.Query()
 	switch {
 	case q.Has("rotate"):
-		return p.askAboutKey(w, r, s, q.Get("rotate"), "rotate-key", "Rotate a key")
+		return p.renderKey(w, r, http.StatusOK, s, "rotate-key", "Rotate a key", q.Get("rotate"), keyView{Chosen: defaultGrace})
 	case q.Has("revoke"):
-		return p.askAboutKey(w, r, s, q.Get("revoke"), "revoke-key", "Revoke a key")
+		return p.renderKey(w, r, http.StatusOK, s, "revoke-key", "Revoke a key", q.Get("revoke"), keyView{})
 	default:
 		return p.renderKeys(w, r, http.StatusOK, s, keysView{})
 	}
 }
 
-func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) error {
-	keys, err := p.keys.List(r.Context(), s.account.BusinessID)
-	if err != nil {
+func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) (err error) {
+	if v.Keys, err = p.keys.List(r.Context(), s.account.BusinessID); err != nil {
 		return unavailable(err)
 	}
-	now := p.now()
-	for _, k := range keys {
-		if !now.Before(k.PreviousUntil) {
-			k.PreviousUntil = time.Time{}
-		}
-		v.Keys = append(v.Keys, keyItem{
-			Key: k, Now: now, Expired: !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt),
-			RotateURL: keyURL("rotate", k.PublicKey), RevokeURL: keyURL("revoke", k.PublicKey),
-		})
-	}
-	v.Token = s.token(formKeys)
+	v.Now, v.Token = p.now(), s.token(formKeys)
 	p.render(w, r, status, "keys", p.settings(w, r, s, "API and integrations", KeysPath), v)
 	return nil
 }
 
-// askAboutKey shows the form that rotates or revokes a key.
-func (p *Pages) askAboutKey(w http.ResponseWriter, r *http.Request, s *session, publicKey, view, title string) error {
-	v, err := p.keyView(r, s, publicKey)
-	if err != nil {
-		return err
-	}
-	p.render(w, r, http.StatusOK, view, p.settings(w, r, s, title, KeysPath), v)
-	return nil
-}
-
-func (p *Pages) keyView(r *http.Request, s *session, publicKey string) (keyView, error) {
-	key, err := p.keys.Get(r.Context(), s.account.BusinessID, publicKey)
+// renderKey shows the form that rotates or revokes a key.
+func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s *session, view, title, publicKey string, v keyView) (err error) {
+	v.Key, err = p.keys.Get(r.Context(), s.account.BusinessID, publicKey)
 	switch {
 	case errors.Is(err, ErrNoKey):
-		return keyView{}, noKey()
+		return noKey()
 	case err != nil:
-		return keyView{}, unavailable(err)
+		return unavailable(err)
 	}
-	v := keyView{Token: s.token(formKeys), PublicKey: publicKey, Version: key.Version, Test: key.Test, Graces: graces()}
-	if p.now().Before(key.PreviousUntil) {
-		v.Until = key.PreviousUntil
-	}
-	return v, nil
+	v.Now, v.Token, v.Graces = p.now(), s.token(formKeys), graces()
+	p.render(w, r, status, view, p.settings(w, r, s, title, KeysPath), v)
+	return nil
 }
 
 func noKey() *pageError {
@@ -209,11 +180,7 @@ func noKey() *pageError {
 // changeTimeout is the timeout of a change of keys.
 const changeTimeout = 20 * time.Second
 
-func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.signedIn(r, KeysPath)
-	if err != nil {
-		return err
-	}
+func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request, s *session) error {
 	entry := audit.Entry{Target: cleantext.Line(r.PostForm.Get("key"), 2*maxLabel)}
 	var change func(context.Context, http.ResponseWriter, *http.Request, *session, audit.Entry) error
 	switch r.PostForm.Get("action") {
@@ -231,8 +198,8 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 		_ = p.audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
 		return err
 	}
-	if !checkToken(s.id, formKeys, r.PostForm.Get(tokenField)) {
-		return forged().withLink(KeysPath, "Open the page again")
+	if err := s.check(r, formKeys, KeysPath); err != nil {
+		return err
 	}
 	// A change must not be interrupted when the browser disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
@@ -240,27 +207,24 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request) error {
 	return change(ctx, w, r, s, entry)
 }
 
-// limitChanges enforces the rate limit of changes.
-func (p *Pages) limitChanges(ctx context.Context, s *session) error {
-	wait, err := p.attempts.change(ctx, s.account.ID)
+// beginKey begins a change that issues a private key, unless there were too many.
+func (p *Pages) beginKey(ctx context.Context, s *session, entry audit.Entry) (*audit.Change, error) {
+	_, wait, err := p.attempts.allow(ctx, "keys:"+s.account.ID, changesPerAccount, changesWindow)
 	if err != nil {
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
 	if wait > 0 {
-		return &pageError{
+		return nil, &pageError{
 			status: http.StatusTooManyRequests, title: "Too many changes",
 			detail: "You have changed keys too often in the past hour. Please try again in " + inWords(wait) + ".",
 			retry:  wait, link: KeysPath, label: "See your keys",
 		}
 	}
-	return nil
+	return p.beginChange(ctx, s.account, entry)
 }
 
 func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
-	if err := p.limitChanges(ctx, s); err != nil {
-		return err
-	}
-	change, err := p.beginChange(ctx, s.account, entry)
+	change, err := p.beginKey(ctx, s, entry)
 	if err != nil {
 		return err
 	}
@@ -285,8 +249,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 				"Otherwise, issue another key.")
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
-	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new key", KeysPath),
-		keyView{PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test})
+	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new key", KeysPath), newKeyView{IssuedKey: issued})
 	return nil
 }
 
@@ -300,10 +263,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if version == "" {
 		return badRequest("The form is incomplete. Go back and open it again.", nil)
 	}
-	if err := p.limitChanges(ctx, s); err != nil {
-		return err
-	}
-	change, err := p.beginChange(ctx, s.account, entry)
+	change, err := p.beginKey(ctx, s, entry)
 	if err != nil {
 		return err
 	}
@@ -314,17 +274,11 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		until := dateTime(issued.PreviousUntil)
 		change.Detail = "The previous private key still works until " + until
 		change.Resolve(ctx, audit.OutcomeDenied)
-		v, err := p.keyView(r, s, publicKey)
-		if err != nil {
-			return err
-		}
-		v.Problem = "This key was rotated recently, and the previous private key still works until " + until +
-			". Wait until then, or choose “Not at all” to end both old keys now."
-		for j := range v.Graces {
-			v.Graces[j].Checked = j == i
-		}
-		p.render(w, r, http.StatusConflict, "rotate-key", p.settings(w, r, s, "Rotate a key", KeysPath), v)
-		return nil
+		return p.renderKey(w, r, http.StatusConflict, s, "rotate-key", "Rotate a key", publicKey, keyView{
+			Chosen: choices[i].Value,
+			Problem: "This key was rotated recently, and the previous private key still works until " + until +
+				". Wait until then, or choose “Not at all” to end both old keys now.",
+		})
 	}
 	if err != nil {
 		return notChanged(ctx, change, err,
@@ -337,10 +291,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		change.Detail = "The old private key works until " + dateTime(issued.PreviousUntil)
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
-	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), keyView{
-		PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey.Reveal(), Test: issued.Test,
-		Rotated: true, Until: issued.PreviousUntil, AtOnce: issued.PreviousUntil.IsZero(),
-	})
+	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), newKeyView{issued, true})
 	return nil
 }
 

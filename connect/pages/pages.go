@@ -151,14 +151,14 @@ func New(o Options) (*Pages, error) {
 		SignOutPath:     {get: p.showSignOut, post: p.signOut},
 		ApprovePath:     {get: p.showApprove, post: p.approve},
 		SettingsPath:    {get: func(http.ResponseWriter, *http.Request) error { return &redirectError{to: ConnectionsPath} }},
-		ConnectionsPath: {get: p.showConnections, post: p.changeConnections},
-		ActivityPath:    {get: p.showActivity},
+		ConnectionsPath: {get: p.forAccount("", p.showConnections), post: p.forAccount("", p.changeConnections)},
+		ActivityPath:    {get: p.forAccount("view the activity", p.showActivity)},
 	}
 	if o.HomePage {
 		p.pages[HomePath] = page{get: p.showHome}
 	}
 	if p.keys != nil {
-		p.pages[KeysPath] = page{get: p.showKeys, post: p.changeKeys}
+		p.pages[KeysPath] = page{get: p.forAccount("manage keys", p.showKeys), post: p.forAccount("", p.changeKeys)}
 	}
 	return p, nil
 }

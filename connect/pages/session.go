@@ -170,6 +170,28 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	return nil, nil
 }
 
+// check returns an error page unless the request has the token of a form. link is the page with the form.
+func (s *session) check(r *http.Request, purpose, link string) error {
+	if checkToken(s.id, purpose, r.PostForm.Get(tokenField)) {
+		return nil
+	}
+	return forged().withLink(link, "Open the page again")
+}
+
+// forAccount returns a handler for signed-in users, or only for owners, if what says what they alone can do.
+func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Request, *session) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		s, err := p.signedIn(r, r.URL.Path)
+		if err == nil && what != "" {
+			err = ownerOnly(s.account, what)
+		}
+		if err != nil {
+			return err
+		}
+		return serve(w, r, s)
+	}
+}
+
 // signedIn returns the request's session, or else an error that redirects to the sign-in page, and from there to back.
 func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 	s, err := p.session(r)

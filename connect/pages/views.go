@@ -156,10 +156,6 @@ func pathOf(name string) (string, error) {
 	return found, nil
 }
 
-func keyURL(action, publicKey string) string {
-	return KeysPath + "?" + action + "=" + template.URLQueryEscaper(publicKey)
-}
-
 // inSeries formats "a", "a and b", "a, b and c".
 func inSeries(items []string) string {
 	switch n := len(items); n {
