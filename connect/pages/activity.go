@@ -14,13 +14,12 @@ import (
 
 // activityView is a page of the audit log.
 type activityView struct {
-	Days   []activityDay
-	Kinds  []navItem
-	All    bool   // all kinds are shown
-	Next   string // URL of the next page, "" at the end
-	Paged  bool   // not the first page
-	Newest string
-	Zone   string // of the times
+	Days  []activityDay
+	Kinds []kind
+	Show  string // name of a kind
+	Next  string // cursor of the next page, "" at the end
+	Paged bool   // not the first page
+	Zone  string // of the times
 }
 
 type activityDay struct {
@@ -30,24 +29,22 @@ type activityDay struct {
 
 // activityEntry is an audit entry in plain words.
 type activityEntry struct {
-	Time               time.Time
-	What, Who, Through string
-	Target, Detail     string
-	Outcome            string // "" if it was done
-	Code               bool   // the target is the name of a key or tool
+	audit.Entry        // Outcome is "" if it was done
+	What        string // instead of Action
+	Code        bool   // Target is the name of a key or tool
 }
 
 const activityPage = 50
 
 // kind is a filter of the audit log.
 type kind struct {
-	name, text string
+	Name, Text string
 	actions    []string // nil: all
 }
 
 func kinds() []kind {
 	return []kind{
-		{text: "Everything"},
+		{Text: "Everything"},
 		{"connections", "Connections", []string{
 			audit.ConnectionApproved, audit.ConnectionDenied, audit.ConnectionStarted, audit.ConnectionChanged,
 			audit.ConnectionRevoked,
@@ -58,39 +55,22 @@ func kinds() []kind {
 	}
 }
 
-func activityURL(kind, before string) string {
-	q := make(url.Values)
-	if kind != "" {
-		q.Set("show", kind)
-	}
-	if before != "" {
-		q.Set("before", before)
-	}
-	if len(q) == 0 {
-		return ActivityPath
-	}
-	return ActivityPath + "?" + q.Encode()
-}
-
 func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session) error {
 	q := r.URL.Query()
 	all, cursor := kinds(), q.Get("before")
-	i := slices.IndexFunc(all, func(k kind) bool { return k.name == q.Get("show") })
+	i := slices.IndexFunc(all, func(k kind) bool { return k.Name == q.Get("show") })
 	if i < 0 {
 		return &redirectError{to: ActivityPath}
 	}
 	entries, next, err := p.audit.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
 	switch {
 	case errors.Is(err, audit.ErrBadCursor):
-		return &redirectError{to: activityURL(all[i].name, "")}
+		return &redirectError{to: ActivityPath + "?" + url.Values{"show": {all[i].Name}}.Encode()}
 	case err != nil:
 		return unavailable(err)
 	}
-	v := activityView{Zone: s.account.Location().String(), All: i == 0, Paged: cursor != "", Newest: activityURL(all[i].name, "")}
-	for j, k := range all {
-		v.Kinds = append(v.Kinds, navItem{Text: k.text, URL: activityURL(k.name, ""), Current: i == j})
-	}
 	at := s.account.Location()
+	v := activityView{Kinds: all, Show: all[i].Name, Next: next, Paged: cursor != "", Zone: at.String()}
 	for _, e := range entries {
 		e.Time = e.Time.In(at)
 		day := time.Date(e.Time.Year(), e.Time.Month(), e.Time.Day(), 0, 0, 0, 0, at)
@@ -100,26 +80,17 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 		last := &v.Days[len(v.Days)-1]
 		last.Entries = append(last.Entries, inPlainWords(p.oauth.Areas().All(), e))
 	}
-	if next != "" {
-		v.Next = activityURL(all[i].name, next)
-	}
 	p.render(w, r, http.StatusOK, "activity", p.settings(w, r, s, "Activity", ActivityPath), v)
 	return nil
 }
 
 func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
-	out := activityEntry{
-		Time: e.Time, Who: cleantext.Line(e.AccountName, maxLabel), Through: cleantext.Line(e.ClientName, maxLabel),
-		Target: cleantext.Line(e.Target, 2*maxLabel), Detail: cleantext.Line(e.Detail, maxText),
-	}
-	switch e.Outcome {
-	case audit.OutcomeDenied:
-		out.Outcome = "Denied"
-	case audit.OutcomeFailed:
-		out.Outcome = "Failed"
-	case audit.OutcomeUnknown:
-		out.Outcome = "Outcome unknown"
-	}
+	out := activityEntry{Entry: e}
+	out.AccountName, out.ClientName = cleantext.Line(e.AccountName, maxLabel), cleantext.Line(e.ClientName, maxLabel)
+	out.Target, out.Detail = cleantext.Line(e.Target, 2*maxLabel), cleantext.Line(e.Detail, maxText)
+	out.Outcome = map[string]string{
+		audit.OutcomeDenied: "Denied", audit.OutcomeFailed: "Failed", audit.OutcomeUnknown: "Outcome unknown",
+	}[e.Outcome]
 	what, known := map[string]string{
 		audit.ConnectionApproved: "Connected an app",
 		audit.ConnectionDenied:   "Declined to connect an app",
@@ -152,9 +123,9 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 			out.Outcome = "" // by the user
 		}
 	case audit.ToolCalled:
-		if out.Code = e.Sentence == ""; !out.Code && out.Through != "" {
-			out.What = out.Through + " " + lowerFirst(e.Sentence)
-			out.What, out.Through, out.Target, out.Detail = cleantext.Line(out.What, maxText), "", "", ""
+		if out.Code = e.Sentence == ""; !out.Code && out.ClientName != "" {
+			out.What = out.ClientName + " " + lowerFirst(e.Sentence)
+			out.What, out.ClientName, out.Target, out.Detail = cleantext.Line(out.What, maxText), "", "", ""
 		}
 	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked:
 		out.Code = true

@@ -15,25 +15,24 @@ import (
 
 // approveView is the page on which an owner decides.
 type approveView struct {
-	Request, Token   string // of the form
-	SignOut          string // the token of the form behind "Use another account"
-	Return           string
-	Client, Initial  string
-	Host             string // of the redirect URI
-	App              string // the redirect URI's scheme if it is a private-use one; Host is then empty
-	Vouched          string // the host that vouches for the client's name, if any
-	Local            bool
-	Account, Address string
-	Business         string
-	Minutes          int // until the request expires
+	Request, Token  string // of the form
+	SignOut         string // the token of the form behind "Use another account"
+	Return          string
+	Client, Initial string
+	Host            string // of the redirect URI
+	App             string // the redirect URI's scheme if it is a private-use one; Host is then empty
+	Vouched         string // the host that vouches for the client's name, if any
+	Local           bool
+	By              account.Account
+	Minutes         int // until the request expires
 	permissions
 }
 
 func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 	id := r.URL.Query().Get("request")
-	req, err := p.pending(r, id)
+	req, err := p.oauth.Pending(r.Context(), id)
 	if err != nil {
-		return err
+		return decisionProblem(err, id)
 	}
 	s, err := p.signedIn(r, approveURL(id))
 	if err != nil {
@@ -48,21 +47,12 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pending returns the pending authorization request. Its errors are pages.
-func (p *Pages) pending(r *http.Request, id string) (oauth.Request, error) {
-	req, err := p.oauth.Pending(r.Context(), id)
-	if err != nil {
-		return oauth.Request{}, decisionProblem(err, id)
-	}
-	return req, nil
-}
-
 func requestOver() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "This request has expired",
-		detail: "It was already decided, or too much time has passed. " +
+		Status: http.StatusNotFound, title: "This request has expired",
+		Detail: "It was already decided, or too much time has passed. " +
 			"Go back to the app that you want to connect and start again from there.",
-		label: "See connected apps", link: ConnectionsPath,
+		Label: "See connected apps", Link: ConnectionsPath,
 	}
 }
 
@@ -81,13 +71,12 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
 		Client: name, Initial: initial(name), Vouched: cleantext.Line(req.Client.Host, 2*maxLabel),
 		Local:   req.RedirectLocal || req.Client.LocalOnly,
-		Account: s.account.DisplayName(), Address: s.account.Email, Business: s.account.BusinessName,
+		By:      s.account,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
 	}
-	if scheme, ok := strings.CutSuffix(host, ":"); ok {
-		v.App = scheme
-	} else {
-		v.Host = host
+	var private bool
+	if v.App, private = strings.CutSuffix(host, ":"); !private {
+		v.App, v.Host = "", host
 	}
 	return v
 }
@@ -126,9 +115,9 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session, id string) error {
-	req, err := p.pending(r, id)
+	req, err := p.oauth.Pending(r.Context(), id)
 	if err != nil {
-		return err
+		return decisionProblem(err, id)
 	}
 	granted := chosen(r, req.Scopes)
 	if granted.IsZero() && s.account.IsOwner() {
@@ -168,8 +157,8 @@ func ownerOnly(a account.Account, what string) error {
 		return nil
 	}
 	return &pageError{
-		status: http.StatusForbidden, code: codeNotOwner, title: "Only an owner can " + what,
-		detail: "You are signed in as " + a.DisplayName() + ", a member of " + a.BusinessName +
+		Status: http.StatusForbidden, code: codeNotOwner, title: "Only an owner can " + what,
+		Detail: "You are signed in as " + a.DisplayName() + ", a member of " + a.BusinessName +
 			". Ask an owner of the business, or sign in with an owner’s account.",
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
@@ -26,27 +24,14 @@ const (
 //go:embed attempt.lua
 var attemptScript string
 
-// attempts limits sign-in attempts and changes of keys. In Redis:
-//
-//	{prefix}sign-in:…, {prefix}keys:…  sorted set of attempt IDs within the window, by time
-//
-// Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in was to the account therefore has a
-// limit of its own, so that the account's user is not locked out.
-type attempts struct {
-	redis   redis.UniversalClient
-	prefix  string
-	script  *redis.Script
-	devices devices
-}
-
 // attempt is a counted attempt, for refund.
 type attempt struct{ key, id string }
 
 // allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
-func (a attempts) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
-	counted = attempt{key: a.prefix + name, id: newRandom()}
+func (s *store) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
+	counted = attempt{key: s.prefix + name, id: newRandom()}
 	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
-		ms, err := a.script.Run(ctx, a.redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
+		ms, err := s.attempt.Run(ctx, s.redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
 		wait = time.Duration(ms) * time.Millisecond
 		return err
 	})
@@ -54,29 +39,30 @@ func (a attempts) allow(ctx context.Context, name string, limit int, window time
 }
 
 // refund removes a counted attempt from its limit.
-func (a attempts) refund(ctx context.Context, counted attempt) error {
+func (s *store) refund(ctx context.Context, counted attempt) error {
 	return call(ctx, "removing an attempt from its limit", func(ctx context.Context) error {
-		return a.redis.ZRem(ctx, counted.key, counted.id).Err()
+		return s.redis.ZRem(ctx, counted.key, counted.id).Err()
 	})
 }
 
-// signIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
+// countSignIn counts a sign-in attempt. Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in
+// was to the account therefore has a limit of its own, so that the account's user is not locked out. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
 // account or device.
-func (a attempts) signIn(ctx context.Context, email string, addr netip.Addr, device string) (
+func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, device string) (
 	counted attempt, wait time.Duration, err error,
 ) {
-	known, err := a.devices.known(ctx, email, device)
+	known, err := s.knownDevice(ctx, email, device)
 	if err != nil {
 		return attempt{}, 0, err
 	}
 	// The client IP first: attempts denied to it do not count against the account.
-	if _, wait, err = a.allow(ctx, "sign-in:ip:"+clientip.Key(addr), attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
+	if _, wait, err = s.allow(ctx, "sign-in:ip:"+clientip.Key(addr), attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
 		return attempt{}, wait, err
 	}
 	if known {
-		return a.allow(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)
+		return s.allow(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)
 	}
-	return a.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
+	return s.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
 // accountDigest identifies the account of an address as typed, in Redis and in logs: all spellings that an accounts service may

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -26,19 +24,20 @@ type connectionsView struct {
 
 // connection is a connected app as the pages show it.
 type connection struct {
-	ID, Name, Initial, Host string
-	Since, Used, Ends       time.Time
-	UsedAgo                 string // "" if it was never used
-	By                      string // who has connected it
-	See, Change             []string
-	Unasked                 string // what Grant.Unasked allows, "" if nothing
-	ChangeURL, RevokeURL    string
+	oauth.Grant
+	Name, Initial, Host string
+	UsedAgo             string // "" if it was never used
+	By                  string // who has connected it
+	See, Change         []string
+	OnItsOwn            string // what Unasked allows, "" if nothing
 }
 
-// disconnectView asks whether to end a connection.
-type disconnectView struct {
+// connectionView is the form that changes or ends a connection.
+type connectionView struct {
 	Token      string
 	Connection connection
+	Unasked    []permission // one, if the connection may run something
+	permissions
 }
 
 func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *session) error {
@@ -81,7 +80,7 @@ func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *se
 	if revoke == "" {
 		return p.renderChange(w, r, http.StatusOK, s, g, g.Scopes, "")
 	}
-	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), disconnectView{
+	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), connectionView{
 		Token: s.token(formConnections), Connection: p.connection(g, p.approvers(r, s.account, []oauth.Grant{g})),
 	})
 	return nil
@@ -120,32 +119,24 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connection {
 	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), cleantext.Line(g.ClientHost, maxLabel))
 	c := connection{
-		ID: g.ID, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
-		Since: g.CreatedAt, Used: g.LastUsedAt, Ends: g.ExpiresAt, By: approvers[g.AccountID],
-		ChangeURL: changeURL(g.ID), RevokeURL: ConnectionsPath + "?" + url.Values{"revoke": {g.ID}}.Encode(),
+		Grant: g, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
+		By: approvers[g.AccountID], See: titles(g.Scopes, scope.VerbRead),
 	}
 	if g.LastUsedAt.After(g.CreatedAt) {
 		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.now(), "ago", "from now")
 	}
-	var runs []string
 	for _, a := range g.Scopes.Areas().All().List() {
-		if g.Scopes.Includes(a, scope.VerbRead) {
-			c.See = append(c.See, a.Title)
-		}
 		for _, verb := range []string{scope.VerbWrite, scope.VerbRun} {
 			if g.Scopes.Includes(a, verb) {
 				c.Change = append(c.Change, a.Text(verb))
 			}
 		}
-		if g.Scopes.Includes(a, scope.VerbRun) {
-			runs = append(runs, a.Title)
+	}
+	if runs := titles(g.Scopes, scope.VerbRun); runs != nil {
+		c.OnItsOwn = "Start what writes to people (" + inSeries(runs) + ") even if the app cannot ask you"
+		if g.Unasked {
+			c.Change = append(c.Change, c.OnItsOwn)
 		}
-	}
-	if runs != nil {
-		c.Unasked = "Start what writes to people (" + inSeries(runs) + ") even if the app cannot ask you"
-	}
-	if g.Unasked && runs != nil {
-		c.Change = append(c.Change, c.Unasked)
 	}
 	return c
 }

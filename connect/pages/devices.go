@@ -14,36 +14,26 @@ const (
 	maxDevices = 20                   // per account
 )
 
-// devices remembers the browsers that have signed in to an account. Each is known to the account that it signed in to last,
-// because signing in replaces its cookie. In Redis:
-//
-//	{prefix}devices:{account digest}  digests of the browsers, newest first
-type devices struct {
-	redis  redis.UniversalClient
-	prefix string
-}
-
-func (d devices) key(account string) string { return d.prefix + "devices:" + account }
-
-// known reports whether the last sign-in of device was to the account.
-func (d devices) known(ctx context.Context, email, device string) (known bool, err error) {
+// knownDevice reports whether the last sign-in of device was to the account.
+func (s *store) knownDevice(ctx context.Context, email, device string) (known bool, err error) {
 	if !wellFormed(device) {
 		return false, nil
 	}
 	err = call(ctx, "looking up a device", func(ctx context.Context) error {
-		devices, err := d.redis.LRange(ctx, d.key(accountDigest(email)), 0, -1).Result()
+		devices, err := s.redis.LRange(ctx, s.devicesKey(accountDigest(email)), 0, -1).Result()
 		known = slices.Contains(devices, deviceDigest(email, device))
 		return err
 	})
 	return known, err
 }
 
-// add stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
-func (d devices) add(ctx context.Context, email, old string) (string, error) {
+// addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value. So
+// a device is known only to the account that it signed in to last.
+func (s *store) addDevice(ctx context.Context, email, old string) (string, error) {
 	device := newRandom()
-	key := d.key(accountDigest(email))
+	key := s.devicesKey(accountDigest(email))
 	err := call(ctx, "storing a device", func(ctx context.Context) error {
-		_, err := d.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.LRem(ctx, key, 0, deviceDigest(email, old))
 			p.LPush(ctx, key, deviceDigest(email, device))
 			p.LTrim(ctx, key, 0, maxDevices-1)
@@ -53,11 +43,6 @@ func (d devices) add(ctx context.Context, email, old string) (string, error) {
 		return err
 	})
 	return device, err
-}
-
-// removeAll removes the devices of an account, by its accountDigest.
-func (d devices) removeAll(ctx context.Context, account string) error {
-	return d.redis.Del(ctx, d.key(account)).Err()
 }
 
 // deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device

@@ -16,13 +16,16 @@ import (
 
 // pageError is an error with its page. The cause is only logged.
 type pageError struct {
-	status        int
-	code          string // for the log; "": that of the status
-	title, detail string // the title is for the log too
-	cause         error
-	retry         time.Duration // 0: none
-	link, label   string        // the page's link; "": Settings
-	final         bool          // no link
+	Status      int
+	Detail      string
+	Link, Label string // "": Settings
+	RequestID   string // set when it is shown
+
+	code  string // for the log; "": that of the status
+	title string // for the log too
+	cause error
+	retry time.Duration // 0: none
+	final bool          // no link
 }
 
 func (e *pageError) Error() string {
@@ -35,7 +38,7 @@ func (e *pageError) Error() string {
 func (e *pageError) Unwrap() error { return e.cause }
 
 func (e *pageError) withLink(url, label string) *pageError {
-	e.link, e.label = url, label
+	e.Link, e.Label = url, label
 	return e
 }
 
@@ -52,36 +55,29 @@ const (
 func fail(r *http.Request, code string, cause error) { requestlog.From(r.Context()).Fail(code, cause) }
 
 func badRequest(detail string, cause error) *pageError {
-	return &pageError{status: http.StatusBadRequest, title: "That did not work", detail: detail, cause: cause}
+	return &pageError{Status: http.StatusBadRequest, title: "That did not work", Detail: detail, cause: cause}
 }
 
 func notFound() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "Page not found",
-		detail: "The address may be mistyped, or the page has moved.",
-	}
-}
-
-func wrongMethod() *pageError {
-	return &pageError{
-		status: http.StatusMethodNotAllowed, title: "Request not supported",
-		detail: "Your browser sent a kind of request that this page does not support.",
+		Status: http.StatusNotFound, title: "Page not found",
+		Detail: "The address may be mistyped, or the page has moved.",
 	}
 }
 
 // forged returns the error of a form without a valid token.
 func forged() *pageError {
 	return &pageError{
-		status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
-		detail: "It was not sent from the page that is open in this browser, so nothing was changed. " +
+		Status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
+		Detail: "It was not sent from the page that is open in this browser, so nothing was changed. " +
 			"Open the page again and repeat what you wanted to do.",
 	}
 }
 
 func unavailable(cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
-		detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
+		Status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
+		Detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
 		cause:  cause, retry: oauth.RetryAfter,
 	}
 }
@@ -89,33 +85,33 @@ func unavailable(cause error) *pageError {
 // outcomeUnknown returns the error of a change whose outcome is unknown. toDo tells the user what to do.
 func outcomeUnknown(toDo string, cause error) *pageError {
 	return &pageError{
-		status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
-		detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
+		Status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
+		Detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
 		cause:  cause, retry: oauth.RetryAfter,
 	}
 }
 
 func fault(cause error) *pageError {
 	return &pageError{
-		status: http.StatusInternalServerError, title: "Something went wrong",
-		detail: "Please try again in a moment.", cause: cause,
+		Status: http.StatusInternalServerError, title: "Something went wrong",
+		Detail: "Please try again in a moment.", cause: cause,
 	}
 }
 
 // Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	secure(w.Header())
-	e := &pageError{status: status, title: "That did not work", detail: detail}
+	e := &pageError{Status: status, title: "That did not work", Detail: detail}
 	switch {
 	case status == http.StatusMisdirectedRequest:
 		e = &pageError{
-			status: status, title: "Wrong address",
-			detail: "These pages are only available at " + p.issuer + ".", link: p.issuer + ConnectionsPath,
-			label: "Go to " + p.issuer,
+			Status: status, title: "Wrong address",
+			Detail: "These pages are only available at " + p.issuer + ".", Link: p.issuer + ConnectionsPath,
+			Label: "Go to " + p.issuer,
 		}
 	case status >= http.StatusInternalServerError:
 		e = fault(nil)
-		e.status = status
+		e.Status = status
 	}
 	p.renderError(w, r, e)
 }
@@ -124,7 +120,7 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
 	secure(w.Header())
-	p.renderError(w, r, &pageError{status: status, title: cleantext.Line(title, maxText), detail: cleantext.Line(detail, maxText), final: true})
+	p.renderError(w, r, &pageError{Status: status, title: cleantext.Line(title, maxText), Detail: cleantext.Line(detail, maxText), final: true})
 }
 
 func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError) {
@@ -132,16 +128,16 @@ func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError
 	if e.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((e.retry+time.Second-1)/time.Second)))
 	}
-	view := errorView{Status: e.status, Detail: e.detail, RequestID: requestlog.ID(r.Context()), Link: e.link, Label: e.label}
+	e.RequestID = requestlog.ID(r.Context())
 	_, known := p.pages[r.URL.Path]
 	switch {
 	case e.final:
-	case view.Link == "" && known && e.status >= http.StatusInternalServerError && r.Method == http.MethodGet:
-		view.Link, view.Label = r.URL.RequestURI(), "Try again"
-	case view.Link == "":
-		view.Link, view.Label = ConnectionsPath, "Go to Settings"
+	case e.Link == "" && known && e.Status >= http.StatusInternalServerError && r.Method == http.MethodGet:
+		e.Link, e.Label = r.URL.RequestURI(), "Try again"
+	case e.Link == "":
+		e.Link, e.Label = ConnectionsPath, "Go to Settings"
 	}
-	p.render(w, r, e.status, "error", frame{Title: e.title}, view)
+	p.render(w, r, e.Status, "error", frame{Title: e.title}, e)
 }
 
 // render responds with a page.

@@ -92,7 +92,10 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 			allowed += ", POST"
 		}
 		w.Header().Set("Allow", allowed)
-		return wrongMethod()
+		return &pageError{
+			Status: http.StatusMethodNotAllowed, title: "Request not supported",
+			Detail: "Your browser sent a kind of request that this page does not support.",
+		}
 	}
 }
 
@@ -107,8 +110,8 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
 		return &pageError{
-			status: http.StatusUnsupportedMediaType, title: "Request not supported",
-			detail: "This page accepts only its own form.", cause: err,
+			Status: http.StatusUnsupportedMediaType, title: "Request not supported",
+			Detail: "This page accepts only its own form.", cause: err,
 		}
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
@@ -118,8 +121,8 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return &pageError{
-				status: http.StatusRequestEntityTooLarge, title: "Form too large",
-				detail: "Go back and shorten what you entered.", cause: err,
+				Status: http.StatusRequestEntityTooLarge, title: "Form too large",
+				Detail: "Go back and shorten what you entered.", cause: err,
 			}
 		}
 		return badRequest("The form could not be read. Go back and send it again.", err)

@@ -172,8 +172,8 @@ func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s 
 
 func noKey() *pageError {
 	return &pageError{
-		status: http.StatusNotFound, title: "Key not found", detail: "It may have been revoked in the meantime.",
-		link: KeysPath, label: "See your keys",
+		Status: http.StatusNotFound, title: "Key not found", Detail: "It may have been revoked in the meantime.",
+		Link: KeysPath, Label: "See your keys",
 	}
 }
 
@@ -209,15 +209,15 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request, s *session) e
 
 // beginKey begins a change that issues a private key, unless there were too many.
 func (p *Pages) beginKey(ctx context.Context, s *session, entry audit.Entry) (*audit.Change, error) {
-	_, wait, err := p.attempts.allow(ctx, "keys:"+s.account.ID, changesPerAccount, changesWindow)
+	_, wait, err := p.store.allow(ctx, "keys:"+s.account.ID, changesPerAccount, changesWindow)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	if wait > 0 {
 		return nil, &pageError{
-			status: http.StatusTooManyRequests, title: "Too many changes",
-			detail: "You have changed keys too often in the past hour. Please try again in " + inWords(wait) + ".",
-			retry:  wait, link: KeysPath, label: "See your keys",
+			Status: http.StatusTooManyRequests, title: "Too many changes",
+			Detail: "You have changed keys too often in the past hour. Please try again in " + inWords(wait) + ".",
+			retry:  wait, Link: KeysPath, Label: "See your keys",
 		}
 	}
 	return p.beginChange(ctx, s.account, entry)
@@ -325,7 +325,7 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 	case errors.Is(err, ErrAlreadyDone):
 		change.Drop(ctx)
 		return &pageError{
-			status: http.StatusConflict, code: codeConflict, title: "Already done", detail: already, link: KeysPath, label: "See your keys",
+			Status: http.StatusConflict, code: codeConflict, title: "Already done", Detail: already, Link: KeysPath, Label: "See your keys",
 		}
 	case errors.Is(err, ErrOutcomeUnknown):
 		change.Resolve(ctx, audit.OutcomeUnknown)

@@ -102,9 +102,7 @@ type Pages struct {
 	accounts account.Service
 	audit    *audit.Log
 	keys     Keys
-	sessions *sessions
-	attempts attempts
-	devices  devices
+	store    *store
 	cookies  cookies
 	views    *views
 	pages    map[string]page
@@ -134,14 +132,12 @@ func New(o Options) (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := devices{redis: o.Redis, prefix: o.Prefix}
 	p := &Pages{
 		issuer: o.OAuth.Issuer(), oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
-		sessions: &sessions{
-			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, devices: known, now: o.Now,
+		store: &store{
+			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now,
+			attempt: redis.NewScript(attemptScript),
 		},
-		attempts:   attempts{redis: o.Redis, prefix: o.Prefix, script: redis.NewScript(attemptScript), devices: known},
-		devices:    known,
 		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 		views:      v,
 		clientAddr: o.ClientAddr, log: o.Log, now: o.Now,

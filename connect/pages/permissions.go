@@ -60,24 +60,16 @@ func chosen(r *http.Request, offered scope.Set) scope.Set {
 	})
 }
 
-// changeView is the form that changes what a connection may do.
-type changeView struct {
-	Token, Version string
-	Connection     connection
-	Unasked        []permission // one, if the connection may run something
-	permissions
-}
-
 func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"change": {id}}.Encode() }
 
 // renderChange shows the form.
 func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int, s *session, g oauth.Grant, checked scope.Set, problem string) error {
-	v := changeView{
-		Token: s.token(formChange + " " + g.ID), Version: g.Version, Connection: p.connection(g, nil),
+	v := connectionView{
+		Token: s.token(formChange + " " + g.ID), Connection: p.connection(g, nil),
 		permissions: newPermissions(p.oauth.Areas().Everything(), checked),
 	}
 	v.Problem = problem
-	if text := v.Connection.Unasked; text != "" {
+	if text := v.Connection.OnItsOwn; text != "" {
 		v.Unasked = []permission{{ID: unaskedField, Name: unaskedField, Value: "yes", Area: "Without asking", Text: text, Checked: g.Unasked}}
 	}
 	p.render(w, r, status, "change", p.settings(w, r, s, v.title("Change what "+v.Connection.Name+" may do"), ConnectionsPath), v)

@@ -33,18 +33,20 @@ type session struct {
 // token returns a form token.
 func (s *session) token(purpose string) string { return newToken(s.id, purpose) }
 
-// sessions keeps sessions in Redis:
+// store keeps sessions, known devices and attempts in Redis:
 //
 //	{prefix}session:{sha256 of the id}  a record, until the idle timeout or the maximum age
 //	{prefix}sessions:{account id}       the account's generation; records of others are invalid
+//	{prefix}devices:{account digest}    digests of the account's browsers, newest first
+//	{prefix}sign-in:…, {prefix}keys:…   sorted set of attempt IDs within the window, by time
 //
-// The two keys may be in different Cluster slots, so every command uses only one.
-type sessions struct {
+// They may be in different Cluster slots, so every command uses only one key.
+type store struct {
 	redis     redis.UniversalClient
 	prefix    string
-	idle, max time.Duration
-	devices   devices
+	idle, max time.Duration // of sessions
 	now       func() time.Time
+	attempt   *redis.Script
 }
 
 // record is a session as it is stored.
@@ -53,17 +55,18 @@ type record struct {
 	BusinessID string `json:"business_id"`
 	Generation string `json:"generation"`
 	Started    int64  `json:"started"`           // Unix time in milliseconds
-	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see devices
+	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see knownDevice
 }
 
-func (s *sessions) key(id string) string            { return s.prefix + "session:" + digest(id) }
-func (s *sessions) generationKey(acc string) string { return s.prefix + "sessions:" + acc }
+func (s *store) sessionKey(id string) string            { return s.prefix + "session:" + digest(id) }
+func (s *store) generationKey(account string) string    { return s.prefix + "sessions:" + account }
+func (s *store) devicesKey(accountDigest string) string { return s.prefix + "devices:" + accountDigest }
 
 // keepGeneration is the TTL of a generation. It must exceed that of its sessions.
-func (s *sessions) keepGeneration() time.Duration { return s.max + time.Hour }
+func (s *store) keepGeneration() time.Duration { return s.max + time.Hour }
 
-// start begins a session and returns its ID.
-func (s *sessions) start(ctx context.Context, a account.Account, email string) (id string, err error) {
+// startSession begins a session and returns its ID.
+func (s *store) startSession(ctx context.Context, a account.Account, email string) (id string, err error) {
 	// Each command is idempotent, because a Redis client with retries sends it again if its reply is lost.
 	err = call(ctx, "beginning a session", func(ctx context.Context) error {
 		key := s.generationKey(a.ID)
@@ -85,18 +88,18 @@ func (s *sessions) start(ctx context.Context, a account.Account, email string) (
 			return err
 		}
 		id = newRandom()
-		return s.redis.Set(ctx, s.key(id), value, min(s.idle, s.max)).Err()
+		return s.redis.Set(ctx, s.sessionKey(id), value, min(s.idle, s.max)).Err()
 	})
 	return id, err
 }
 
-// find returns the session's record and extends it. ok is false if there is no such session, or it has ended.
-func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, err error) {
+// findSession returns the session's record and extends it. ok is false if there is no such session, or it has ended.
+func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool, err error) {
 	if !wellFormed(id) {
 		return record{}, false, nil
 	}
 	err = call(ctx, "looking up a session", func(ctx context.Context) error {
-		value, err := s.redis.Get(ctx, s.key(id)).Bytes()
+		value, err := s.redis.Get(ctx, s.sessionKey(id)).Bytes()
 		if err != nil {
 			return err
 		}
@@ -111,30 +114,30 @@ func (s *sessions) find(ctx context.Context, id string) (rec record, ok bool, er
 		if left <= 0 || generation != rec.Generation {
 			return redis.Nil
 		}
-		return s.redis.PExpire(ctx, s.key(id), min(s.idle, left)).Err()
+		return s.redis.PExpire(ctx, s.sessionKey(id), min(s.idle, left)).Err()
 	})
 	if errors.Is(err, redis.Nil) {
-		return record{}, false, s.end(ctx, id)
+		return record{}, false, s.endSession(ctx, id)
 	}
 	return rec, err == nil, err
 }
 
-// end ends a session, if it exists.
-func (s *sessions) end(ctx context.Context, id string) error {
+// endSession ends a session, if it exists.
+func (s *store) endSession(ctx context.Context, id string) error {
 	if !wellFormed(id) {
 		return nil
 	}
-	return call(ctx, "ending a session", func(ctx context.Context) error { return s.redis.Del(ctx, s.key(id)).Err() })
+	return call(ctx, "ending a session", func(ctx context.Context) error { return s.redis.Del(ctx, s.sessionKey(id)).Err() })
 }
 
-// endAll ends every session of rec's account, also those being started concurrently, and removes its known devices.
-func (s *sessions) endAll(ctx context.Context, rec record) error {
+// endSessions ends every session of rec's account, also those being started concurrently, and removes its known devices.
+func (s *store) endSessions(ctx context.Context, rec record) error {
 	return call(ctx, "ending an account's sessions", func(ctx context.Context) error {
 		err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
 		if err != nil {
 			return err
 		}
-		return s.devices.removeAll(ctx, rec.Devices)
+		return s.redis.Del(ctx, s.devicesKey(rec.Devices)).Err()
 	})
 }
 
@@ -145,7 +148,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	if id == "" {
 		return nil, nil
 	}
-	rec, ok, err := p.sessions.find(ctx, id)
+	rec, ok, err := p.store.findSession(ctx, id)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -155,11 +158,11 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	a, err := p.accounts.Account(ctx, rec.AccountID)
 	switch {
 	case errors.Is(err, account.ErrUnknown):
-		err = p.sessions.endAll(ctx, rec)
+		err = p.store.endSessions(ctx, rec)
 	case err != nil:
 		return nil, unavailable(err)
 	case a.BusinessID != rec.BusinessID:
-		err = p.sessions.end(ctx, id)
+		err = p.store.endSession(ctx, id)
 	default:
 		requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.BusinessID = a.BusinessID })
 		return &session{id: id, account: a}, nil

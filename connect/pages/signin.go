@@ -115,7 +115,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	device := p.cookies.get(r, deviceCookie)
-	counted, wait, err := p.attempts.signIn(ctx, email, p.clientAddr(r), device)
+	counted, wait, err := p.store.countSignIn(ctx, email, p.clientAddr(r), device)
 	if err != nil {
 		failSignIn(r, requestlog.SignInUnavailable, "", err)
 		return unavailable(err)
@@ -162,7 +162,7 @@ func failSignIn(r *http.Request, outcome, code string, cause error) {
 // refund removes an attempt from the limit of the account. It still counts against the client IP, whose user may sign in to an
 // account of their own in order to reset the count.
 func (p *Pages) refund(ctx context.Context, counted attempt) {
-	if err := p.attempts.refund(ctx, counted); err != nil {
+	if err := p.store.refund(ctx, counted); err != nil {
 		p.log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 	}
 }
@@ -181,10 +181,10 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	if err != nil {
 		return err
 	}
-	err = p.sessions.end(ctx, p.cookies.get(r, sessionCookie))
+	err = p.store.endSession(ctx, p.cookies.get(r, sessionCookie))
 	var id string
 	if err == nil {
-		id, err = p.sessions.start(ctx, a, email)
+		id, err = p.store.startSession(ctx, a, email)
 	}
 	if err != nil { // a session may exist, but no client has its ID
 		change.Resolve(ctx, audit.OutcomeFailed)
@@ -192,7 +192,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.set(w, sessionCookie, id, 0)
-	value, err := p.devices.add(ctx, email, device)
+	value, err := p.store.addDevice(ctx, email, device)
 	if err != nil {
 		p.log.Warn("storing the device failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 		return nil
@@ -201,12 +201,9 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	return nil
 }
 
-// signOutView is the page that asks where to sign out.
-type signOutView struct{ Token string }
-
 func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	id := p.cookies.get(r, sessionCookie)
-	_, ok, err := p.sessions.find(r.Context(), id)
+	_, ok, err := p.store.findSession(r.Context(), id)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -222,7 +219,7 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 	if s != nil {
 		f = p.settings(w, r, s, "Sign out", "")
 	}
-	p.render(w, r, http.StatusOK, "sign-out", f, signOutView{Token: newToken(id, formSignOut)})
+	p.render(w, r, http.StatusOK, "sign-out", f, newToken(id, formSignOut))
 	return nil
 }
 
@@ -233,7 +230,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		back = ownPage(asked)
 	}
 	id := p.cookies.get(r, sessionCookie)
-	rec, ok, err := p.sessions.find(ctx, id)
+	rec, ok, err := p.store.findSession(ctx, id)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -246,10 +243,10 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	done := noticeSignedOut
 	entry := audit.Entry{Action: audit.SessionEnded}
-	end := func() error { return p.sessions.end(ctx, id) }
+	end := func() error { return p.store.endSession(ctx, id) }
 	if r.PostForm.Get("where") == "everywhere" {
 		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
-		end = func() error { return errors.Join(p.sessions.endAll(ctx, rec), p.sessions.end(ctx, id)) }
+		end = func() error { return errors.Join(p.store.endSessions(ctx, rec), p.store.endSession(ctx, id)) }
 	}
 	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, BusinessID: rec.BusinessID}, entry)
 	if err != nil {

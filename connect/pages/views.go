@@ -38,14 +38,6 @@ type navItem struct {
 	Current   bool
 }
 
-// errorView is an error page.
-type errorView struct {
-	Status      int
-	Detail      string
-	RequestID   string
-	Link, Label string
-}
-
 // settings returns the frame of a page under Settings, with the pending notice.
 func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, title, current string) frame {
 	f := frame{Title: title, Notice: p.notice(w, r), Who: &s.account, SignOut: s.token(formSignOut)}
@@ -168,6 +160,16 @@ func inSeries(items []string) string {
 	}
 }
 
+// titles returns the titles of the areas of which a set includes a right, also of those that are switched off.
+func titles(set scope.Set, verb string) (list []string) {
+	for _, a := range set.Areas().All().List() {
+		if set.Includes(a, verb) {
+			list = append(list, a.Title)
+		}
+	}
+	return list
+}
+
 // grantedInWords describes what scopes allow, also of areas that are switched off, or returns otherwise if they are invalid.
 func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 	scopes, unasked := strings.CutSuffix(scopes, " "+oauth.RecordedUnasked)
@@ -175,27 +177,14 @@ func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 	if err != nil || set.IsZero() {
 		return otherwise
 	}
-	var see, change, run []string
-	for _, a := range all.List() {
-		if set.Includes(a, scope.VerbRead) {
-			see = append(see, a.Title)
-		}
-		if set.Includes(a, scope.VerbWrite) {
-			change = append(change, a.Title)
-		}
-		if set.Includes(a, scope.VerbRun) {
-			run = append(run, a.Title)
-		}
+	text := "May see everything"
+	if see := titles(set, scope.VerbRead); len(see) < len(all.List()) {
+		text = "May see " + inSeries(see)
 	}
-	seen := inSeries(see)
-	if len(see) == len(all.List()) {
-		seen = "everything"
-	}
-	text := "May see " + seen
-	if len(change) > 0 {
+	if change := titles(set, scope.VerbWrite); change != nil {
 		text += "; may change " + inSeries(change)
 	}
-	if len(run) > 0 {
+	if run := titles(set, scope.VerbRun); run != nil {
 		text += "; may run " + inSeries(run)
 	}
 	if unasked {
