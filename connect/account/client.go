@@ -79,19 +79,14 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	if err != nil {
 		return Account{}, fmt.Errorf("%w: encoding a sign-in: %w", ErrUnavailable, err)
 	}
-	a, failed, err := c.do(ctx, http.MethodPost, "/sign-in", body)
-	switch {
-	case err != nil:
-		return Account{}, fmt.Errorf("signing in: %w", err)
-	case failed == nil && FoldAddress(a.Email) != FoldAddress(email):
-		return Account{}, c.wrongAccount(ctx, "signing in", a)
-	case failed == nil:
-		return a, nil
-	case failed.is(http.StatusUnauthorized, "INVALID_CREDENTIALS"), failed.is(http.StatusUnprocessableEntity, "INVALID"):
-		return Account{}, ErrWrongCredentials
-	default:
-		return Account{}, fmt.Errorf("%w: signing in: %s", ErrUnavailable, failed)
+	const doing = "signing in"
+	a, err := c.do(ctx, doing, http.MethodPost, "/sign-in", body, map[string]error{
+		`401 "INVALID_CREDENTIALS"`: ErrWrongCredentials, `422 "INVALID"`: ErrWrongCredentials,
+	})
+	if err == nil && FoldAddress(a.Email) != FoldAddress(email) {
+		return Account{}, c.wrongAccount(ctx, doing, a)
 	}
+	return a, err
 }
 
 // Account implements [Service].
@@ -99,18 +94,14 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	if !validID(id) {
 		return Account{}, ErrUnknown
 	}
-	a, failed, err := c.do(ctx, http.MethodGet, "/accounts/"+url.PathEscape(id), nil)
-	switch {
-	case err != nil:
-		return Account{}, fmt.Errorf("looking up an account: %w", err)
-	case failed != nil && failed.is(http.StatusNotFound, "NOT_FOUND"): // another 404 may mean a wrong address
-		return Account{}, ErrUnknown
-	case failed != nil:
-		return Account{}, fmt.Errorf("%w: looking up an account: %s", ErrUnavailable, failed)
-	case a.ID != id:
-		return Account{}, c.wrongAccount(ctx, "looking up an account", a)
+	const doing = "looking up an account"
+	a, err := c.do(ctx, doing, http.MethodGet, "/accounts/"+url.PathEscape(id), nil, map[string]error{
+		`404 "NOT_FOUND"`: ErrUnknown, // another 404 may mean a wrong address
+	})
+	if err == nil && a.ID != id {
+		return Account{}, c.wrongAccount(ctx, doing, a)
 	}
-	return a, nil
+	return a, err
 }
 
 // wrongAccount reports a response about another account, and returns the call's error. The address that was asked for is not
@@ -124,41 +115,32 @@ func (c *Client) wrongAccount(ctx context.Context, doing string, received Accoun
 	return err
 }
 
-// errorResponse is a response other than 200.
-type errorResponse struct {
-	status int
-	code   string // "" if it could not be read
-}
-
-func (r *errorResponse) is(status int, code string) bool { return r.status == status && r.code == code }
-
-func (r *errorResponse) String() string {
-	text := fmt.Sprintf("status %d %q", r.status, r.code)
-	if r.status == http.StatusUnauthorized {
-		text += ": it rejects the gateway's assertion, or requires one"
-	}
-	return text
-}
-
-// do makes a call. It returns an account if there is neither an error response nor an error.
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (Account, *errorResponse, error) {
+// do makes a call. known are the errors of expected error responses, by status and code.
+func (c *Client) do(ctx context.Context, doing, method, path string, body []byte, known map[string]error) (Account, error) {
 	res, err := c.o.Do(ctx, upstream.Call{
 		BusinessID: noBusiness, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
 		Method: method, Path: "/connect/v1" + path, Host: c.o.Host, Body: body,
 		Deadline: time.Now().Add(c.o.Timeout), MaxResponse: maxResponseSize,
 	})
 	if err != nil {
-		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	defer res.Release()
 	if res.Status != http.StatusOK {
-		return Account{}, &errorResponse{status: res.Status, code: codeOf(res.Body)}, nil
+		failed := fmt.Sprintf("%d %q", res.Status, codeOf(res.Body))
+		if err := known[failed]; err != nil {
+			return Account{}, err
+		}
+		if res.Status == http.StatusUnauthorized {
+			failed += ": it rejects the gateway's assertion, or requires one"
+		}
+		return Account{}, fmt.Errorf("%s: %w: status %s", doing, ErrUnavailable, failed)
 	}
 	a, err := decode(res.Body)
 	if err != nil { // err names a field, never a value
-		return Account{}, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
-	return a, nil, nil
+	return a, nil
 }
 
 // codeOf returns the code of an error response, or "" if it is missing or invalid.
