@@ -3,7 +3,7 @@ package cleantext
 
 import (
 	"bytes"
-	"encoding/binary"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -98,65 +98,35 @@ func Description(s string, limit int) string {
 }
 
 // JSON returns b with [Text] applied to every string, member names included; two names of one object may become the same.
-// Invalid JSON stays invalid. If there is nothing to remove, JSON usually returns b itself.
+// Invalid JSON stays invalid. If there is nothing to remove, JSON returns b itself.
 func JSON(b []byte) []byte {
-	if !suspect(b) {
+	var out, scratch []byte
+	done := 0 // so many bytes of b are in out
+	for end := 0; ; {
+		begin := bytes.IndexByte(b[end:], '"')
+		if begin < 0 {
+			break
+		}
+		begin += end
+		n, plain := quoted(b[begin:])
+		if end = begin + n; plain {
+			continue
+		}
+		out = append(slices.Grow(out, len(b)-done), b[done:begin]...)
+		out, scratch = appendString(out, b[begin:end], scratch[:0])
+		done = end
+	}
+	if done == 0 {
 		return b
 	}
-	out, scratch := make([]byte, 0, len(b)), []byte(nil)
-	for {
-		begin := bytes.IndexByte(b, '"')
-		if begin < 0 {
-			return append(out, b...)
-		}
-		n, plain := quoted(b[begin:])
-		end := begin + n
-		if plain {
-			out = append(out, b[:end]...)
-		} else {
-			out = append(out, b[:begin]...)
-			out, scratch = appendString(out, b[begin:end], scratch[:0])
-		}
-		b = b[end:]
-	}
-}
-
-// suspect reports whether JSON has characters that are not printable ASCII, or escapes that may stand for one.
-func suspect(b []byte) bool {
-	if bytes.IndexByte(b, 0x7f) >= 0 || !ascii(b) {
-		return true
-	}
-	for {
-		i := bytes.IndexByte(b, '\\') + 1
-		switch {
-		case i == 0 || i == len(b):
-			return false
-		case escapes(b[i]):
-			return true
-		}
-		b = b[i+1:]
-	}
-}
-
-func ascii(b []byte) bool {
-	for ; len(b) >= 8; b = b[8:] {
-		if binary.NativeEndian.Uint64(b)&0x8080808080808080 != 0 {
-			return false
-		}
-	}
-	for _, c := range b {
-		if c >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+	return append(out, b[done:]...)
 }
 
 // escapes reports whether c after a backslash may stand for a character that is not printable ASCII, line feed or tab.
 func escapes(c byte) bool { return c == 'u' || c == 'b' || c == 'f' || c == 'r' }
 
-// quoted returns the length of the string literal that b begins with, all of b if the literal does not end, and whether it is
-// not suspect.
+// quoted returns the length of the string literal that b begins with, all of b if the literal does not end, and whether all its
+// characters are printable ASCII, line feeds or tabs.
 func quoted(b []byte) (n int, plain bool) {
 	plain = true
 	for i := 1; i < len(b); i++ {
