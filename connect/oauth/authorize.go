@@ -138,7 +138,7 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 	request.setRedirectURI(redirect, u)
 	request.loopback = u.loopback != ""
 	request.Client = client
-	request.Client.URI, request.Client.LogoURI, request.Client.RedirectURIs = "", "", nil
+	request.Client.RedirectURIs = nil
 	return request, nil
 }
 

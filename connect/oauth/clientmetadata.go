@@ -39,8 +39,6 @@ type clientMetadata struct {
 	IssuedAt      int64    `json:"client_id_issued_at,omitzero"` // only in a response
 	ClientSecret  any      `json:"client_secret,omitzero"`
 	ClientName    string   `json:"client_name,omitzero"`
-	ClientURI     string   `json:"client_uri,omitzero"`
-	LogoURI       string   `json:"logo_uri,omitzero"`
 	RedirectURIs  []string `json:"redirect_uris,omitzero"`
 	GrantTypes    []string `json:"grant_types,omitzero"`
 	ResponseTypes []string `json:"response_types,omitzero"`
@@ -58,8 +56,6 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	c := Client{
 		ID:           id,
 		Name:         cleantext.Line(m.ClientName, maxName),
-		URI:          cleanURI(m.ClientURI),
-		LogoURI:      cleanURI(m.LogoURI),
 		RedirectURIs: redirects,
 		LocalOnly:    true,
 		// RFC 7591 defaults to authorization_code alone, but clients that omit grant_types commonly use refresh tokens.
@@ -82,15 +78,6 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 		return Client{}, badRequest(codeInvalidMetadata, "the metadata is too large: use fewer or shorter redirect_uris")
 	}
 	return c, nil
-}
-
-// cleanURI keeps https addresses and drops everything else.
-func cleanURI(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || len(raw) > maxURI || u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return ""
-	}
-	return u.String()
 }
 
 // validDocumentURL returns an error if the URL cannot be a client ID (Client ID Metadata Document draft, section 3).

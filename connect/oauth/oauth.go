@@ -42,16 +42,15 @@ var (
 	ErrChanged = errors.New("the connection was changed meanwhile")
 )
 
-// Client is an OAuth client. Name, URI and LogoURI are from its metadata, without control and invisible characters and
-// limited in length.
+// Client is an OAuth client.
 type Client struct {
 	ID string `json:"id"` // the https URL of its metadata document, or issued at its registration (RFC 7591)
 	// Host is the host of a metadata document, which vouches for the metadata. It is "" for a client that registered itself,
 	// for which nobody vouches.
-	Host         string   `json:"host,omitempty"`
-	Name         string   `json:"name"`               // never empty: at least the host of its id or of a redirect URI
-	URI          string   `json:"uri,omitempty"`      // https, or ""
-	LogoURI      string   `json:"logo_uri,omitempty"` // https, or ""; not fetched, and not to be loaded by a page
+	Host string `json:"host,omitempty"`
+	// Name is from its metadata, without control and invisible characters and limited in length. It is never empty: at least the
+	// host of its ID or of a redirect URI.
+	Name         string   `json:"name"`
 	RedirectURIs []string `json:"redirect_uris,omitempty"`
 	// LocalOnly is true if every redirect URI leads to the user's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
@@ -63,7 +62,7 @@ type Client struct {
 // Request is a valid authorization request that waits for a user's decision.
 type Request struct {
 	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
-	Client      Client `json:"client"`       // without URI, LogoURI and RedirectURIs
+	Client      Client `json:"client"`       // without RedirectURIs
 	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
 	// RedirectHost is the redirect target to show to the user: host and port, or a private-use scheme and a colon
 	// ("cursor:").

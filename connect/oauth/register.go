@@ -52,8 +52,6 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 		ClientID:      c.ID,
 		IssuedAt:      time.Now().Unix(),
 		ClientName:    c.Name,
-		ClientURI:     c.URI,
-		LogoURI:       c.LogoURI,
 		RedirectURIs:  c.RedirectURIs,
 		GrantTypes:    grants,
 		ResponseTypes: []string{"code"},

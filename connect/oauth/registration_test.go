@@ -19,7 +19,7 @@ func TestPendingRequestDescribesTheRegisteredClient(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	const uri, local = "https://app.example.org/cb", "cursor://anysphere.cursor/cb"
-	w := postRegistration(clientWithID(t, s, ""), `{"client_name":"\u200b","logo_uri":"http://claude.example/l.png","redirect_uris":["`+uri+`","`+local+`"]}`)
+	w := postRegistration(clientWithID(t, s, ""), `{"client_name":"\u200b","redirect_uris":["`+uri+`","`+local+`"]}`)
 	var registered struct {
 		ID       string `json:"client_id"`
 		IssuedAt int64  `json:"client_id_issued_at"`
@@ -37,7 +37,6 @@ func TestPendingRequestDescribesTheRegisteredClient(t *testing.T) {
 	assert.Equal(t, "cursor:", request.RedirectHost)
 	require.True(t, request.RedirectLocal)
 	assert.False(t, request.Client.LocalOnly)
-	assert.Empty(t, request.Client.LogoURI)
 }
 
 func TestInvalidRegistrations(t *testing.T) {
