@@ -19,8 +19,8 @@ type approveView struct {
 	SignOut         string // the token of the form behind "Use another account"
 	Return          string
 	Client, Initial string
-	Host            string // of the redirect URI
-	App             string // the redirect URI's scheme if it is a private-use one; Host is then empty
+	Host            string // of the redirect URI, or its scheme if App
+	App             bool   // the redirect URI has a private-use scheme
 	Vouched         string // the host that vouches for the client's name, if any
 	Local           bool
 	By              account.Account
@@ -74,10 +74,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 		By:      s.account,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
 	}
-	var private bool
-	if v.App, private = strings.CutSuffix(host, ":"); !private {
-		v.App, v.Host = "", host
-	}
+	v.Host, v.App = strings.CutSuffix(host, ":")
 	return v
 }
 
