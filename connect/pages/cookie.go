@@ -27,19 +27,13 @@ func (c cookies) name(name string) string {
 
 // set sets a cookie; age 0 means until the browser is closed.
 func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duration) {
-	http.SetCookie(w, c.cookie(name, value, int(age/time.Second)))
-}
-
-func (c cookies) clear(w http.ResponseWriter, name string) {
-	http.SetCookie(w, c.cookie(name, "", -1))
-}
-
-func (c cookies) cookie(name, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{ //nolint:gosec // not Secure on http only; see the package's documentation
-		Name: c.name(name), Value: value, Path: "/", MaxAge: maxAge,
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure on http only; see the package's documentation
+		Name: c.name(name), Value: value, Path: "/", MaxAge: int(age / time.Second),
 		Secure: c.secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-	}
+	})
 }
+
+func (c cookies) clear(w http.ResponseWriter, name string) { c.set(w, name, "", -time.Second) }
 
 // get returns a cookie's value, or "" if there is none or more than one.
 func (c cookies) get(r *http.Request, name string) string {

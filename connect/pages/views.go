@@ -68,11 +68,16 @@ func newViews(name string, b Brand) (*views, error) {
 	}
 	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
 		"brand": func() *brand { return platform },
-		"path":  pathOf,
-		"date":  func(t time.Time) string { return t.UTC().Format("2 January 2006") },
-		"when":  dateTime,
-		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"list":  inSeries,
+		"paths": func() map[string]string {
+			return map[string]string{
+				"signIn": SignInPath, "signOut": SignOutPath, "approve": ApprovePath, "connections": ConnectionsPath,
+				"keys": KeysPath, "activity": ActivityPath,
+			}
+		},
+		"date": func(t time.Time) string { return t.UTC().Format("2 January 2006") },
+		"when": dateTime,
+		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"list": inSeries,
 	}).ParseFS(files, "templates/base/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("parsing the templates: %w", err)
@@ -134,18 +139,6 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
-}
-
-// pathOf returns a path by its name in the templates.
-func pathOf(name string) (string, error) {
-	found, ok := map[string]string{
-		"sign-in": SignInPath, "sign-out": SignOutPath, "approve": ApprovePath, "connections": ConnectionsPath,
-		"keys": KeysPath, "activity": ActivityPath,
-	}[name]
-	if !ok {
-		return "", fmt.Errorf("unknown path %q", name)
-	}
-	return found, nil
 }
 
 // inSeries formats "a", "a and b", "a, b and c".
