@@ -45,17 +45,11 @@ type ClientOptions struct {
 	Log *zap.Logger
 }
 
-// Client is a [Service] over HTTP:
+// Client is a [Service] over HTTP. It makes the calls signIn and getAccount of connect/definition.yaml, which docs/data-services.md
+// describes.
 //
-//	POST /connect/v1/sign-in {"email","password"}
-//	  200 {"account":{"id","email","name","role","business":{"id","name","slug","time_zone"}}}
-//	  401 INVALID_CREDENTIALS, 422 INVALID the credentials are wrong
-//	GET /connect/v1/accounts/{id}
-//	  200 as above; 404 NOT_FOUND there is no such account
-//
-// Errors are {"error","code"}; docs/data-services.md describes the calls. All other responses, redirects included, are
-// ErrUnavailable. An account other than the one asked for is ErrWrongAccount: a service or proxy that mixes up responses must
-// not sign a user in as somebody else.
+// All other responses, redirects included, are ErrUnavailable. An account other than the one asked for is ErrWrongAccount: a
+// service or proxy that mixes up responses must not sign a user in as somebody else.
 type Client struct {
 	o ClientOptions
 }
@@ -182,20 +176,22 @@ func decode(data []byte) (Account, error) {
 	if a.Role != RoleOwner {
 		a.Role = RoleMember
 	}
-	for _, f := range []struct {
-		name string
-		ok   bool
-	}{
-		{"id", validID(a.ID)},
-		{"business.id", validID(a.BusinessID)},
-		{"business.slug", validID(a.BusinessSlug)},
-		{"email", a.Email != "" && validText(a.Email)},
-		{"name", validText(a.Name)},
-		{"business.name", a.BusinessName != "" && validText(a.BusinessName)},
-	} {
-		if !f.ok {
-			return Account{}, fmt.Errorf("the account's %s is missing or invalid", f.name)
-		}
+	invalid := func(field string) (Account, error) {
+		return Account{}, fmt.Errorf("the account's %s is missing or invalid", field)
+	}
+	switch {
+	case !validID(a.ID):
+		return invalid("id")
+	case !validID(a.BusinessID):
+		return invalid("business.id")
+	case !validID(a.BusinessSlug):
+		return invalid("business.slug")
+	case a.Email == "" || !validText(a.Email):
+		return invalid("email")
+	case !validText(a.Name):
+		return invalid("name")
+	case a.BusinessName == "" || !validText(a.BusinessName):
+		return invalid("business.name")
 	}
 	return a, nil
 }

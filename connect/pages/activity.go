@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -91,7 +92,7 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 	out.Outcome = map[string]string{
 		audit.OutcomeDenied: "Denied", audit.OutcomeFailed: "Failed", audit.OutcomeUnknown: "Outcome unknown",
 	}[e.Outcome]
-	what, known := map[string]string{
+	words := map[string]string{
 		audit.ConnectionApproved: "Connected an app",
 		audit.ConnectionDenied:   "Declined to connect an app",
 		audit.ConnectionStarted:  "The app started using its connection",
@@ -104,19 +105,13 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 		audit.SessionDenied:      "Could not sign in",
 		audit.SessionEnded:       "Signed out",
 		audit.ToolCalled:         "Made a change through an app",
-	}[e.Action]
-	if !known { // written by a newer version
-		what = cleantext.Line(e.Action, maxLabel)
+
+		audit.ConnectionApproved + audit.OutcomeDenied: "Tried to connect an app",
+		audit.ConnectionChanged + audit.OutcomeDenied:  "Tried to change what an app may do",
 	}
-	out.What = what
+	out.What = cmp.Or(words[e.Action+e.Outcome], words[e.Action], cleantext.Line(e.Action, maxLabel)) // or written by a newer version
 	switch e.Action {
 	case audit.ConnectionApproved, audit.ConnectionStarted, audit.ConnectionChanged:
-		if e.Outcome == audit.OutcomeDenied {
-			out.What = "Tried to connect an app"
-			if e.Action == audit.ConnectionChanged {
-				out.What = "Tried to change what an app may do"
-			}
-		}
 		out.Detail = grantedInWords(areas, e.Detail, out.Detail)
 	case audit.ConnectionDenied:
 		if e.Outcome == audit.OutcomeDenied {
