@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 

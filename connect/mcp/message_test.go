@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 )
 
 // Calls of an older and of the newest revision.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 )
 
 // Anyone who can write to the business can choose the name of a record.

@@ -18,10 +18,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
