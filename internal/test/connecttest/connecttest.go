@@ -14,7 +14,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// loaded is the embedded definition, compiled once, because that takes long under the race detector. Tests run in the folder of their package, which must be one below package connect.
+// loaded is the embedded definition, compiled once, because that takes long under the race detector. Tests run in the folder of
+// their package, which must be one below package connect.
 var loaded = sync.OnceValues(func() (*definition.Definition, error) {
 	text, err := os.ReadFile("../definition.yaml")
 	if err != nil {
