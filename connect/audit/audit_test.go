@@ -178,7 +178,7 @@ func TestInvalidCursorIsRejected(t *testing.T) {
 	log, _ := newLog(t, shared.Client(t))
 	for _, cursor := range []string{
 		"+", "-", "x", "1", "1-", "-1", "1-1", "1-1 ", "(1-1", "1-1\n", "1-1-1", "1-1.", "1-1.x", "1-1.-1", "1-1.+1", "1-1.999", "1-1.1 ", "1-1.2-2.", "1-1.2-2",
-		"1.", ".1", strings.Repeat("9", 20) + "-1.1", "1-" + strings.Repeat("9", 20) + ".1", "$",
+		"1.", ".1", "0-0.1", "00-0.30", strings.Repeat("9", 20) + "-1.1", "1-" + strings.Repeat("9", 20) + ".1", "$",
 	} {
 		_, _, err := log.List(t.Context(), "biz_1", cursor, 10)
 		require.ErrorIs(t, err, audit.ErrBadCursor, cursor)

@@ -31,7 +31,7 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 	// A cursor is the ID of the last returned entry and the number of its stream, which orders entries with the same ID.
 	id, last := "", 0
 	if cursor != "" {
-		m := regexp.MustCompile(`^([0-9]{1,19}-[0-9]{1,19})\.([0-9]{1,2})$`).FindStringSubmatch(cursor)
+		m := regexp.MustCompile(`^([1-9][0-9]{0,18}-[0-9]{1,19})\.([0-9]{1,2})$`).FindStringSubmatch(cursor)
 		if m == nil {
 			return nil, "", ErrBadCursor
 		}
