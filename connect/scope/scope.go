@@ -226,31 +226,19 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 			kept |= own
 		}
 	}
-	var names []string
-	var said rights
-	say := func(name string) {
-		names = append(names, name)
-		said |= s.areas.rightsOf(name)
-	}
-	fits := func(name string) bool {
-		r := s.areas.rightsOf(name)
-		return r&^kept == 0 && r&^said != 0
-	}
-	for _, name := range s.Names() {
-		if s.areas.rightsOf(name)&^kept == 0 {
-			say(name)
-		}
-	}
-	for _, name := range []string{Use, Write, Read} {
-		if fits(name) {
-			say(name)
-		}
-	}
+	candidates := append(s.Names(), Use, Write, Read)
+	own := len(candidates) - len(published())
 	for _, a := range s.areas.List() {
 		for _, verb := range []string{VerbWrite, VerbRun, VerbRead} { // those that include read first
-			if name := a.Scope(verb); name != "" && fits(name) {
-				say(name)
-			}
+			candidates = append(candidates, a.Scope(verb))
+		}
+	}
+	var names []string
+	var said rights
+	for i, name := range candidates {
+		if r := s.areas.rightsOf(name); r&^kept == 0 && (i < own || r&^said != 0) {
+			names = append(names, name)
+			said |= r
 		}
 	}
 	return s.areas.set(names)
@@ -277,28 +265,19 @@ func (s Set) Pin() string {
 
 // Unpin decodes Pin's result: the rights of the areas under the approved names. Unknown names give no rights.
 func (a Areas) Unpin(pinned string) Set {
-	set := Set{areas: a}
-	var names []string
+	var wide, own []string
 	for name := range strings.FieldsSeq(pinned) {
-		if !slices.Contains(published(), name) {
-			set.rights |= a.rightsOf(name)
+		if slices.Contains(published(), name) {
+			wide = append(wide, name)
+		} else {
+			own = append(own, name)
 		}
 	}
-	var said rights
-	for name := range strings.FieldsSeq(pinned) {
-		if r := a.rightsOf(name); slices.Contains(published(), name) && r&^set.rights == 0 {
-			names = append(names, name)
-			said |= r
-		}
-	}
-	for name := range strings.FieldsSeq(pinned) {
-		if a.rightsOf(name)&^said != 0 && !slices.Contains(published(), name) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	set.names = strings.Join(slices.Compact(names), " ")
-	return set
+	approved := a.set(own).rights
+	wide = slices.DeleteFunc(wide, func(name string) bool { return a.rightsOf(name)&^approved != 0 })
+	covered := a.set(wide).rights
+	own = slices.DeleteFunc(own, func(name string) bool { return a.rightsOf(name)&^covered == 0 })
+	return a.set(append(wide, own...))
 }
 
 // rights are bits, three for each area: read, write, run.
