@@ -130,20 +130,17 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	if err != nil {
 		return nil, err
 	}
-	call := &exchange{Request: r, query: q, by: by}
-	res, err := c.deliver(ctx, call)
+	x := &exchange{Request: r, query: q, by: by}
+	res, err := c.deliver(ctx, x)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Release()
-	var out bytes.Buffer
-	if call.documented.Body != nil {
-		_, err = c.contract.Check(&out, r.Operation, call.documented, q, by.BusinessID, res.Body)
-	}
+	checked, err := c.check(res, x)
 	var content jsontext.Value
 	if err == nil {
 		// The check came first: "7" and "7\u200b" are different records.
-		content, err = readable(out.Bytes(), r.Unchanged)
+		content, err = readable(checked, r.Unchanged)
 	}
 	c.o.OnResponse(err)
 	if err == nil {
@@ -169,12 +166,11 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 // exchange is one call.
 type exchange struct {
 	Request
-	query      upstream.Query
-	by         Caller
-	documented *upstream.DocumentedResponse // set by deliver
+	query upstream.Query
+	by    Caller
 }
 
-// deliver makes the call and returns a response with a status of success and JSON. It retries a write with an idempotency key
+// deliver makes the call and returns a response with a status of success. It retries a write with an idempotency key
 // once; reads are retried by Do.
 func (c *Client) deliver(ctx context.Context, x *exchange) (*upstream.Response, error) {
 	deadline := time.Now().Add(c.o.Timeout)
@@ -201,14 +197,13 @@ func (c *Client) send(ctx context.Context, x *exchange, deadline time.Time) (*up
 	if x.Write.IfMatch != "" {
 		h.Set(HeaderIfMatch, x.Write.IfMatch)
 	}
-	op, write := x.Operation, !x.Operation.Read
-	call := upstream.NewCall(&http.Request{Host: c.o.Host, Header: h}, op, x.query, x.by.BusinessID, x.by.RequestID)
+	call := upstream.NewCall(&http.Request{Host: c.o.Host, Header: h}, x.Operation, x.query, x.by.BusinessID, x.by.RequestID)
 	call.Resource, call.Share = upstream.ConnectAudience, x.by.BusinessID
 	call.Body, call.BodyType, call.Deadline, call.MaxResponse = x.Body, x.Media, deadline, MaxResponseSize
 	call.Header.Set(HeaderAccountID, x.by.AccountID)
 	res, err := c.o.Do(ctx, call)
 	if err != nil {
-		return nil, c.failed(err, write)
+		return nil, c.failed(err, !x.Operation.Read)
 	}
 	if res.Status < 200 || res.Status > 299 {
 		defer res.Release()
@@ -220,12 +215,17 @@ func (c *Client) send(ctx context.Context, x *exchange, deadline time.Time) (*up
 	if x.Write.Replayed != nil {
 		*x.Write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
-	if x.documented, err = op.CheckHeader(res.Status, res.Header, false); err != nil {
-		defer res.Release()
-		c.o.OnResponse(err)
-		return nil, &Error{Kind: err, Status: res.Status, Uncertain: write}
-	}
 	return res, nil
+}
+
+// check checks a response, and returns what the definition has of its body.
+func (c *Client) check(res *upstream.Response, x *exchange) ([]byte, error) {
+	documented, err := x.Operation.CheckHeader(res.Status, res.Header, false)
+	var out bytes.Buffer
+	if err == nil && documented.Body != nil {
+		_, err = c.contract.Check(&out, x.Operation, documented, x.query, x.by.BusinessID, res.Body)
+	}
+	return out.Bytes(), err
 }
 
 // failed converts the error of a call without a response.
@@ -267,11 +267,11 @@ func (c *Client) failure(res *upstream.Response, x *exchange) error {
 		e.Message = cleanText(said.Error)
 	}
 	write := !x.Operation.Read
-	documented := c.documents(res, x)
+	_, undocumented := c.check(res, x)
 	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
-	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "" && !documented:
+	case status == http.StatusUnauthorized, status == http.StatusForbidden && e.Code == "" && undocumented != nil:
 		e.Kind = ErrGatewayRejected
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
@@ -285,7 +285,7 @@ func (c *Client) failure(res *upstream.Response, x *exchange) error {
 		e.Kind, e.Uncertain = ErrTimeout, write
 	case status >= http.StatusInternalServerError:
 		e.Kind, e.Uncertain = ErrUnavailable, write
-	case !documented: // perhaps the answer of something in between
+	case undocumented != nil: // perhaps the answer of something in between
 		e.Kind = upstream.ErrContractViolation
 	case e.Code == "IDEMPOTENCY_KEY_REUSED":
 		e.Kind = ErrKeyReused
@@ -309,15 +309,6 @@ func (c *Client) failure(res *upstream.Response, x *exchange) error {
 	return e
 }
 
-// documents reports whether the definition has an error response like this one.
-func (c *Client) documents(res *upstream.Response, x *exchange) bool {
-	documented, err := x.Operation.CheckHeader(res.Status, res.Header, false)
-	if err == nil && documented.Body != nil {
-		_, err = c.contract.Check(new(bytes.Buffer), x.Operation, documented, x.query, x.by.BusinessID, res.Body)
-	}
-	return err == nil
-}
-
 func cleanCode(code string) string {
 	if len(code) > 64 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
 		return ""
@@ -338,8 +329,5 @@ func clean(details []Detail) []Detail {
 
 // cleanText returns s as one line of at most maxText bytes.
 func cleanText(s string) string {
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "")
-	}
-	return cleantext.Line(s, maxText)
+	return cleantext.Line(strings.ToValidUTF8(s[:min(len(s), maxText)], ""), maxText)
 }
