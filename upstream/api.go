@@ -142,6 +142,22 @@ func (op *Operation) Success() *DocumentedResponse {
 	return nil
 }
 
+// Record returns the schema of the records in the first successful response, or of what it has instead; nil if it has nothing.
+func (op *Operation) Record() *Schema {
+	r := op.Success()
+	if r == nil || r.Body == nil {
+		return nil
+	}
+	s := r.Body
+	if r.Records != nil && r.Records.In != "" {
+		s = s.Property(r.Records.In).Schema
+	}
+	if s.Types&TypeArray != 0 && s.Items != nil {
+		s = s.Items
+	}
+	return s
+}
+
 // Only returns a copy of an operation, in whose responses the records have only the properties with the given names.
 func (op *Operation) Only(names []string) *Operation {
 	own := *op

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math"
 	"math/big"
 	"net/http"
@@ -20,24 +21,15 @@ import (
 
 // arguments are the valid arguments of a call.
 type arguments struct {
-	all    map[string]jsontext.Value
-	sorted jsontext.Value // all as one object, the same for the same arguments
-	path   []string
-	query  string
-	body   map[string]jsontext.Value // the members; nil: none
+	all   map[string]jsontext.Value
+	own   map[string]jsontext.Value // those that are not sent, but for the gateway
+	path  []string
+	query string
+	body  map[string]jsontext.Value // the members; nil: none
 }
 
-// text returns an argument as a text, "" if it is absent.
-func (a *arguments) text(name string) string { return plain(a.all[name]) }
-
-// plain returns a scalar as a text.
-func plain(v jsontext.Value) string {
-	if v.Kind() == jsontext.KindString {
-		text, _ := jsontext.AppendUnquote(nil, v)
-		return string(text)
-	}
-	return string(v)
-}
+// text returns an argument for the gateway as a text, "" if it is absent.
+func (a *arguments) text(name string) string { return plain(a.own[name]) }
 
 // checker checks arguments.
 //
@@ -47,28 +39,32 @@ var checker = new(upstream.Contract)
 // readArguments checks the arguments of a call, and reports all that are invalid, up to maxDetails.
 func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 	input := t.arguments.Body.Kinds[0].Schema
-	sent := lenient(input, raw)
+	sent := raw
+	if raw.IsValid() {
+		sent = lenient(input, raw)
+	}
 	var out bytes.Buffer
 	if _, err := checker.CheckBody(&out, t.arguments, http.Header{"Content-Type": {"application/json"}}, "-", sent); err != nil {
 		return nil, t.invalid(err, input, sent)
 	}
-	a := &arguments{sorted: out.Bytes()}
-	if err := json.Unmarshal(a.sorted, &a.all); err != nil {
+	a := &arguments{}
+	if err := json.Unmarshal(out.Bytes(), &a.all); err != nil {
 		return nil, newToolError(err, t)
 	}
-	_ = a.sorted.Format(jsontext.ReorderRawObjects(true)) // it is valid
+	a.own = maps.Clone(a.all)
 	var query []string
-	if body := t.Operation.Body; body != nil {
+	if t.Operation.Body != nil {
 		a.body = map[string]jsontext.Value{}
 	}
 	for _, s := range t.slots {
 		value, given := a.all[s.argument]
+		delete(a.own, s.argument)
 		switch {
-		case s.path > 0:
+		case s.path:
 			a.path = append(a.path, plain(value))
 		case !given:
-		case s.query > 0:
-			query = append(query, queryOf(&t.Operation.Params[s.query-1], value)...)
+		case s.query != nil:
+			query = append(query, queryOf(s.query, value)...)
 		case s.body != "":
 			a.body[s.body] = value
 		}
@@ -96,12 +92,6 @@ func queryOf(p *upstream.Param, v jsontext.Value) []string {
 		all[i] = name + all[i]
 	}
 	return all
-}
-
-// object encodes members, in the order of their names.
-func object(members map[string]jsontext.Value) jsontext.Value {
-	v, _ := json.Marshal(members, json.Deterministic(true)) // the values are valid
-	return v
 }
 
 // lenient returns JSON with what models get wrong and nothing is lost by accepting: a number or a truth value in quotes, a number for a
@@ -177,18 +167,9 @@ func whole(number string) (int64, bool) {
 
 // lenientObject does so for the members of an object.
 func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
-	d, out := jsontext.NewDecoder(bytes.NewReader(v)), []byte{'{'}
-	_, err := d.ReadToken()
-	for err == nil && d.PeekKind() != jsontext.KindEndObject {
-		var name, member jsontext.Value
-		if name, err = d.ReadValue(); err != nil {
-			break
-		}
-		name = name.Clone() // the next read overwrites it
-		if member, err = d.ReadValue(); err != nil {
-			break
-		}
-		if p := s.Property(plain(name)); p != nil {
+	out := jsontext.Value{'{'}
+	for name, member := range members(v) {
+		if p := s.Property(name); p != nil {
 			if member.Kind() == jsontext.KindNull && p.Schema.Types&upstream.TypeNull == 0 && p.Schema.Choice == nil && !p.Required {
 				continue
 			}
@@ -196,13 +177,7 @@ func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 		} else if s.Additional != nil {
 			member = lenient(s.Additional, member)
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, name...), ':'), member...)
-	}
-	if err != nil {
-		return v
+		out = appendMember(out, name, member)
 	}
 	return append(out, '}')
 }
@@ -235,24 +210,22 @@ const (
 // detail returns a violation in words.
 func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) data.Detail {
 	d := data.Detail{Field: "the call", Problem: v.Reason}
-	s, p := input, (*upstream.Property)(nil)
-	if v.Pointer != "" {
-		names := strings.Split(v.Pointer[1:], "/")
-		for i, name := range names {
-			names[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+	s, p, path := input, (*upstream.Property)(nil), slices.Collect(jsontext.Pointer(v.Pointer).Tokens())
+	if len(path) > 0 {
+		for _, name := range path {
 			switch {
 			case s == nil:
 			case s.Items != nil:
 				s, p = s.Items, nil
 			default:
-				if p = s.Property(names[i]); p == nil {
+				if p = s.Property(name); p == nil {
 					s = s.Additional
 				} else {
 					s = p.Schema
 				}
 			}
 		}
-		d.Field = pathString(names)
+		d.Field = pathString(path)
 	}
 	if v.Reason == upstream.Undocumented {
 		d.Problem = unknownArgument
@@ -267,7 +240,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if values := enumOf(s); values != nil && v.Reason != "is required" {
 		texts := enumTexts(s)
 		d.Problem, d.Allowed = "is not one of the possible values", strings.Join(texts, ", ")
-		if near := nearest(plain(valueAt(sent, v.Pointer)), texts); near != "" {
+		if near := nearest(plain(at(sent, path...)), texts); near != "" {
 			d.Problem += ": did you mean " + near + "?"
 		}
 		return d
@@ -284,24 +257,6 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		d.Allowed = strings.TrimPrefix(d.Allowed+"; "+p.Description, "; ")
 	}
 	return d
-}
-
-// valueAt returns the value at a JSON Pointer, or nil.
-func valueAt(v jsontext.Value, pointer string) jsontext.Value {
-	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		var members map[string]jsontext.Value
-		var items []jsontext.Value
-		i, err := strconv.Atoi(name)
-		switch {
-		case json.Unmarshal(v, &members) == nil:
-			v = members[name]
-		case err == nil && json.Unmarshal(v, &items) == nil && i < len(items):
-			v = items[i]
-		default:
-			return nil
-		}
-	}
-	return v
 }
 
 // nearest returns the candidate that differs least from a text, or "" if none is similar. One that the text ends with is often its

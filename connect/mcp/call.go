@@ -185,7 +185,7 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 // success returns the result with the structured content.
 func (c *toolCall) success(content jsontext.Value) *callResult {
 	if content.Kind() != jsontext.KindBeginObject {
-		content = with(jsontext.Value("{}"), "result", cmpOr(content))
+		content = encode(map[string]jsontext.Value{"result": content})
 	}
 	text := string(content)
 	if c.tool.untrusted {

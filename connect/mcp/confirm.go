@@ -5,8 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,63 +46,64 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 	if err != nil || !needed {
 		return err == nil, err
 	}
-	question := c.question()
-	subject := c.subject()
-	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
-	switch {
-	case !c.canElicit && t.People && !c.grant.Unasked:
+	if !c.canElicit && t.People && !c.grant.Unasked {
 		return false, &toolError{
 			code:    codeConfirm,
 			message: "This writes to people outside the business, and this client cannot ask the user.",
 			effect:  nothingDone,
 			advice:  c.server.whereAllowed() + " Tell the user, and do not call again before.",
 		}
-	case !c.canElicit:
-		return c.confirmByToken(ctx, question, subject)
-	case c.elicitResult != nil:
-		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, c.requestState, subject)
-		if err != nil {
-			return false, c.unavailable("The gateway cannot currently read the user's response.", err)
-		}
-		if open {
+	}
+	store, subject, token, answered := c.server.store, c.subject(), c.requestState, c.elicitResult != nil
+	if !c.canElicit { // a token is not the state of an elicitation
+		subject, token = "token "+subject, c.args.text(argConfirm)
+		answered = token != ""
+	}
+	if answered {
+		open, err := store.ConsumeConfirmation(ctx, c.grant.ID, token, subject)
+		switch {
+		case err != nil:
+			return false, c.unavailable("The gateway cannot currently check the confirmation.", err)
+		case open && c.canElicit:
 			agreed, _ := c.elicitResult.Content[confirmField].(bool)
 			c.declined = !agreed || c.elicitResult.Action != "accept"
 			return !c.declined, nil
+		case open:
+			return true, nil
 		}
-		params.Message = "This has changed since you were asked, or too much time has passed. " + params.Message
 	}
-	state, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, subject, confirmTimeout)
-	if err != nil {
-		return false, c.unavailable("The gateway cannot currently ask the user.", err)
+	if token, err = store.CreateConfirmation(ctx, c.grant.ID, subject, confirmTimeout); err != nil {
+		return false, c.unavailable("The gateway cannot currently ask for a confirmation.", err)
 	}
+	if c.canElicit {
+		c.elicit(token, answered)
+		return false, nil
+	}
+	return false, c.confirmByToken(token, answered)
+}
+
+// elicit makes the result of the call a question. again is set if the response to an earlier one is not accepted.
+func (c *toolCall) elicit(state string, again bool) {
+	question := c.question()
+	if again {
+		question = "This has changed since you were asked, or too much time has passed. " + question
+	}
+	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
 	c.inputRequired = &callResult{
 		Content:       []textContent{},
 		InputRequests: map[string]inputRequest{questionID: {"elicitation/create", params}}, RequestState: state,
 	}
-	return false, nil
 }
 
-// confirmByToken takes the token of an earlier call, or returns an error with one. It is none of the state of an elicitation.
-func (c *toolCall) confirmByToken(ctx context.Context, question, subject string) (bool, error) {
-	subject = "token " + subject
+// confirmByToken returns the error with the token for the assistant's next call. again is set if the token of this one is not accepted.
+func (c *toolCall) confirmByToken(token string, again bool) *toolError {
 	message := "This cannot be undone, and this client cannot ask the user."
-	if sent := c.args.text(argConfirm); sent != "" {
-		open, err := c.server.store.ConsumeConfirmation(ctx, c.grant.ID, sent, subject)
-		if err != nil {
-			return false, c.unavailable("The gateway cannot currently check the confirmation.", err)
-		}
-		if open {
-			return true, nil
-		}
+	if again {
 		message = "The confirm token does not belong to this call, was used before or is older than 5 minutes, or the record has changed since."
 	}
-	token, err := c.server.store.CreateConfirmation(ctx, c.grant.ID, subject, confirmTimeout)
-	if err != nil {
-		return false, c.unavailable("The gateway cannot currently check confirmations.", err)
-	}
-	return false, &toolError{
+	return &toolError{
 		code: codeConfirm, message: message, effect: nothingDone,
-		advice: "Ask the user yourself: \"" + question + "\" If they agree, call again within 5 minutes with the same arguments and " +
+		advice: "Ask the user yourself: \"" + c.question() + "\" If they agree, call again within 5 minutes with the same arguments and " +
 			"\"confirm\": \"" + token + "\". Do not decide for them.",
 	}
 }
@@ -122,18 +124,15 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	}
 	path := []string{}
 	for _, p := range says.Read.PathParams {
-		path = append(path, c.args.text(c.tool.argument(p.Name)))
+		path = append(path, plain(c.args.all[c.tool.argument(p.Name)]))
 	}
 	response, err := c.call(ctx, data.Request{Operation: says.Read, Path: path})
 	if err != nil {
 		return false, err
 	}
-	c.record = inner(says.Read, response)
-	if version := plain(memberAt(response, c.tool.Version)); c.tool.Version != nil && version != "" && version != "null" {
-		c.ifMatch = strconv.Quote(version)
-	}
+	c.record, c.ifMatch = inner(says.Read, response), c.versionIn(response)
 	if says.If != "" && !isArgument { // a member of the record; only false means no
-		return string(memberOf(c.record, says.If)) != "false", nil
+		return string(at(c.record, says.If)) != "false", nil
 	}
 	return true, c.checkRemoved(says.If)
 }
@@ -153,23 +152,14 @@ func (t *tool) argument(parameter string) string {
 
 // subject identifies what a confirmation is for: the tool, its arguments and the record as it was.
 func (c *toolCall) subject() string {
-	all := map[string]jsontext.Value{}
-	for name, value := range c.args.all {
-		if name != argConfirm && name != argIdempotencyKey {
-			all[name] = value
+	all := maps.Clone(c.args.all)
+	for _, name := range []string{argConfirm, argIdempotencyKey} {
+		if _, ok := c.args.own[name]; ok {
+			delete(all, name)
 		}
 	}
-	digest := sha256.Sum256([]byte(c.tool.Name + "\n" + string(canonical(object(all))) + "\n" + string(canonical(c.record))))
+	digest := sha256.Sum256([]byte(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record))))
 	return base64.RawURLEncoding.EncodeToString(digest[:])
-}
-
-// canonical returns JSON with sorted members.
-func canonical(v jsontext.Value) jsontext.Value {
-	sorted := v.Clone()
-	if sorted.Format(jsontext.ReorderRawObjects(true)) != nil {
-		return v
-	}
-	return sorted
 }
 
 // question says what would be done.
@@ -197,54 +187,44 @@ func (c *toolCall) question() string {
 
 // named describes values that are to go: by what the record says of them, if they are IDs.
 func (c *toolCall) named(v jsontext.Value) string {
-	var items []jsontext.Value
-	if json.Unmarshal(v, &items) != nil {
-		items = []jsontext.Value{v}
-	}
-	for i, item := range items {
-		if known, _ := c.itemWithID(item); known != nil {
-			items[i] = known
+	var values []jsontext.Value
+	_ = json.Unmarshal(v, &values) // it is a list
+	known := c.items()
+	names := make([]string, 0, len(values))
+	for _, value := range values {
+		if item, ok := known[plain(value)]; ok {
+			value = item
 		}
-	}
-	names := make([]string, 0, len(items))
-	for _, item := range items {
-		names = append(names, quoted(inWords(item)))
+		names = append(names, quoted(inWords(value)))
 	}
 	return strings.Join(names, ", ")
 }
 
-// itemWithID returns the item with an ID in the lists of the record, or nil, and the IDs of all items.
-func (c *toolCall) itemWithID(id jsontext.Value) (item jsontext.Value, ids []string) {
-	var members map[string]jsontext.Value
-	_ = json.Unmarshal(c.record, &members)
-	for _, list := range members {
+// items returns the items in the lists of the record, by their IDs.
+func (c *toolCall) items() map[string]jsontext.Value {
+	known := map[string]jsontext.Value{}
+	for _, list := range members(c.record) {
 		var items []jsontext.Value
-		if json.Unmarshal(list, &items) != nil {
-			continue
-		}
-		for _, one := range items {
-			of := memberOf(one, "id")
-			if of == nil {
-				continue
-			}
-			ids = append(ids, plain(of))
-			if string(of) == string(id) {
-				item = one
+		_ = json.Unmarshal(list, &items) // if it is a list
+		for _, item := range items {
+			if id := at(item, argID); id != nil {
+				known[plain(id)] = item
 			}
 		}
 	}
-	return item, ids
+	return known
 }
 
 // checkRemoved returns an error if an argument with IDs of what is to be removed has one that the record does not have: nobody is asked
 // about that.
 func (c *toolCall) checkRemoved(argument string) error {
+	known := c.items()
 	var removed []jsontext.Value
 	_ = json.Unmarshal(c.args.all[argument], &removed) // if it is a list
 	for i, id := range removed {
-		if item, ids := c.itemWithID(id); item == nil && ids != nil && id.Kind() != jsontext.KindBeginObject {
+		if _, ok := known[plain(id)]; !ok && len(known) > 0 && id.Kind() != jsontext.KindBeginObject {
 			failed := c.badArgument(fmt.Sprintf("%s[%d]", argument, i), "is not an id of the record's")
-			failed.violations[0].Allowed = strings.Join(ids, ", ")
+			failed.violations[0].Allowed = strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 			return failed
 		}
 	}
@@ -253,26 +233,12 @@ func (c *toolCall) checkRemoved(argument string) error {
 
 // inWords returns the texts in a value, without IDs.
 func inWords(v jsontext.Value) string {
-	var members map[string]jsontext.Value
-	if json.Unmarshal(v, &members) != nil {
+	if v.Kind() != jsontext.KindBeginObject {
 		return plain(v)
 	}
 	var texts []string
-	d := jsontext.NewDecoder(strings.NewReader(string(v)))
-	if _, err := d.ReadToken(); err != nil {
-		return ""
-	}
-	for d.PeekKind() == jsontext.KindString {
-		token, err := d.ReadToken()
-		if err != nil {
-			break
-		}
-		name := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			break
-		}
-		if value.Kind() == jsontext.KindString && name != "id" {
+	for name, value := range members(v) {
+		if value.Kind() == jsontext.KindString && name != argID {
 			texts = append(texts, plain(value))
 		}
 	}
@@ -291,23 +257,22 @@ var (
 // fill returns a text of the definition with the members of a record, or arguments, for what is in braces. What is absent drops out.
 // Values are quoted, if quotes is set, and cleaned: they must not look like words of ours.
 func (c *toolCall) fill(text string, record jsontext.Value, quotes bool) string {
-	var members map[string]jsontext.Value
-	_ = json.Unmarshal(record, &members)
 	filled := placeholders.ReplaceAllStringFunc(text, func(row string) string {
 		var b strings.Builder
 		end := 0
-		for _, at := range placeholder.FindAllStringSubmatchIndex(row, -1) {
-			value, ok := members[row[at[2]:at[3]]]
-			if !ok {
-				value = c.args.all[c.tool.argument(row[at[2]:at[3]])]
+		for _, found := range placeholder.FindAllStringSubmatchIndex(row, -1) {
+			member := row[found[2]:found[3]]
+			value := at(record, member)
+			if value == nil {
+				value = c.args.all[c.tool.argument(member)]
 			}
 			if name := plain(value); name != "" && name != "null" {
 				if b.Len() > 0 {
-					b.WriteString(row[end:at[0]])
+					b.WriteString(row[end:found[0]])
 				}
 				b.WriteString(name)
 			}
-			end = at[1]
+			end = found[1]
 		}
 		if b.Len() == 0 {
 			return ""

@@ -163,7 +163,7 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.tag++
 		s.order["fields"] = []int{s.tag}
 	}
-	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch && r.RequestURI != "/shop/labels"
+	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch && r.URL.Path != "/shop/labels"
 	switch {
 	case writes && r.Header.Get("If-Match") != fmt.Sprintf(`W/"v%d"`, s.tag):
 		w.WriteHeader(http.StatusPreconditionFailed)
@@ -174,7 +174,7 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.order = map[string]any{"number": 7, "shop": s.shop, "customer": "Eve"}
 		}
 		_ = json.Unmarshal(body, &s.order)
-	case r.Method == http.MethodDelete, r.RequestURI == "/shop/labels":
+	case r.Method == http.MethodDelete, r.URL.Path == "/shop/labels":
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -188,9 +188,11 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func newShop(t *testing.T) (*setup, *shopService) {
+// newShop returns a server with the definition shop, in which of each two of changes the first is replaced by the second.
+func newShop(t *testing.T, changes ...string) (*setup, *shopService) {
 	t.Helper()
-	d, err := definition.Load(definition.File{Name: "shop.yaml", Text: []byte(shop)}, definition.Options{Tools: true})
+	text := strings.NewReplacer(changes...).Replace(shop)
+	d, err := definition.Load(definition.File{Name: "shop.yaml", Text: []byte(text)}, definition.Options{Tools: true})
 	require.NoError(t, err)
 	service := &shopService{tag: 1}
 	backend := httptest.NewServer(service)
@@ -302,4 +304,48 @@ func TestRecordsOfAnotherTenantAreRejectedWithAnyDefinition(t *testing.T) {
 		fails(t, c, tool, arguments, "DATA_SERVICE_INVALID_RESPONSE")
 	}
 	assert.NotContains(t, strings.Join(service.requests(), "\n"), "P", "nothing is written if the read shows another tenant's record")
+}
+
+// Operations may have parameters with the names of the gateway's own arguments.
+func TestParametersMayHaveTheNamesOfTheGatewaysArguments(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(
+		t,
+		"{fields: [number, state]}", "{}",
+		"- {name: gift, in: query, schema: {type: boolean}}",
+		"- {name: fields, in: query, schema: {type: array, maxItems: 3, items: {type: string, maxLength: 9}}}",
+		"remark: {type: string}}", "remark: {type: string}, if_version: {type: string}, idempotency_key: {type: string}}",
+		"{risk: people, confirm:", "{arguments: {confirm: sure}, confirm:",
+		"      operationId: cancelOrder", "      operationId: cancelOrder\n      parameters: [{name: confirm, in: query, schema: {type: boolean}}]",
+	)
+	c := s.connect(modern, "bearer", nil)
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_orders", Arguments: object{"fields": []any{"state"}}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{"GET /shop/orders?fields=state"}, service.requests())
+
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "change_order", Arguments: object{"number": 7, "if_version": "3", "idempotency_key": "k"}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, `PATCH /shop/orders/7 W/"v1"  {"if_version":"3","idempotency_key":"k"}`, service.requests()[1])
+
+	order := object{"number": 7, "sure": true}
+	token := asked(t, c, "cancel_order", order)
+	fails(t, c, "cancel_order", object{"number": 7, "sure": false, "confirm": token}, "CONFIRMATION_NEEDED")
+	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "cancel_order", Arguments: with(order, "confirm", token)})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	requests := service.requests()
+	assert.Equal(t, "DELETE /shop/orders/7?confirm=true", requests[len(requests)-1])
+}
+
+func TestQueryIsSentBesideABodyThatIsOneArgument(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(t, "      operationId: setLabels", "      operationId: setLabels\n      parameters: [{name: of, in: query, required: true, schema: {type: string, maxLength: 9}}]")
+	c := s.connect(modern, "bearer", nil)
+	fails(t, c, "set_labels", object{"body": object{"a": "b"}}, "INVALID_ARGUMENTS", "of")
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "set_labels", Arguments: object{"body": object{"a": "b"}, "of": "gifts"}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{`PATCH /shop/labels?of=gifts   {"a":"b"}`}, service.requests())
 }

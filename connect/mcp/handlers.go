@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -26,8 +25,6 @@ func handlers() map[string]handler {
 		s.Rules.Min, s.Rules.Max = strconv.Itoa(least), strconv.Itoa(most)
 		return upstream.Property{Name: name, Schema: s, Description: description}
 	}
-	cursor := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
-	cursor.Rules.MaxLength = 10
 	return map[string]handler{
 		"automations_run": {
 			arguments: []upstream.Property{number(argWait, 0, 60, "How long to wait for the end of the run. Default: 20.")},
@@ -37,7 +34,7 @@ func handlers() map[string]handler {
 		"conversations_get": {
 			arguments: []upstream.Property{
 				number(argMessageLimit, 1, 200, "Default: 50."),
-				{Name: argMessageCursor, Schema: cursor, Description: "next_message_cursor of the result before."},
+				{Name: argMessageCursor, Schema: textOf(0, 10), Description: "next_message_cursor of the result before."},
 			},
 			run: conversation,
 			result: map[string]any{
@@ -75,6 +72,7 @@ func conversation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	var found struct {
 		Conversation struct {
 			Messages []jsontext.Value `json:"messages"`
+			Others   jsontext.Value   `json:",embed"` //nolint:revive // an option of this library's
 		} `json:"conversation"`
 	}
 	if err := json.Unmarshal(response, &found); err != nil {
@@ -87,34 +85,11 @@ func conversation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	if to < len(all) {
 		next = new("m" + strconv.Itoa(to))
 	}
-	content := with(jsontext.Value("{}"), "conversation", without(memberOf(response, "conversation"), "messages"))
-	return with(with(content, "messages", append([]jsontext.Value{}, all[from:to]...)), "next_message_cursor", next), nil
-}
-
-// without returns an object without a member.
-func without(v jsontext.Value, name string) jsontext.Value {
-	d, out := jsontext.NewDecoder(bytes.NewReader(v)), []byte{'{'}
-	if _, err := d.ReadToken(); err != nil {
-		return v
-	}
-	for d.PeekKind() == jsontext.KindString {
-		label, err := d.ReadValue()
-		if err != nil {
-			return v
-		}
-		label = label.Clone() // the next read overwrites it
-		value, err := d.ReadValue()
-		switch {
-		case err != nil:
-			return v
-		case plain(label) == name:
-			continue
-		case len(out) > 1:
-			out = append(out, ',')
-		}
-		out = append(append(append(out, label...), ':'), value...)
-	}
-	return append(out, '}')
+	return encode(struct {
+		Conversation jsontext.Value   `json:"conversation"`
+		Messages     []jsontext.Value `json:"messages"`
+		Next         *string          `json:"next_message_cursor"`
+	}{found.Conversation.Others, all[from:to], next}), nil
 }
 
 const (
@@ -147,7 +122,7 @@ func (r *run) ended() bool { return r.Status == "succeeded" || r.Status == runFa
 
 // readRun reads the run in a response.
 func readRun(response jsontext.Value) (*run, error) {
-	r := &run{raw: memberOf(response, "run")}
+	r := &run{raw: at(response, "run")}
 	if err := json.Unmarshal(r.raw, r); err != nil {
 		return nil, fmt.Errorf("reading a run: %w", err)
 	}
@@ -156,8 +131,7 @@ func readRun(response jsontext.Value) (*run, error) {
 
 // runAutomation starts a run and waits for its end.
 func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
-	c.addDefaults()
-	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.query, c.args.body)
+	w, i, err := c.idempotentWrite(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -286,12 +260,7 @@ func (c *toolCall) progress(r *run) {
 		}
 	}
 	c.lastProgress = &p
-	err := c.stream.notify(struct {
-		Version string         `json:"jsonrpc"`
-		Method  string         `json:"method"`
-		Params  progressParams `json:"params"`
-	}{"2.0", "notifications/progress", p})
-	if err != nil {
+	if err := c.stream.notify(message{Version: "2.0", Method: "notifications/progress", Params: encode(p)}); err != nil {
 		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
 			e.Write(zap.String("request_id", c.requestID), zap.Error(err))
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -82,31 +81,18 @@ func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 }
 
 // writeError responds with a JSON-RPC error, and adds it to the request's log entry.
-func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, message string) {
-	requestlog.From(r.Context()).Fail(codeName(code), errors.New(message))
-	body, err := json.Marshal(errorMessage(id, code, message))
-	if err != nil {
-		http.Error(w, "", http.StatusInternalServerError)
-		return
+func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, text string) {
+	requestlog.From(r.Context()).Fail(codeName(code), errors.New(text))
+	failed := encode(struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}{code, text})
+	if id == nil {
+		id = jsontext.Value("null")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // G705: it is sent as JSON
-}
-
-func errorMessage(id jsontext.Value, code int, text string) any {
-	type rpcError struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	}
-	if len(id) == 0 {
-		id = jsontext.Value("null")
-	}
-	return struct {
-		Version string         `json:"jsonrpc"`
-		ID      jsontext.Value `json:"id"`
-		Error   rpcError       `json:"error"`
-	}{"2.0", id, rpcError{code, text}}
+	_, _ = w.Write(encode(message{Version: "2.0", ID: id, Error: failed}))
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
-	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/zap"
 
@@ -24,15 +21,14 @@ type idempotency struct {
 // idempotentWrite returns the write options with the call's idempotency key: the supplied one, or else the one that the store
 // has for the same call within IdempotencyWindow, or a new one. Two calls are the same if the tool and what is sent to the
 // data service are equal. If the store is unavailable, the call fails, because a retry could not be recognised.
-func (c *toolCall) idempotentWrite(ctx context.Context, supplied string, sent ...any) (data.Write, *idempotency, error) {
-	o := &idempotency{key: supplied}
-	if supplied == "" {
-		var err error
-		if o.fingerprint, err = c.fingerprint(sent); err != nil {
-			return data.Write{}, nil, err
-		}
+func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotency, error) {
+	c.addDefaults()
+	o := &idempotency{key: c.args.text(argIdempotencyKey)}
+	if o.key == "" {
+		o.fingerprint = c.tool.Name + string(canonical(encode([]any{c.args.path, c.args.body})))
 		// A client that has disconnected may retry, so its key is stored all the same.
-		if o.key, err = c.server.store.Key(context.WithoutCancel(ctx), c.grant.ID, c.area(), o.fingerprint); err != nil {
+		var err error
+		if o.key, err = c.server.store.Key(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, o.fingerprint); err != nil {
 			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
@@ -57,7 +53,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	known, err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), i.fingerprint, i.key, record)
+	known, err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, i.fingerprint, i.key, record)
 	i.replayed = known
 	if err != nil {
 		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
@@ -67,26 +63,20 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 
 // forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
-	if err := c.server.store.ForgetCreated(context.WithoutCancel(ctx), c.grant.ID, c.area(), record); err != nil {
+	if err := c.server.store.ForgetCreated(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, record); err != nil {
 		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
 			zap.String("request_id", c.requestID), zap.Error(err))
 	}
 }
 
-func (c *toolCall) area() string {
-	area, _, _ := strings.Cut(c.tool.scope, ":")
-	return area
-}
-
-// fingerprint returns the tool's name and the canonical JSON of what it sends to the data service.
-func (c *toolCall) fingerprint(sent []any) (string, error) {
-	encoded, err := json.Marshal(sent, json.Deterministic(true))
-	if err != nil {
-		return "", fmt.Errorf("encoding a call: %w", err)
+// addDefaults adds the documented defaults to the body, so that a call that states a default is the same call, and the same request.
+func (c *toolCall) addDefaults() {
+	if c.args.body == nil {
+		return
 	}
-	value := jsontext.Value(encoded)
-	if err := value.Format(jsontext.ReorderRawObjects(true)); err != nil {
-		return "", fmt.Errorf("encoding a call: %w", err)
+	for _, p := range c.tool.Operation.Body.Kinds[0].Schema.Properties {
+		if _, ok := c.args.body[p.Name]; !ok && p.Default != nil && p.Schema.Refused == "" {
+			c.args.body[p.Name] = p.Default
+		}
 	}
-	return c.tool.Name + string(value), nil
 }

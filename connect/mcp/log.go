@@ -87,16 +87,8 @@ func (c *toolCall) logOutcome(failed *toolError, took time.Duration) {
 		f.Tool, f.Outcome, f.Level, f.ToolTime = c.tool.Name, outcome, level, took
 	})
 	if failed != nil {
-		c.entry.Fail(failed.code, failed.logged())
+		c.entry.Fail(failed.code, cmp.Or(failed.cause, errors.New(failed.message)))
 	}
-}
-
-// logged returns the cause for the log.
-func (e *toolError) logged() error {
-	if e.cause != nil {
-		return e.cause
-	}
-	return errors.New(e.message)
 }
 
 // argumentsError names what is wrong with the arguments, without names that the schema does not have and without values.

@@ -369,43 +369,29 @@ func (e *eventStream) respond(log *zap.Logger, v any) {
 	_, _ = e.w.Write(body)
 }
 
-// sdkPreservesID reports whether the SDK returns an id as it was sent. It reads numbers as floating point and writes integers.
-func sdkPreservesID(id jsontext.Value) bool {
-	return id.Kind() != jsontext.KindNumber || len(id) <= 15 && !bytes.ContainsAny(id, ".eE") && string(id) != "-0"
-}
-
-// serveWithSDK has the SDK serve a message. If the SDK would change the id, it gets a random one, which is replaced with the
-// client's in the response.
+// serveWithSDK has the SDK serve a message. It gets a random id, which is replaced with the client's in the response: the SDK reads numbers
+// as floating point.
 func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message) {
 	if name := r.Header.Get(headerName); name != decodeName(name) { // the SDK does not decode it
 		r = r.Clone(r.Context())
 		r.Header.Set(headerName, decodeName(name))
 	}
-	id, preserved, lists := m.ID, m.ID == nil || sdkPreservesID(m.ID), m.Method == methodToolsList && !s.allMethods
-	if preserved && !lists {
+	if m.ID == nil || m.Method == "" || s.allMethods { // there is no response with the id
 		s.handler.ServeHTTP(w, r)
 		return
 	}
-	if !preserved {
-		m.ID = jsontext.Value(strconv.Quote(rand.Text()))
-		body, err := json.Marshal(m)
-		if err != nil {
-			writeError(w, r, http.StatusInternalServerError, id, codeInternalError, "internal error")
-			return
-		}
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
+	id := m.ID
+	m.ID = encode(rand.Text())
+	body := encode(m)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	kept := &bufferedResponse{header: w.Header(), status: http.StatusOK}
 	s.handler.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
-	body := kept.body.Bytes()
-	if !preserved {
-		body = bytes.ReplaceAll(body, m.ID, id)
-	}
-	if lists && kept.status == http.StatusOK {
+	body = bytes.ReplaceAll(kept.body.Bytes(), m.ID, id)
+	if m.Method == methodToolsList && kept.status == http.StatusOK {
 		g, _ := oauth.GrantFrom(r.Context())
 		if body = bytes.Replace(body, []byte(`"tools":[]`), s.toolList(g), 1); acceptsGzip(r.Header) {
-			body = s.lists.compressed(body)
+			body = s.compressed(body)
 			kept.header.Set("Content-Encoding", "gzip")
 		}
 		kept.header.Add("Vary", "Accept-Encoding")

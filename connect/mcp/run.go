@@ -1,13 +1,11 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +41,7 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	switch {
 	case t.Replace != nil && c.args.all[t.changed()] != nil:
 		return c.replace(ctx)
-	case t.Replace != nil && c.args.all[argIfVersion] != nil:
+	case t.Replace != nil && c.args.own[argIfVersion] != nil:
 		return nil, c.badArgument(argIfVersion, "requires "+t.changed()+": a new record has no version")
 	case t.key:
 		return c.create(ctx)
@@ -69,7 +67,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
 	op := t.brief
 	var names []string
-	if fields := c.args.all[argFields]; fields != nil && json.Unmarshal(fields, &names) == nil {
+	if json.Unmarshal(c.args.own[argFields], &names) == nil {
 		op = t.Operation.Only(append(names, t.Fields[0]))
 	}
 	results := make([]jsontext.Value, 1+len(t.With))
@@ -96,8 +94,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 
 // create calls an operation that creates or starts something. The same call within IdempotencyWindow is not made twice.
 func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
-	c.addDefaults()
-	w, i, err := c.idempotentWrite(ctx, c.args.text(argIdempotencyKey), c.args.path, c.args.query, c.args.body)
+	w, i, err := c.idempotentWrite(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +130,21 @@ func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
 }
 
 // asked returns the version that the caller asks for, as If-Match has it.
-func (c *toolCall) asked() string {
-	if version := c.args.text(argIfVersion); version != "" {
-		return strconv.Quote(version)
+func (c *toolCall) asked() string { return ifMatch(c.args.own[argIfVersion]) }
+
+// versionIn returns the version of the record in a response, as If-Match has it, or "" if it has none.
+func (c *toolCall) versionIn(response jsontext.Value) string {
+	if c.tool.Version == nil {
+		return ""
 	}
-	return ""
+	return ifMatch(at(response, c.tool.Version...))
+}
+
+func ifMatch(version jsontext.Value) string {
+	if version.Kind() == jsontext.KindNull || plain(version) == "" {
+		return ""
+	}
+	return strconv.Quote(plain(version))
 }
 
 // current reads the record that a call changes, and its version, as If-Match has it.
@@ -147,10 +154,7 @@ func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch 
 	if err != nil {
 		return nil, "", err
 	}
-	if version := plain(memberAt(response, t.Version)); t.Version != nil && version != "" && version != "null" {
-		ifMatch = strconv.Quote(version)
-	}
-	if ifMatch == "" {
+	if ifMatch = cmp.Or(c.versionIn(response), ifMatch); ifMatch == "" {
 		return nil, "", &data.Error{Kind: upstream.ErrContractViolation}
 	}
 	return inner(t.Read, response), ifMatch, nil
@@ -160,7 +164,7 @@ func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch 
 func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Write) (jsontext.Value, error) {
 	r := data.Request{Operation: op, Query: c.args.query, Write: w}
 	if op.Body != nil {
-		body := object(c.args.body)
+		body := encode(c.args.body)
 		if whole, ok := c.args.body["*"]; ok {
 			body = whole
 		}
@@ -198,7 +202,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		}
 		merged := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
-			if old := memberOf(record, shownName(recordOf(t.Read.Success()), p.Name)); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
+			if old := at(record, shownName(t.Read.Record(), p.Name)); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
 				merged[p.Name] = old
 			}
 			if value, ok := changes[p.Name]; ok {
@@ -228,7 +232,7 @@ func (c *toolCall) done(content jsontext.Value) {
 	if c.record != nil { // that was asked about, and may be gone
 		record = c.record
 	}
-	id := plain(memberOf(record, "id"))
+	id := plain(at(record, "id"))
 	if n := len(c.args.path); n > 0 && c.tool.Kind != definition.KindCreate {
 		id = cmp.Or(c.args.path[n-1], id)
 	}
@@ -247,59 +251,7 @@ func (c *toolCall) badArgument(name, problem string) *toolError {
 // inner returns the record in the response of an operation.
 func inner(op *upstream.Operation, response jsontext.Value) jsontext.Value {
 	if res := op.Success(); res.Records != nil && res.Records.In != "" {
-		return memberOf(response, res.Records.In)
+		return at(response, res.Records.In)
 	}
 	return response
-}
-
-// memberOf returns a member of an object, or nil.
-func memberOf(v jsontext.Value, name string) jsontext.Value {
-	var members map[string]jsontext.Value
-	if v.Kind() != jsontext.KindBeginObject || json.Unmarshal(v, &members) != nil {
-		return nil
-	}
-	return members[name]
-}
-
-func memberAt(v jsontext.Value, names []string) jsontext.Value {
-	for _, name := range names {
-		v = memberOf(v, name)
-	}
-	return v
-}
-
-// with returns an object with a further member. A value that is not an object becomes one.
-func with(v jsontext.Value, name string, member any) jsontext.Value {
-	encoded, err := json.Marshal(member)
-	if err != nil {
-		return v
-	}
-	if v.Kind() != jsontext.KindBeginObject {
-		v = slices.Concat(jsontext.Value(`{"result":`), cmpOr(v), jsontext.Value("}"))
-	}
-	label, _ := jsontext.AppendQuote(nil, name)
-	out := bytes.TrimSuffix(bytes.Clone(v), []byte("}"))
-	if len(out) > 1 {
-		out = append(out, ',')
-	}
-	return append(append(append(append(out, label...), ':'), encoded...), '}')
-}
-
-func cmpOr(v jsontext.Value) jsontext.Value {
-	if v == nil {
-		return jsontext.Value("null")
-	}
-	return v
-}
-
-// addDefaults adds the documented defaults to the body, so that a call that states a default is the same call, and the same request.
-func (c *toolCall) addDefaults() {
-	if c.args.body == nil {
-		return
-	}
-	for _, p := range c.tool.Operation.Body.Kinds[0].Schema.Properties {
-		if _, ok := c.args.body[p.Name]; !ok && p.Default != nil && p.Schema.Refused == "" {
-			c.args.body[p.Name] = p.Default
-		}
-	}
 }

@@ -118,7 +118,7 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 	}
 	for i, op := range append([]*upstream.Operation{t.Operation}, t.With...) {
 		body := op.Success().Body
-		record := recordOf(op.Success())
+		record := op.Record()
 		into := properties
 		if i > 0 {
 			into = map[string]any{}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -121,7 +122,7 @@ type Server struct {
 	handler        http.Handler // the SDK's
 	allMethods     bool         // of the SDK are offered, for conformance tests
 	acceptsTraces  bool         // _meta may name the caller's span
-	lists          toolLists
+	writers        sync.Pool    // of *gzip.Writer, which take most of the time of a list to make
 }
 
 // New returns a server.

@@ -90,7 +90,7 @@ func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, pa
 		named := slices.IndexFunc(list.Fields, func(field string) bool {
 			text := plain(record[field])
 			return field != id && !list.untrusted && record[field].Kind() == jsontext.KindString &&
-				!slices.Contains(enumTexts(recordOf(list.Operation.Success()).Property(field).Schema), text)
+				!slices.Contains(enumTexts(list.Operation.Record().Property(field).Schema), text)
 		})
 		if found = append(found, quoted(plain(record[id]))); named >= 0 {
 			found[len(found)-1] += " (" + quoted(plain(record[list.Fields[named]])) + ")"

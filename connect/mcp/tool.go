@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,9 +36,9 @@ type tool struct {
 // slot is where an argument goes.
 type slot struct {
 	argument string
-	path     int    // 1 more than the index of a parameter in the path
-	query    int    // 1 more than the index of a parameter in the query
-	body     string // a member of the body; "*": the body
+	path     bool            // the next parameter of the path
+	query    *upstream.Param // a parameter of the query
+	body     string          // a member of the body; "*": the body
 }
 
 // handler is the implementation of a tool that a definition cannot describe.
@@ -117,56 +118,16 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	}
 	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.Replace != nil) && op.Forwards("Idempotency-Key")
 	input := &upstream.Schema{Types: upstream.TypeObject}
-	add := func(p upstream.Property, s *slot) error {
-		if other, ok := t.Arguments[p.Name]; ok {
-			p.As, p.Name = "", other
+	for _, a := range append(t.sent(), t.own()...) {
+		if input.Property(a.Name) != nil {
+			return fmt.Errorf("two arguments are called %s: say another name under arguments", a.Name)
 		}
-		if input.Property(p.Name) != nil {
-			return fmt.Errorf("two arguments are called %s: say another name under arguments", p.Name)
+		input.Properties = append(input.Properties, a.Property)
+		t.names = append(t.names, a.Name)
+		if a.slot != (slot{}) {
+			a.argument = a.Name
+			t.slots = append(t.slots, a.slot)
 		}
-		if s != nil {
-			s.argument = p.Name
-			t.slots = append(t.slots, *s)
-		}
-		input.Properties = append(input.Properties, p)
-		return nil
-	}
-	if err := t.addParameters(add); err != nil {
-		return err
-	}
-	text := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
-	text.Rules.MinLength, text.Rules.MaxLength = 1, 128
-	extra := slices.Clone(t.handler.arguments)
-	if t.fields != nil {
-		names := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
-		for _, name := range t.fields {
-			names.Rules.Enum = append(names.Rules.Enum, `"`+name)
-		}
-		slices.Sort(names.Rules.Enum)
-		extra = append(extra, upstream.Property{Name: argFields, Schema: listOf(names, 1, len(t.fields))})
-	}
-	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
-		version := &upstream.Schema{Types: upstream.TypeString}
-		if s := schemaAt(op.Success().Body, t.Version); s != nil {
-			version.Types = s.Types &^ upstream.TypeNull
-		}
-		extra = append(extra, upstream.Property{Name: argIfVersion, Schema: version})
-	}
-	if t.key {
-		key := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
-		key.Rules.MinLength, key.Rules.MaxLength = 8, 100
-		extra = append(extra, upstream.Property{Name: argIdempotencyKey, Schema: key})
-	}
-	if t.asks() {
-		extra = append(extra, upstream.Property{Name: argConfirm, Schema: text})
-	}
-	for _, p := range extra {
-		if err := add(p, nil); err != nil {
-			return err
-		}
-	}
-	for _, p := range input.Properties {
-		t.names = append(t.names, p.Name)
 	}
 	t.arguments = &upstream.Operation{
 		ID: t.Name, Method: http.MethodPost, Path: "/" + t.Name,
@@ -176,49 +137,93 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	return t.declare(input, res, described)
 }
 
-// addParameters adds the arguments that are sent: those of the path, the body and the query.
-func (t *tool) addParameters(add func(upstream.Property, *slot) error) error {
-	op := t.Operation
-	path, body := op.PathParams, op.Body
+// argument is an argument of a tool. Its slot is empty if it is for the gateway.
+type argument struct {
+	upstream.Property
+	slot
+}
+
+// sent returns the arguments that are sent: those of the path, the body and the query.
+func (t *tool) sent() (all []argument) {
+	add := func(p upstream.Property, s slot) {
+		if other, ok := t.Arguments[p.Name]; ok {
+			p.Name = other
+		}
+		all = append(all, argument{p, s})
+	}
+	path, body := t.Operation.PathParams, t.Operation.Body
 	if t.Replace != nil {
 		path, body = t.Replace.PathParams, t.Replace.Body
 	}
 	for i, p := range path {
 		created := t.Replace != nil && i == len(path)-1
-		if err := add(upstream.Property{Name: p.Name, Schema: p.Schema, Required: !created, Description: p.Description}, &slot{path: i + 1}); err != nil {
-			return err
-		}
+		add(upstream.Property{Name: p.Name, Schema: p.Schema, Required: !created, Description: p.Description}, slot{path: true})
 	}
 	if body != nil {
 		s := body.Kinds[0].Schema
-		if s.Choice != nil || s.Additional != nil || s.Types&upstream.TypeObject == 0 {
-			return add(upstream.Property{Name: "body", Schema: s, Required: body.Required}, &slot{body: "*"})
+		whole := s.Choice != nil || s.Additional != nil || s.Types&upstream.TypeObject == 0
+		if whole {
+			add(upstream.Property{Name: "body", Schema: s, Required: body.Required}, slot{body: "*"})
 		}
 		for _, p := range s.Properties {
-			if p.Schema.Refused != "" || p.Name == s.Tenant || p.Name == s.AlsoTenant {
+			if whole || p.Schema.Refused != "" || p.Name == s.Tenant || p.Name == s.AlsoTenant {
 				continue
 			}
 			p.From, p.Part, p.Number, p.Required = nil, false, 0, p.Required && t.Replace == nil
-			name := p.Name
-			if err := add(p, &slot{body: name}); err != nil {
-				return err
-			}
+			add(p, slot{body: p.Name})
 		}
 	}
-	for i, p := range op.Params {
+	for i := range t.Operation.Params {
+		p := &t.Operation.Params[i]
 		s := p.Schema
 		if p.Array {
 			s = listOf(s, p.MinItems, p.MaxItems)
 		}
-		if err := add(upstream.Property{Name: p.Name, Schema: s, Required: p.Required, Description: p.Description}, &slot{query: i + 1}); err != nil {
-			return err
-		}
+		add(upstream.Property{Name: p.Name, Schema: s, Required: p.Required, Description: p.Description}, slot{query: p})
 	}
-	return nil
+	return all
+}
+
+// own returns the arguments for the gateway.
+func (t *tool) own() (all []argument) {
+	add := func(name string, s *upstream.Schema) {
+		all = append(all, argument{Property: upstream.Property{Name: name, Schema: s}})
+	}
+	for _, p := range t.handler.arguments {
+		all = append(all, argument{Property: p})
+	}
+	if t.fields != nil {
+		names := textOf(0, 0)
+		for _, name := range t.fields {
+			names.Rules.Enum = append(names.Rules.Enum, `"`+name)
+		}
+		slices.Sort(names.Rules.Enum)
+		add(argFields, listOf(names, 1, len(t.fields)))
+	}
+	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
+		version := &upstream.Schema{Types: upstream.TypeString}
+		if s := schemaAt(t.Operation.Success().Body, t.Version); s != nil {
+			version.Types = s.Types &^ upstream.TypeNull
+		}
+		add(argIfVersion, version)
+	}
+	if t.key {
+		add(argIdempotencyKey, textOf(8, 100))
+	}
+	if t.asks() {
+		add(argConfirm, textOf(1, 128))
+	}
+	return all
 }
 
 // asks reports whether a person may be asked before the tool does something.
 func (t *tool) asks() bool { return t.Confirm != nil || t.Kind == definition.KindDelete || t.People }
+
+func textOf(least, most int) *upstream.Schema {
+	s := &upstream.Schema{Types: upstream.TypeString, Rules: upstream.NewRules()}
+	s.Rules.MinLength, s.Rules.MaxLength = least, cmp.Or(most, s.Rules.MaxLength)
+	return s
+}
 
 func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
 	list := &upstream.Schema{Types: upstream.TypeArray, Items: s, Rules: upstream.NewRules()}
@@ -234,21 +239,6 @@ func has(params []upstream.Param, name string) bool {
 	return slices.ContainsFunc(params, func(p upstream.Param) bool { return p.Name == name })
 }
 
-// recordOf returns the schema of the records in a response, or nil.
-func recordOf(res *upstream.DocumentedResponse) *upstream.Schema {
-	if res == nil || res.Body == nil {
-		return nil
-	}
-	s := res.Body
-	if res.Records != nil && res.Records.In != "" {
-		s = s.Property(res.Records.In).Schema
-	}
-	if s.Types&upstream.TypeArray != 0 && s.Items != nil {
-		s = s.Items
-	}
-	return s
-}
-
 // schemaAt returns the schema of a member, or nil.
 func schemaAt(s *upstream.Schema, names []string) *upstream.Schema {
 	for _, name := range names {
@@ -262,7 +252,7 @@ func schemaAt(s *upstream.Schema, names []string) *upstream.Schema {
 
 // fieldsOf returns the names of the fields that records can have.
 func fieldsOf(op *upstream.Operation) (names []string) {
-	for _, p := range recordOf(op.Success()).Properties {
+	for _, p := range op.Record().Properties {
 		if !p.Internal {
 			names = append(names, p.Name)
 		}

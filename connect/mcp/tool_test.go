@@ -104,7 +104,7 @@ func TestShownValuesAreAccepted(t *testing.T) {
 			}
 			for _, value := range enumTexts(s) {
 				seen++
-				_, failed := tool.readArguments(object(map[string]jsontext.Value{p.Name: jsontext.Value(`"` + value + `"`)}))
+				_, failed := tool.readArguments(encode(map[string]jsontext.Value{p.Name: jsontext.Value(`"` + value + `"`)}))
 				if failed != nil { // another argument is required
 					for _, v := range failed.violations {
 						assert.NotEqual(t, p.Name, v.Field, "%s: %s", name, value)

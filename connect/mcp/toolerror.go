@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -37,12 +37,12 @@ const (
 // toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
 	code       string
-	message    string        // for the log too if there is no cause, so it must not contain text of users
-	violations []data.Detail // Field is an argument
-	effect     string        // what was and was not done
-	advice     string        // what to do now
-	cause      error         // for the log only
-	data       any           // further JSON for the assistant
+	message    string         // for the log too if there is no cause, so it must not contain text of users
+	violations []data.Detail  // Field is an argument
+	effect     string         // what was and was not done
+	advice     string         // what to do now
+	cause      error          // for the log only
+	data       jsontext.Value // further JSON for the assistant
 }
 
 func (e *toolError) Error() string {
@@ -70,10 +70,7 @@ func (e *toolError) result(requestID string) *callResult {
 		}
 	}
 	if e.data != nil {
-		if more, err := json.Marshal(e.data); err == nil {
-			b.WriteString("\n")
-			b.Write(more)
-		}
+		b.WriteString("\n" + string(e.data))
 	}
 	if requestID != "" {
 		b.WriteString("\nRequest id, for support: " + requestID)

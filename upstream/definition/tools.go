@@ -195,7 +195,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(version, "needs the header If-Match, documented")
 		}
 	}
-	record := recordOf(op)
+	record := op.Record()
 	for i, name := range t.Fields {
 		if record == nil || record.Property(name) == nil {
 			c.fault(says.get("fields").items()[i], "is not a member of the records")
@@ -208,7 +208,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		}
 		if read := confirm.get("read"); read.Node != nil {
 			if t.Confirm.Read = named(read); t.Confirm.Read != nil {
-				record = recordOf(t.Confirm.Read)
+				record = t.Confirm.Read.Record()
 			}
 		}
 		c.placeholders(confirm.get("text"), record, op)
@@ -262,7 +262,7 @@ func (c *compiler) replacement(t *Tool, n node) {
 	switch {
 	case t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag:
 		c.fault(n, "replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required")
-	case !readable(r.Body.Kinds[0].Schema, recordOf(t.Read), map[*upstream.Schema]bool{}, false):
+	case !readable(r.Body.Kinds[0].Schema, t.Read.Record(), map[*upstream.Schema]bool{}, false):
 		c.fault(n, "replaces what cannot be read: a member that is writeOnly or not in the record, or a map. PATCH is required")
 	}
 }
@@ -297,22 +297,6 @@ func (c *compiler) placeholders(n node, record *upstream.Schema, op *upstream.Op
 			c.fault(n, "{%s} is neither a member of the record nor a parameter of the path", found[1])
 		}
 	}
-}
-
-// recordOf returns the schema of the records in the successful response of an operation, or nil.
-func recordOf(op *upstream.Operation) *upstream.Schema {
-	r := op.Success()
-	if r == nil || r.Body == nil {
-		return nil
-	}
-	s := r.Body
-	if r.Records != nil && r.Records.In != "" {
-		s = s.Property(r.Records.In).Schema
-	}
-	if s.Types&upstream.TypeArray != 0 && s.Items != nil {
-		s = s.Items
-	}
-	return s
 }
 
 // description returns the description of a member, or of what it refers to.
