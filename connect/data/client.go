@@ -104,6 +104,9 @@ type Request struct {
 	Write     Write
 	ETag      *string // is set to that of the response. Default: nil
 	Unchanged bool    // hidden characters stay, for what is written back. Default: they are removed
+
+	query upstream.Query
+	by    Caller
 }
 
 // Body checks the body of an operation's requests, as upstream.Contract does, and returns what is sent, and its media type.
@@ -126,17 +129,17 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	if !r.Operation.Forwards(HeaderIdempotencyKey) {
 		r.Write.Key = "" // the service would not know that a repetition is one
 	}
-	q, err := r.Operation.Fill(r.Path, r.Query)
-	if err != nil {
+	var err error
+	if r.query, err = r.Operation.Fill(r.Path, r.Query); err != nil {
 		return nil, err
 	}
-	x := &exchange{Request: r, query: q, by: by}
-	res, err := c.deliver(ctx, x)
+	r.by = by
+	res, err := c.deliver(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Release()
-	checked, err := c.check(res, x)
+	checked, err := c.check(res, r)
 	var content jsontext.Value
 	if err == nil {
 		// The check came first: "7" and "7\u200b" are different records.
@@ -163,24 +166,17 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	return nil, &Error{Kind: err, Status: res.Status, Uncertain: !r.Operation.Read}
 }
 
-// exchange is one call.
-type exchange struct {
-	Request
-	query upstream.Query
-	by    Caller
-}
-
 // deliver makes the call and returns a response with a status of success. It retries a write with an idempotency key
 // once; reads are retried by Do.
-func (c *Client) deliver(ctx context.Context, x *exchange) (*upstream.Response, error) {
+func (c *Client) deliver(ctx context.Context, r Request) (*upstream.Response, error) {
 	deadline := time.Now().Add(c.o.Timeout)
-	res, err := c.send(ctx, x, deadline)
+	res, err := c.send(ctx, r, deadline)
 	first, ok := errors.AsType[*Error](err)
-	if !ok || x.Write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil || !time.Now().Before(deadline) ||
+	if !ok || r.Write.Key == "" || first.RetryAfter > 0 || ctx.Err() != nil || !time.Now().Before(deadline) ||
 		!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTimeout) {
 		return res, err
 	}
-	res, err = c.send(ctx, x, deadline)
+	res, err = c.send(ctx, r, deadline)
 	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
 	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
 	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
@@ -189,41 +185,41 @@ func (c *Client) deliver(ctx context.Context, x *exchange) (*upstream.Response, 
 	return res, err
 }
 
-func (c *Client) send(ctx context.Context, x *exchange, deadline time.Time) (*upstream.Response, error) {
+func (c *Client) send(ctx context.Context, r Request, deadline time.Time) (*upstream.Response, error) {
 	h := http.Header{}
-	if x.Write.Key != "" {
-		h.Set(HeaderIdempotencyKey, string(x.Write.Key))
+	if r.Write.Key != "" {
+		h.Set(HeaderIdempotencyKey, string(r.Write.Key))
 	}
-	if x.Write.IfMatch != "" {
-		h.Set(HeaderIfMatch, x.Write.IfMatch)
+	if r.Write.IfMatch != "" {
+		h.Set(HeaderIfMatch, r.Write.IfMatch)
 	}
-	call := upstream.NewCall(&http.Request{Host: c.o.Host, Header: h}, x.Operation, x.query, x.by.BusinessID, x.by.RequestID)
-	call.Resource, call.Share = upstream.ConnectAudience, x.by.BusinessID
-	call.Body, call.BodyType, call.Deadline, call.MaxResponse = x.Body, x.Media, deadline, MaxResponseSize
-	call.Header.Set(HeaderAccountID, x.by.AccountID)
+	call := upstream.NewCall(&http.Request{Host: c.o.Host, Header: h}, r.Operation, r.query, r.by.BusinessID, r.by.RequestID)
+	call.Resource, call.Share = upstream.ConnectAudience, r.by.BusinessID
+	call.Body, call.BodyType, call.Deadline, call.MaxResponse = r.Body, r.Media, deadline, MaxResponseSize
+	call.Header.Set(HeaderAccountID, r.by.AccountID)
 	res, err := c.o.Do(ctx, call)
 	if err != nil {
-		return nil, c.failed(err, !x.Operation.Read)
+		return nil, c.failed(err, !r.Operation.Read)
 	}
 	if res.Status < 200 || res.Status > 299 {
 		defer res.Release()
-		return nil, c.failure(res, x)
+		return nil, c.failure(res, r)
 	}
-	if x.ETag != nil {
-		*x.ETag = res.Header.Get("ETag")
+	if r.ETag != nil {
+		*r.ETag = res.Header.Get("ETag")
 	}
-	if x.Write.Replayed != nil {
-		*x.Write.Replayed = res.Header.Get(HeaderReplayed) == "true"
+	if r.Write.Replayed != nil {
+		*r.Write.Replayed = res.Header.Get(HeaderReplayed) == "true"
 	}
 	return res, nil
 }
 
 // check checks a response, and returns what the definition has of its body.
-func (c *Client) check(res *upstream.Response, x *exchange) ([]byte, error) {
-	documented, err := x.Operation.CheckHeader(res.Status, res.Header, false)
+func (c *Client) check(res *upstream.Response, r Request) ([]byte, error) {
+	documented, err := r.Operation.CheckHeader(res.Status, res.Header, false)
 	var out bytes.Buffer
 	if err == nil && documented.Body != nil {
-		_, err = c.contract.Check(&out, x.Operation, documented, x.query, x.by.BusinessID, res.Body)
+		_, err = c.contract.Check(&out, r.Operation, documented, r.query, r.by.BusinessID, res.Body)
 	}
 	return out.Bytes(), err
 }
@@ -248,7 +244,7 @@ func (c *Client) failed(err error, write bool) error {
 }
 
 // failure converts an error response.
-func (c *Client) failure(res *upstream.Response, x *exchange) error {
+func (c *Client) failure(res *upstream.Response, r Request) error {
 	var body []byte
 	if len(res.Body) <= maxError {
 		body = res.Body
@@ -266,8 +262,8 @@ func (c *Client) failure(res *upstream.Response, x *exchange) error {
 	if e.Code != "" {
 		e.Message = cleanText(said.Error)
 	}
-	write := !x.Operation.Read
-	_, undocumented := c.check(res, x)
+	write := !r.Operation.Read
+	_, undocumented := c.check(res, r)
 	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write

@@ -184,13 +184,11 @@ func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 
 // invalid returns the error of invalid arguments.
 func (t *tool) invalid(err error, input *upstream.Schema, sent jsontext.Value) *toolError {
-	failed := &toolError{
-		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", effect: t.notDone(), advice: correctAndCall,
-	}
 	body, ok := errors.AsType[*upstream.BodyError](err)
 	if !ok {
 		return newToolError(err, t)
 	}
+	failed := t.badArguments()
 	for _, v := range body.Violations[:min(len(body.Violations), maxDetails)] {
 		d := detail(input, v, sent)
 		if d.Problem == unknownArgument {

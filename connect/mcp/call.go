@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
@@ -59,34 +57,6 @@ type toolCall struct {
 	lastProgress  *progressParams
 }
 
-// receivingMiddleware wraps every method that the SDK serves.
-func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
-	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
-		g, _ := oauth.GrantFrom(ctx)
-		entry := requestlog.From(ctx)
-		defer func() { // the SDK calls this in a goroutine of its own
-			if v := recover(); v != nil {
-				s.log.Error("panic while serving a request", zap.String("method", method),
-					zap.String("request_id", requestlog.ID(ctx)), zap.Any("panic", v), zap.Stack("stack"))
-				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
-				logFault(entry, errPanic)
-			}
-		}()
-		if result, err = next(ctx, method, r); err != nil {
-			logError(entry, method, err)
-			return result, err
-		}
-		switch result := result.(type) {
-		case *sdk.InitializeResult:
-			result.Instructions += s.instructionsOf(g)
-			result.Capabilities.Tools = &sdk.ToolCapabilities{ListChanged: true}
-		case *sdk.DiscoverResult: // the revision announces changes in streams that this server does not have
-			result.Instructions += s.instructionsOf(g)
-		}
-		return result, nil
-	}
-}
-
 // serveCall executes the call and responds.
 func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) {
 	ctx := r.Context()
@@ -104,8 +74,8 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 		}
 	}
 	span.End()
-	if failed != nil && failed.code == codeScope { // the client can request the missing scope (step-up authorization)
-		s.o.InsufficientScope(w.Header(), c.tool.requiredScopes(c.grant)...)
+	if failed != nil && failed.code == codeScope { // the client can request the missing scope (step-up authorization), and must not lose any
+		s.o.InsufficientScope(w.Header(), append(c.grant.Scopes.Names(), c.tool.scope)...)
 		writeError(w, r, http.StatusForbidden, c.id, codeInvalidRequest, result.Content[0].Text) // for clients that cannot do that
 		return
 	}
@@ -182,22 +152,6 @@ func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	return c.success(content), nil
 }
 
-// success returns the result with the structured content.
-func (c *toolCall) success(content jsontext.Value) *callResult {
-	if content.Kind() != jsontext.KindBeginObject {
-		content = encode(map[string]jsontext.Value{"result": content})
-	}
-	text := string(content)
-	if c.tool.untrusted {
-		text, content = fence(text), with(content, "warning", warning)
-	}
-	result := textResult(text)
-	if c.revision >= revisionStructured {
-		result.Structured = content
-	}
-	return result
-}
-
 // checkScope returns an error if the connection lacks the tool's scope. The audit log shows denied changes.
 func (c *toolCall) checkScope(ctx context.Context) error {
 	if c.grant.Scopes.Allows(c.tool.scope) {
@@ -225,6 +179,22 @@ func (c *toolCall) doAudited(ctx context.Context) (content jsontext.Value, err e
 	defer func() { c.resolveAudit(ctx, change, err) }()
 	content, err = c.do(ctx)
 	return content, err
+}
+
+// success returns the result with the structured content.
+func (c *toolCall) success(content jsontext.Value) *callResult {
+	if content.Kind() != jsontext.KindBeginObject {
+		content = encode(map[string]jsontext.Value{"result": content})
+	}
+	text := string(content)
+	if c.tool.untrusted {
+		text, content = fence(text), with(content, "warning", warning)
+	}
+	result := textResult(text)
+	if c.revision >= revisionStructured {
+		result.Structured = content
+	}
+	return result
 }
 
 // auditEntry returns the call's entry for the audit log.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -126,11 +127,15 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	for _, p := range says.Read.PathParams {
 		path = append(path, plain(c.args.all[c.tool.argument(p.Name)]))
 	}
-	response, err := c.call(ctx, data.Request{Operation: says.Read, Path: path})
+	r := data.Request{Operation: says.Read, Path: path}
+	if says.Read == c.tool.Read && c.tool.changes().Forwards("If-Match") {
+		r.ETag = &c.ifMatch // the record is changed only if it still is what the person was told
+	}
+	response, err := c.call(ctx, r)
 	if err != nil {
 		return false, err
 	}
-	c.record, c.ifMatch = inner(says.Read, response), c.versionIn(response)
+	c.record, c.ifMatch = inner(says.Read, response), cmp.Or(c.versionIn(response), c.ifMatch)
 	if says.If != "" && !isArgument { // a member of the record; only false means no
 		return string(at(c.record, says.If)) != "false", nil
 	}
@@ -223,9 +228,10 @@ func (c *toolCall) checkRemoved(argument string) error {
 	_ = json.Unmarshal(c.args.all[argument], &removed) // if it is a list
 	for i, id := range removed {
 		if _, ok := known[plain(id)]; !ok && len(known) > 0 && id.Kind() != jsontext.KindBeginObject {
-			failed := c.badArgument(fmt.Sprintf("%s[%d]", argument, i), "is not an id of the record's")
-			failed.violations[0].Allowed = strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-			return failed
+			return c.tool.badArguments(data.Detail{
+				Field: fmt.Sprintf("%s[%d]", argument, i), Problem: "is not an id of the record's",
+				Allowed: strings.Join(slices.Sorted(maps.Keys(known)), ", "),
+			})
 		}
 	}
 	return nil

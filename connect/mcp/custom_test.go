@@ -349,3 +349,39 @@ func TestQueryIsSentBesideABodyThatIsOneArgument(t *testing.T) {
 	require.False(t, res.IsError, textOf(res))
 	assert.Equal(t, []string{`PATCH /shop/labels?of=gifts   {"a":"b"}`}, service.requests())
 }
+
+func TestCreationsThatDifferInTheirQueryAreDifferent(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(
+		t, ", replace: replaceOrder, does:", ", does:", "      operationId: createOrder", "      operationId: createOrder\n      parameters: "+
+			"[{name: of, in: query, schema: {type: string, maxLength: 9}}, {name: Idempotency-Key, in: header, schema: {type: string}}]",
+	)
+	c := s.connect(modern, "bearer", nil)
+	keys := map[string]bool{}
+	for _, of := range []string{"a", "b", "a"} {
+		res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "order_save", Arguments: object{"state": "open", "of": of}})
+		require.NoError(t, err)
+		require.False(t, res.IsError, textOf(res))
+		keys[strings.Fields(service.requests()[0])[2]] = true
+	}
+	assert.Len(t, keys, 2)
+}
+
+// What a person agreed to is done to the record that they were told of, and to no other state of it.
+func TestConfirmedChangeIsMadeToTheRecordAsItWas(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(
+		t, "{name: order_save, replace: replaceOrder,", `{name: order_save, replace: replaceOrder, confirm: {read: getOrder, text: "the order {number}, {state}"},`,
+		`{does: "Changed the order {number}"}`, `{confirm: {read: getOrder, text: "the order {number}, {state}"}}`,
+	)
+	c := s.connect(modern, "bearer", nil)
+	for _, tool := range []string{"order_save", "change_order"} {
+		change := object{"number": 7, "state": "sent"}
+		token := asked(t, c, tool, change)
+		service.races = 1 // after the record was read once more
+		fails(t, c, tool, with(change, "confirm", token), "CHANGED_MEANWHILE")
+		res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: with(change, "confirm", asked(t, c, tool, change))})
+		require.NoError(t, err)
+		require.False(t, res.IsError, textOf(res))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func (a *arguments) number(name string, initial int) int {
 func conversation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	from, err := strconv.Atoi(cmp.Or(strings.TrimPrefix(c.args.text(argMessageCursor), "m"), "0"))
 	if err != nil || from < 0 {
-		return nil, c.badArgument(argMessageCursor, "is not one of this tool's")
+		return nil, c.tool.badArguments(data.Detail{Field: argMessageCursor, Problem: "is not one of this tool's"})
 	}
 	response, err := c.call(ctx, data.Request{Operation: c.tool.Operation})
 	if err != nil {
@@ -99,18 +100,18 @@ const (
 
 // run is what the gateway has to know of a run.
 type run struct {
-	ID       string  `json:"id"`
-	Status   string  `json:"status"`
-	DryRun   bool    `json:"dry_run"`
-	Progress int     `json:"progress"`
-	Message  *string `json:"message"`
+	ID       string `json:"id"`
+	Status   string `json:"status"`
+	DryRun   bool   `json:"dry_run"`
+	Progress int    `json:"progress"`
+	Message  string `json:"message"`
 	Steps    []struct {
-		Name   *string `json:"name"`
-		Status string  `json:"status"`
+		Name   string `json:"name"`
+		Status string `json:"status"`
 	} `json:"steps"`
 	Error *struct {
-		Code    *string `json:"code"`
-		Message *string `json:"message"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
 	} `json:"error"`
 
 	raw jsontext.Value
@@ -166,18 +167,12 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 
 // failedRun returns the error of a failed run, with the steps that were and were not done.
 func failedRun(r *run, content jsontext.Value) *toolError {
-	text := func(s *string, most int) string {
-		if s == nil {
-			return ""
-		}
-		return cleantext.Line(*s, most)
-	}
 	var did, not []string
 	for _, s := range r.Steps {
 		if s.Status == "succeeded" {
-			did = append(did, text(s.Name, maxName))
+			did = append(did, cleantext.Line(s.Name, maxName))
 		} else {
-			not = append(not, text(s.Name, maxName)+" ("+s.Status+")")
+			not = append(not, cleantext.Line(s.Name, maxName)+" ("+s.Status+")")
 		}
 	}
 	failed := &toolError{
@@ -190,7 +185,7 @@ func failedRun(r *run, content jsontext.Value) *toolError {
 		data:  content,
 	}
 	if r.Error != nil {
-		failed.message += " " + text(r.Error.Code, maxName) + ": " + text(r.Error.Message, 500)
+		failed.message += " " + cleantext.Line(r.Error.Code, maxName) + ": " + cleantext.Line(r.Error.Message, 500)
 	}
 	return failed
 }
@@ -198,8 +193,9 @@ func failedRun(r *run, content jsontext.Value) *toolError {
 // follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run
 // as last seen.
 func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run {
-	read := c.server.operations["getRun"]
-	if read == nil {
+	all := c.server.o.Definition.API.Operations()
+	i := slices.IndexFunc(all, func(op *upstream.Operation) bool { return op.ID == "getRun" })
+	if i < 0 {
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, time.Second))
@@ -209,17 +205,16 @@ func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run 
 	defer pause.Stop()
 	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
 	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
-		response, err := c.call(ctx, data.Request{Operation: read, Path: []string{r.ID}})
+		response, err := c.call(ctx, data.Request{Operation: all[i], Path: []string{r.ID}})
 		var seen *run
 		if err == nil {
 			seen, err = readRun(response)
 		}
-		switch {
-		case err != nil && ctx.Err() == nil:
-			c.server.log.Warn("polling a run failed", zap.String("run_id", r.ID),
-				zap.String("request_id", c.requestID), zap.Error(err))
-			return r
-		case err != nil:
+		if err != nil {
+			if ctx.Err() == nil {
+				c.server.log.Warn("polling a run failed", zap.String("run_id", r.ID),
+					zap.String("request_id", c.requestID), zap.Error(err))
+			}
 			return r
 		}
 		r = seen
@@ -249,10 +244,7 @@ func (c *toolCall) progress(r *run) {
 	if c.progressToken == nil {
 		return
 	}
-	p := progressParams{c.progressToken, float64(r.Progress), 100, r.Status}
-	if r.Message != nil && *r.Message != "" {
-		p.Message = *r.Message
-	}
+	p := progressParams{c.progressToken, float64(r.Progress), 100, cmp.Or(r.Message, r.Status)}
 	if last := c.lastProgress; last != nil && p.Progress <= last.Progress {
 		p.Progress = last.Progress + (100-last.Progress)/1000
 		if p.Message == last.Message || p.Progress <= last.Progress {

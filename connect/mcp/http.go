@@ -115,12 +115,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.handler.ServeHTTP(w, r)
 		return
 	}
-	body, ok := s.readBody(w, r)
-	if !ok {
-		return
-	}
 	var c *toolCall
-	m, err := readMessage(body)
+	var m message
+	body, err := readBody(w, r)
+	if err == nil {
+		m, err = readMessage(body)
+	}
 	if err == nil {
 		logMessage(ctx, m)
 		c, err = s.readCall(r, m)
@@ -145,17 +145,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.serveWithSDK(w, r, m)
 }
 
-// readBody reads the request body and replaces it with a copy for the SDK.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+// readBody reads the request body and replaces it with a copy for the SDK. Its error is a *protocolError.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		writeError(w, r, http.StatusRequestEntityTooLarge, nil, codeInvalidRequest, "the body is too large")
-		return nil, false
+		return nil, &protocolError{status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: "the body is too large"}
 	}
 	if err != nil {
-		writeError(w, r, http.StatusBadRequest, nil, codeParse, "the body cannot be read")
-		return nil, false
+		return nil, badRequest(codeParse, "the body cannot be read")
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body, true
+	return body, nil
 }

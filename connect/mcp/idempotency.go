@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -25,10 +24,9 @@ func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotenc
 	c.addDefaults()
 	o := &idempotency{key: c.args.text(argIdempotencyKey)}
 	if o.key == "" {
-		o.fingerprint = c.tool.Name + string(canonical(encode([]any{c.args.path, c.args.body})))
-		// A client that has disconnected may retry, so its key is stored all the same.
+		o.fingerprint = c.tool.Name + string(canonical(encode([]any{c.args.path, c.args.query, c.args.body})))
 		var err error
-		if o.key, err = c.server.store.Key(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, o.fingerprint); err != nil {
+		if o.key, err = c.server.store.Key(ctx, c.grant.ID, c.tool.Area, o.fingerprint); err != nil {
 			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
@@ -53,19 +51,16 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	if i.fingerprint == "" || i.replayed {
 		return
 	}
-	known, err := c.server.store.RecordCreated(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, i.fingerprint, i.key, record)
-	i.replayed = known
-	if err != nil {
-		c.server.log.Warn("storing a created record failed", zap.String("tool", c.tool.Name),
-			zap.String("request_id", c.requestID), zap.Error(err))
+	var err error
+	if i.replayed, err = c.server.store.RecordCreated(ctx, c.grant.ID, c.tool.Area, i.fingerprint, i.key, record); err != nil {
+		c.warn("storing a created record failed", err)
 	}
 }
 
 // forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
 func (c *toolCall) forgetCreated(ctx context.Context, record string) {
-	if err := c.server.store.ForgetCreated(context.WithoutCancel(ctx), c.grant.ID, c.tool.Area, record); err != nil {
-		c.server.log.Warn("removing an idempotency key failed", zap.String("tool", c.tool.Name),
-			zap.String("request_id", c.requestID), zap.Error(err))
+	if err := c.server.store.ForgetCreated(ctx, c.grant.ID, c.tool.Area, record); err != nil {
+		c.warn("removing an idempotency key failed", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -107,4 +108,9 @@ func (t *tool) argumentsError(details []data.Detail) error {
 		}
 	}
 	return errors.New(strings.Join(slices.Compact(problems), "; "))
+}
+
+// warn logs a fault that does not fail the call.
+func (c *toolCall) warn(what string, err error) {
+	c.server.log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
 }

@@ -52,22 +52,22 @@ const (
 // case, invalid UTF-8) and batches, which the protocol has dropped. Its error is a *protocolError.
 func readMessage(body []byte) (message, error) {
 	var m message
-	if depth(body) >= maxDepth {
-		return m, invalidRequest("the message exceeds the maximum depth of 1000 levels")
+	if tooDeep(body) {
+		return m, badRequest(codeInvalidRequest, "the message exceeds the maximum depth of 1000 levels")
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		return m, invalidRequest("batches are not supported: send each message in a request of its own")
+		return m, badRequest(codeInvalidRequest, "batches are not supported: send each message in a request of its own")
 	}
 	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
 		return message{}, unreadable("the message", codeInvalidRequest, err)
 	}
 	switch kind := m.ID.Kind(); {
 	case m.ID != nil && kind != jsontext.KindString && kind != jsontext.KindNumber || len(m.ID) > maxID:
-		return message{}, invalidRequest("id must be a string or a number of at most 256 bytes")
+		return message{}, badRequest(codeInvalidRequest, "id must be a string or a number of at most 256 bytes")
 	case m.Version != "2.0":
-		return m, invalidRequest("jsonrpc must be \"2.0\"")
+		return m, badRequest(codeInvalidRequest, "jsonrpc must be \"2.0\"")
 	case m.Method != "" && (m.Result != nil || m.Error != nil):
-		return m, invalidRequest("the message is both a request and a response")
+		return m, badRequest(codeInvalidRequest, "the message is both a request and a response")
 	}
 	return m, nil
 }
@@ -93,24 +93,17 @@ func unreadable(what string, code int, err error) error {
 	return e
 }
 
-// depth returns how deep JSON is nested.
-func depth(body []byte) int {
-	most, now, text := 0, 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case c == '"':
-			text = !text
-		case text && c == '\\':
-			i++
-		case text:
-		case c == '{', c == '[':
-			now++
-			most = max(most, now)
-		case c == '}', c == ']':
-			now--
+// tooDeep reports whether JSON is nested too deep, as far as it is valid.
+func tooDeep(body []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return false
+		}
+		if d.StackDepth() >= maxDepth {
+			return true
 		}
 	}
-	return most
 }
 
 // callParams are the parameters of tools/call.
@@ -155,16 +148,8 @@ func (e *protocolError) message() string {
 	return strings.Replace(e.reason, "{name}", strconv.QuoteToASCII(e.name[:min(len(e.name), maxQuoted)]), 1)
 }
 
-func invalidRequest(reason string) error {
-	return &protocolError{status: http.StatusBadRequest, code: codeInvalidRequest, reason: reason}
-}
-
-func invalidParams(reason string) error {
-	return &protocolError{status: http.StatusBadRequest, code: codeInvalidParams, reason: reason}
-}
-
-func headerMismatch(reason string) error {
-	return &protocolError{status: http.StatusBadRequest, code: sdk.CodeHeaderMismatch, reason: reason}
+func badRequest(code int, reason string) error {
+	return &protocolError{status: http.StatusBadRequest, code: code, reason: reason}
 }
 
 // errNotToolCall is the error of [Server.readCall] for what the SDK serves or rejects: other methods than tools/call, unknown tools
@@ -205,15 +190,15 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	c.grant, _ = oauth.GrantFrom(r.Context())
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
-		return nil, invalidRequest("tools/call is a request and requires an id")
+		return nil, badRequest(codeInvalidRequest, "tools/call is a request and requires an id")
 	case kind == jsontext.KindBeginObject:
 		c.arguments = p.Arguments
 	case p.Arguments != nil && kind != jsontext.KindNull:
-		return nil, invalidParams("arguments must be an object")
+		return nil, badRequest(codeInvalidParams, "arguments must be an object")
 	}
 	if token, ok := p.Meta[metaProgress]; ok && token.Kind() != jsontext.KindNull {
 		if kind := token.Kind(); kind != jsontext.KindString && kind != jsontext.KindNumber || len(token) > maxID {
-			return nil, invalidParams("progressToken must be a string or a number")
+			return nil, badRequest(codeInvalidParams, "progressToken must be a string or a number")
 		}
 		c.progressToken = token
 	}
@@ -222,7 +207,7 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	}
 	if !c.modern {
 		if _, ok := p.Meta[metaVersion]; ok {
-			return nil, headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
+			return nil, badRequest(sdk.CodeHeaderMismatch, headerProtocolVersion+" does not match "+metaVersion)
 		}
 		return c, nil
 	}
@@ -235,20 +220,20 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 	var capabilities sdk.ClientCapabilities
 	switch {
 	case json.Unmarshal(p.Meta[metaVersion], &version) != nil || version == "":
-		return invalidParams("missing or invalid _meta member " + metaVersion)
+		return badRequest(codeInvalidParams, "missing or invalid _meta member "+metaVersion)
 	case version != revisionModern:
-		return headerMismatch(headerProtocolVersion + " does not match " + metaVersion)
+		return badRequest(sdk.CodeHeaderMismatch, headerProtocolVersion+" does not match "+metaVersion)
 	case h.Get(headerMethod) != methodToolsCall:
-		return headerMismatch(headerMethod + " does not match the message's method")
+		return badRequest(sdk.CodeHeaderMismatch, headerMethod+" does not match the message's method")
 	case decodeName(h.Get(headerName)) != p.Name:
-		return headerMismatch(headerName + " does not match the tool's name")
+		return badRequest(sdk.CodeHeaderMismatch, headerName+" does not match the tool's name")
 	case p.Meta[metaCapabilities].Kind() != jsontext.KindBeginObject ||
 		json.Unmarshal(p.Meta[metaCapabilities], &capabilities) != nil:
-		return invalidParams("missing or invalid _meta member " + metaCapabilities)
+		return badRequest(codeInvalidParams, "missing or invalid _meta member "+metaCapabilities)
 	}
 	if about, ok := p.Meta[metaClient]; ok &&
 		(about.Kind() != jsontext.KindBeginObject || json.Unmarshal(about, new(sdk.Implementation)) != nil) {
-		return invalidParams("invalid _meta member " + metaClient)
+		return badRequest(codeInvalidParams, "invalid _meta member "+metaClient)
 	}
 	if e := capabilities.Elicitation; e != nil {
 		c.canElicit = e.Form != nil || e.URL == nil

@@ -224,7 +224,7 @@ func TestProgressIncreasesWithEveryNotification(t *testing.T) {
 		{100, "running", "Cleaning up"},
 		{100, "succeeded", ""}, // the result follows
 	} {
-		c.progress(&run{Progress: step.progress, Status: step.status, Message: &step.about})
+		c.progress(&run{Progress: step.progress, Status: step.status, Message: step.about})
 	}
 	var sent []string
 	for event := range strings.SplitSeq(strings.TrimSpace(w.Body.String()), "\n\n") {

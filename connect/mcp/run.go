@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,12 +43,15 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	case t.Replace != nil && c.args.all[t.changed()] != nil:
 		return c.replace(ctx)
 	case t.Replace != nil && c.args.own[argIfVersion] != nil:
-		return nil, c.badArgument(argIfVersion, "requires "+t.changed()+": a new record has no version")
+		return nil, c.tool.badArguments(data.Detail{Field: argIfVersion, Problem: "requires " + t.changed() + ": a new record has no version"})
 	case t.key:
 		return c.create(ctx)
 	}
 	return c.change(ctx)
 }
+
+// changes returns the operation that changes a record.
+func (t *tool) changes() *upstream.Operation { return cmp.Or(t.Replace, t.Operation) }
 
 // changed returns the argument that names the record that Replace changes. Without it, one is created.
 func (t *tool) changed() string {
@@ -111,7 +115,7 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
 	op := c.tool.Operation
 	w := data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
-	if w.IfMatch == "" && c.tool.Read != nil && requires(op.Headers, "If-Match") {
+	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
 		var err error
 		if _, w.IfMatch, err = c.current(ctx); err != nil {
 			return nil, err
@@ -169,7 +173,7 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 			body = whole
 		}
 		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
-			return nil, c.badArgument("the call", "contains no change")
+			return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 		}
 		var err error
 		if r.Body, r.Media, err = c.server.o.Data.Body(op, c.caller.BusinessID, body); err != nil {
@@ -186,9 +190,9 @@ const maxReplacements = 3
 // makes sure that nothing that was written meanwhile is lost.
 func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
-	asked, changes := c.asked(), c.args.body
+	asked, changes := cmp.Or(c.asked(), c.ifMatch), c.args.body
 	if len(changes) == 0 {
-		return nil, c.badArgument("the call", "contains no change")
+		return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 	}
 	if t.Replace.Method == http.MethodPatch {
 		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: asked})
@@ -202,11 +206,16 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		}
 		merged := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
-			if old := at(record, shownName(t.Read.Record(), p.Name)); old != nil && (old.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) && p.Schema.Refused == "" {
-				merged[p.Name] = old
+			name := p.Name
+			if shown := t.Read.Record().Property(name); shown != nil {
+				name = nameOf(shown) // another one if it is text from outside
 			}
+			old := at(record, name)
+			nullable := p.Schema.Types&upstream.TypeNull != 0
 			if value, ok := changes[p.Name]; ok {
 				merged[p.Name] = value
+			} else if old != nil && (old.Kind() != jsontext.KindNull || nullable) && p.Schema.Refused == "" {
+				merged[p.Name] = old
 			}
 		}
 		c.args.body = merged
@@ -216,14 +225,6 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			return content, err
 		}
 	}
-}
-
-// shownName returns the name that a member of records has in results: another one if it is text from outside.
-func shownName(record *upstream.Schema, name string) string {
-	if p := record.Property(name); p != nil {
-		return nameOf(p)
-	}
-	return name
 }
 
 // done notes which record a change was about, and what was done.
@@ -238,14 +239,6 @@ func (c *toolCall) done(content jsontext.Value) {
 	}
 	c.target = strings.TrimSpace(c.tool.about + " " + id)
 	c.sentence = c.fill(c.tool.Does, record, false)
-}
-
-// badArgument returns the error of an argument that does not fit the others.
-func (c *toolCall) badArgument(name, problem string) *toolError {
-	return &toolError{
-		code: codeArguments, message: "Invalid arguments for " + c.tool.Name + ".", effect: c.tool.notDone(),
-		violations: []data.Detail{{Field: name, Problem: problem}}, advice: correctAndCall,
-	}
 }
 
 // inner returns the record in the response of an operation.

@@ -1,8 +1,10 @@
 package mcp
 
 import (
-	"encoding/json"
+	"maps"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -12,44 +14,16 @@ import (
 const maxShown = 6
 
 // inputSchema returns what an assistant has to know of arguments: types, possible values, and what they mean. Errors say the rest.
-func inputSchema(s *upstream.Schema, depth int) map[string]any {
-	shown := shape(s, depth, func(p *upstream.Property) map[string]any {
-		of := inputSchema(p.Schema, depth+1)
-		if p.Description != "" {
-			of["description"] = p.Description
-		}
-		return of
-	})
-	var required []string
-	for i := range s.Properties {
-		if s.Properties[i].Required {
-			required = append(required, s.Properties[i].Name)
-		}
-	}
-	if required != nil && shown["properties"] != nil {
-		shown["required"] = required
-	}
-	if s.Items != nil && depth < maxShown {
-		shown["items"] = inputSchema(s.Items, depth+1)
-	}
-	if values := enumOf(s); values != nil {
-		shown["enum"] = values
-	}
-	return shown
-}
+func inputSchema(s *upstream.Schema) map[string]any { return shape(s, 0, true) }
 
 // outputShape returns the types of what is in a result.
-func outputShape(s *upstream.Schema, depth int) map[string]any {
-	shown := shape(s, depth, func(p *upstream.Property) map[string]any { return outputShape(p.Schema, depth+1) })
-	if s.Items != nil && depth < maxShown {
-		shown["items"] = outputShape(s.Items, depth+1)
-	}
-	return shown
-}
+func outputShape(s *upstream.Schema) map[string]any { return shape(s, 1, false) }
 
-// shape returns the type of a schema, and its properties.
-func shape(s *upstream.Schema, depth int, of func(*upstream.Property) map[string]any) map[string]any {
+func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	shown := map[string]any{}
+	if values := enumOf(s); values != nil && input {
+		shown["enum"] = values
+	}
 	if s.Choice != nil || s.FreeJSON() {
 		return shown
 	}
@@ -75,14 +49,29 @@ func shape(s *upstream.Schema, depth int, of func(*upstream.Property) map[string
 	} else {
 		shown["type"] = types
 	}
-	properties := map[string]any{}
+	properties, required := map[string]any{}, []string{}
 	for i := range s.Properties {
-		if p := &s.Properties[i]; !p.Internal && p.Schema.Refused == "" && depth < maxShown {
-			properties[nameOf(p)] = of(p)
+		p := &s.Properties[i]
+		if p.Internal || p.Schema.Refused != "" || depth == maxShown {
+			continue
 		}
+		of := shape(p.Schema, depth+1, input)
+		if input && p.Description != "" {
+			of["description"] = p.Description
+		}
+		if input && p.Required {
+			required = append(required, p.Name)
+		}
+		properties[nameOf(p)] = of
 	}
 	if len(properties) > 0 || depth == 0 { // some clients require it
 		shown["properties"] = properties
+	}
+	if len(required) > 0 {
+		shown["required"] = required
+	}
+	if s.Items != nil && depth < maxShown {
+		shown["items"] = shape(s.Items, depth+1, input)
 	}
 	return shown
 }
@@ -103,7 +92,7 @@ func enumOf(s *upstream.Schema) (values []any) {
 		if text, ok := strings.CutPrefix(v, `"`); ok {
 			values = append(values, text)
 		} else {
-			values = append(values, json.RawMessage(v))
+			values = append(values, jsontext.Value(v))
 		}
 	}
 	return values
@@ -143,7 +132,7 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 			case s.Items != nil && s.Items == record && (described[record] || t.fields != nil):
 				into[nameOf(p)] = map[string]any{"type": "array", "items": typed("object")}
 			default:
-				into[nameOf(p)] = outputShape(s, 1)
+				into[nameOf(p)] = outputShape(s)
 			}
 		}
 		if record != nil && t.fields == nil {
@@ -156,11 +145,7 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 	if t.key {
 		properties["repeated"], properties["idempotency_key"] = typed("boolean"), typed("string")
 	}
-	for name, of := range t.handler.result {
-		if properties[name] = of; of == nil {
-			delete(properties, name)
-		}
-	}
+	maps.Copy(properties, t.handler.result)
 	return map[string]any{"type": "object", "properties": properties}
 }
 

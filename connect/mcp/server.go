@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -22,6 +23,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -114,7 +116,6 @@ type Server struct {
 	o              Options
 	log            *zap.Logger
 	tools          map[string]*tool
-	operations     map[string]*upstream.Operation // by ID
 	store          *store
 	limiter        *redis_rate.Limiter
 	rate           redis_rate.Limit // of a connection's requests
@@ -133,14 +134,11 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		acceptsTraces: tracing.AcceptsRemote(), operations: map[string]*upstream.Operation{},
+		acceptsTraces: tracing.AcceptsRemote(),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	if s.tools, err = newTools(o.Definition, o.Areas); err != nil {
 		return nil, err
-	}
-	for _, op := range o.Definition.API.Operations() {
-		s.operations[op.ID] = op
 	}
 	options := sdk.ServerOptions{
 		Instructions: instructionsFor(o.Areas, o.Definition.Instructions),
@@ -166,6 +164,34 @@ func (s *Server) newSDKServer(o sdk.ServerOptions) *sdk.Server {
 	server := sdk.NewServer(s.implementation, &o)
 	server.AddReceivingMiddleware(s.receivingMiddleware)
 	return server
+}
+
+// receivingMiddleware wraps every method that the SDK serves.
+func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
+		g, _ := oauth.GrantFrom(ctx)
+		entry := requestlog.From(ctx)
+		defer func() { // the SDK calls this in a goroutine of its own
+			if v := recover(); v != nil {
+				s.log.Error("panic while serving a request", zap.String("method", method),
+					zap.String("request_id", requestlog.ID(ctx)), zap.Any("panic", v), zap.Stack("stack"))
+				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
+				logFault(entry, errPanic)
+			}
+		}()
+		if result, err = next(ctx, method, r); err != nil {
+			logError(entry, method, err)
+			return result, err
+		}
+		switch result := result.(type) {
+		case *sdk.InitializeResult:
+			result.Instructions += s.instructionsOf(g)
+			result.Capabilities.Tools = &sdk.ToolCapabilities{ListChanged: true}
+		case *sdk.DiscoverResult: // the revision announces changes in streams that this server does not have
+			result.Instructions += s.instructionsOf(g)
+		}
+		return result, nil
+	}
 }
 
 // sdkLogger returns the SDK's logger. It drops level info, at which the SDK logs each request: the gateway does that already.
@@ -209,13 +235,4 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
 	c.TTLMs = int(listTTL.Milliseconds())
 	c.CacheScope = "private"
-}
-
-// requiredScopes returns the tool's scope and those that the connection has: a client that requests them must not lose any.
-func (t *tool) requiredScopes(g oauth.Grant) []string {
-	names := slices.Clone(g.Scopes.Names())
-	if !slices.Contains(names, t.scope) {
-		names = append(names, t.scope)
-	}
-	return names
 }

@@ -43,17 +43,24 @@ func (s *store) callsKey(grantID, area string) string {
 	return s.prefix + "calls:{" + grantID + "}:" + area
 }
 
+// do executes commands, even if the client has disconnected: it may retry. An absent value is not an error.
+func (s *store) do(ctx context.Context, what string, commands func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if err := commands(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 // Key returns the idempotency key of a call. It is the same for the same connection, area and fingerprint within
 // IdempotencyWindow of the first call, unless ForgetCreated removed it.
-func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	key, err := s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, fieldOf(fingerprint), rand.Text(),
-		IdempotencyWindow.Milliseconds()).Text()
-	if err != nil {
-		return "", fmt.Errorf("storing an idempotency key: %w", err)
-	}
-	return key, nil
+func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (key string, err error) {
+	err = s.do(ctx, "storing an idempotency key", func(ctx context.Context) (err error) {
+		key, err = s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, fieldOf(fingerprint), rand.Text(), IdempotencyWindow.Milliseconds()).Text()
+		return err
+	})
+	return key, err
 }
 
 // fieldOf returns the hash field of a fingerprint. The fields of records begin with a space.
@@ -65,54 +72,44 @@ func fieldOf(fingerprint string) string {
 // RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether that was stored
 // already.
 func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	calls := s.callsKey(grantID, area)
-	value := fieldOf(fingerprint) + " " + key
-	var before *redis.StringCmd
-	_, err = s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		before = p.HGet(ctx, calls, " "+record)
-		p.HSet(ctx, calls, " "+record, value)
-		p.PExpire(ctx, calls, IdempotencyWindow)
-		return nil
+	calls, value := s.callsKey(grantID, area), fieldOf(fingerprint)+" "+key
+	err = s.do(ctx, "storing a created record", func(ctx context.Context) error {
+		var before *redis.StringCmd
+		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			before = p.HGet(ctx, calls, " "+record)
+			p.HSet(ctx, calls, " "+record, value)
+			p.PExpire(ctx, calls, IdempotencyWindow)
+			return nil
+		})
+		known = before.Val() == value
+		return err
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return false, fmt.Errorf("storing a created record: %w", err)
-	}
-	return before.Val() == value, nil
+	return known && err == nil, err
 }
 
 // ForgetCreated removes the idempotency key of the call that created a record.
 func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	err := s.forget.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, " "+record).Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("removing an idempotency key: %w", err)
-	}
-	return nil
+	return s.do(ctx, "removing an idempotency key", func(ctx context.Context) error {
+		return s.forget.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, " "+record).Err()
+	})
 }
 
 // CreateConfirmation stores a pending confirmation of subject and returns the secret that the user's response must carry.
 func (s *store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	id := rand.Text()
-	if err := s.client.Set(ctx, s.confirmationKey(grantID, id, subject), 1, lifetime).Err(); err != nil {
-		return "", fmt.Errorf("storing a confirmation: %w", err)
-	}
-	return id, nil
+	return id, s.do(ctx, "storing a confirmation", func(ctx context.Context) error {
+		return s.client.Set(ctx, s.confirmationKey(grantID, id, subject), 1, lifetime).Err()
+	})
 }
 
 // ConsumeConfirmation reports whether the confirmation is pending, and removes it: each accepts one response.
-func (s *store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	n, err := s.client.Del(ctx, s.confirmationKey(grantID, id, subject)).Result()
-	if err != nil {
-		return false, fmt.Errorf("reading a confirmation: %w", err)
-	}
-	return n == 1, nil
+func (s *store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (pending bool, err error) {
+	err = s.do(ctx, "reading a confirmation", func(ctx context.Context) error {
+		n, err := s.client.Del(ctx, s.confirmationKey(grantID, id, subject)).Result()
+		pending = n == 1
+		return err
+	})
+	return pending, err
 }
 
 func (s *store) confirmationKey(grantID, id, subject string) string {

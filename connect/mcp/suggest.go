@@ -14,16 +14,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// maxSuggested is the maximum number of records in a suggestion.
-const maxSuggested = 3
+// Maximum numbers of records in a suggestion.
+const (
+	maxSuggested = 3  // that a search finds
+	maxListed    = 10 // of a list that cannot be searched
+)
 
 // suggest returns what the caller may have meant, if there is no record with the ID that it sent: records that are found by it, such as
 // by their number, or those with a similar ID. It returns "" if there are none, or the connection may not list them.
 func (c *toolCall) suggest(ctx context.Context) string {
-	op := c.tool.Operation
-	if c.tool.Replace != nil {
-		op = c.tool.Replace
-	}
+	op := c.tool.changes()
 	for i, p := range slices.Backward(op.PathParams) {
 		asked, name := c.args.path[i], p.Name
 		for _, says := range c.server.o.Definition.Tools {
@@ -62,7 +62,7 @@ func (s *Server) identifies(list *upstream.Operation, parameter string, op *upst
 // similar looks for records in a list.
 func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, path []string) string {
 	r := data.Request{Operation: list.Operation, Path: path}
-	searches := has(list.Operation.Params, "query")
+	searches := slices.ContainsFunc(list.Operation.Params, func(p upstream.Param) bool { return p.Name == "query" })
 	if searches {
 		r.Query = url.Values{"query": {asked}}.Encode()
 	}
@@ -71,22 +71,19 @@ func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, pa
 	if err != nil || json.Unmarshal(inner(list.Operation, response), &records) != nil {
 		return ""
 	}
+	most := maxSuggested
 	if !searches {
 		var ids []string
 		for _, record := range records {
 			ids = append(ids, plain(record[id]))
 		}
-		near := nearest(asked, ids)
-		if near == "" {
-			near = strings.Join(ids[:min(len(ids), 10)], ", ")
+		most = maxListed
+		if near := slices.Index(ids, nearest(asked, ids)); near >= 0 {
+			records = records[near : near+1]
 		}
-		if near == "" {
-			return ""
-		}
-		return "Did you mean " + quoted(near) + "?"
 	}
 	var found []string
-	for _, record := range records[:min(len(records), maxSuggested)] {
+	for _, record := range records[:min(len(records), most)] {
 		named := slices.IndexFunc(list.Fields, func(field string) bool {
 			text := plain(record[field])
 			return field != id && !list.untrusted && record[field].Kind() == jsontext.KindString &&

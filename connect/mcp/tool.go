@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -134,7 +133,8 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 		Body: &upstream.RequestBody{Required: true, Kinds: []upstream.BodyKind{{Media: "application/json", Schema: input}}},
 	}
 	upstream.NewAPI("", "", []*upstream.Operation{t.arguments})
-	return t.declare(input, res, described)
+	t.declare(input, res, described)
+	return nil
 }
 
 // argument is an argument of a tool. Its slot is empty if it is for the gateway.
@@ -151,10 +151,7 @@ func (t *tool) sent() (all []argument) {
 		}
 		all = append(all, argument{p, s})
 	}
-	path, body := t.Operation.PathParams, t.Operation.Body
-	if t.Replace != nil {
-		path, body = t.Replace.PathParams, t.Replace.Body
-	}
+	path, body := t.changes().PathParams, t.changes().Body
 	for i, p := range path {
 		created := t.Replace != nil && i == len(path)-1
 		add(upstream.Property{Name: p.Name, Schema: p.Schema, Required: !created, Description: p.Description}, slot{path: true})
@@ -231,14 +228,6 @@ func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
 	return list
 }
 
-func requires(params []upstream.Param, name string) bool {
-	return slices.ContainsFunc(params, func(p upstream.Param) bool { return p.Name == name && p.Required })
-}
-
-func has(params []upstream.Param, name string) bool {
-	return slices.ContainsFunc(params, func(p upstream.Param) bool { return p.Name == name })
-}
-
 // schemaAt returns the schema of a member, or nil.
 func schemaAt(s *upstream.Schema, names []string) *upstream.Schema {
 	for _, name := range names {
@@ -310,8 +299,8 @@ func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 
 // declare sets how tools/list shows the tool. Descriptions and hints that say what goes without saying are left out, and output schemas say
 // no more than clients need: what a schema does not say, an error says in words.
-func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) error {
-	in := inputSchema(input, 0)
+func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) {
+	in := inputSchema(input)
 	for _, shared := range t.shared(res) {
 		if p, ok := in["properties"].(map[string]any)[shared].(map[string]any); ok {
 			delete(p, "description")
@@ -333,11 +322,7 @@ func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse,
 	if !t.People {
 		d.Annotations["openWorldHint"] = false
 	}
-	var err error
-	if t.declared, err = json.Marshal(d); err != nil {
-		return fmt.Errorf("encoding the declaration: %w", err)
-	}
-	return nil
+	t.declared = encode(d)
 }
 
 // shared returns the arguments that the instructions explain for all tools.

@@ -119,6 +119,6 @@ func TestShownValuesAreAccepted(t *testing.T) {
 
 func TestUnknownSchemaTypesAreNotShown(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, inputSchema(upstream.AnyJSON(), 1))
-	assert.Empty(t, outputShape(upstream.AnyJSON(), 1))
+	assert.Empty(t, inputSchema(upstream.AnyJSON()))
+	assert.Empty(t, outputShape(upstream.AnyJSON()))
 }

@@ -64,16 +64,14 @@ func (e *toolError) result(requestID string) *callResult {
 			fmt.Fprintf(&b, " (allowed: %s)", d.Allowed)
 		}
 	}
-	for _, s := range []string{e.effect, e.advice} {
-		if s != "" {
-			b.WriteString("\n" + s)
-		}
-	}
-	if e.data != nil {
-		b.WriteString("\n" + string(e.data))
-	}
+	lines := []string{e.effect, e.advice, string(e.data)}
 	if requestID != "" {
-		b.WriteString("\nRequest id, for support: " + requestID)
+		lines = append(lines, "Request id, for support: "+requestID)
+	}
+	for _, line := range lines {
+		if line != "" {
+			b.WriteString("\n" + line)
+		}
 	}
 	res := textResult(b.String())
 	res.IsError = true
@@ -87,17 +85,24 @@ const (
 	correctAndCall = "Correct the arguments and call again."
 )
 
+// badArguments returns the error of invalid arguments.
+func (t *tool) badArguments(violations ...data.Detail) *toolError {
+	return &toolError{
+		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", violations: violations, effect: t.notDone(), advice: correctAndCall,
+	}
+}
+
 // newToolError converts the error of a tool.
 func newToolError(err error, t *tool) *toolError {
 	if failed, ok := errors.AsType[*toolError](err); ok {
 		return failed
 	}
-	failed := &toolError{cause: err, effect: t.notDone()}
 	if bad, ok := errors.AsType[*upstream.ParameterError](err); ok {
-		failed.code, failed.message, failed.advice = codeArguments, "Invalid arguments for "+t.Name+".", correctAndCall
-		failed.violations = []data.Detail{{Field: t.argument(bad.Parameter), Problem: strings.TrimPrefix(bad.Reason, bad.Parameter+" ")}}
+		failed := t.badArguments(data.Detail{Field: t.argument(bad.Parameter), Problem: strings.TrimPrefix(bad.Reason, bad.Parameter+" ")})
+		failed.cause = err
 		return failed
 	}
+	failed := &toolError{cause: err, effect: t.notDone()}
 	e, ok := errors.AsType[*data.Error](err)
 	if !ok {
 		failed.code, failed.message = codeInternal, "The gateway failed. Your arguments are not the cause."
@@ -111,48 +116,40 @@ func newToolError(err error, t *tool) *toolError {
 		failed.effect = "The change may or may not have been made, because the response was lost. " +
 			"Check the record before you say that it was or was not."
 	}
+	says := func(code, message, advice string) { failed.code, failed.message, failed.advice = code, message, advice }
+	const final = "Calling again will not help: "
 	switch {
+	case errors.Is(err, data.ErrNotFound) && t.Kind == definition.KindDelete:
+		says(codeNotFound, "This business has no such "+t.namedBy()+".", "If it was deleted before, there is nothing left to do.")
 	case errors.Is(err, data.ErrNotFound):
-		failed.code = codeNotFound
-		failed.message = fmt.Sprintf("This business has no such %s.", t.namedBy())
-		failed.advice = "Find the right id with the search or list tool of this area."
-		if t.Kind == definition.KindDelete {
-			failed.advice = "If it was deleted before, there is nothing left to do."
-		}
+		says(codeNotFound, "This business has no such "+t.namedBy()+".", "Find the right id with the search or list tool of this area.")
 	case errors.Is(err, data.ErrInvalid):
-		failed.code, failed.message = codeArguments, "The business's data service rejected these arguments."
-		failed.violations, failed.advice = e.Details, correctAndCall
+		says(codeArguments, "The business's data service rejected these arguments.", correctAndCall)
+		failed.violations = e.Details
 	case errors.Is(err, data.ErrVersion):
-		failed.code = codeChanged
-		failed.message = fmt.Sprintf("The %s has changed since you read it.", t.about)
-		failed.advice = "Read it again, check that your change still makes sense, and call again with its new version."
+		says(codeChanged, "The "+t.about+" has changed since you read it.",
+			"Read it again, check that your change still makes sense, and call again with its new version.")
 	case errors.Is(err, data.ErrConflict):
-		failed.code, failed.message, failed.violations = codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), e.Details
+		says(codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), "")
+		failed.violations = e.Details
 	case errors.Is(err, data.ErrKeyReused):
-		failed.code = codeKeyReused
-		failed.message = "This idempotency_key was already used with other arguments."
-		failed.advice = "To repeat the earlier call, send its arguments again. For a new call, send a new key."
+		says(codeKeyReused, "This idempotency_key was already used with other arguments.",
+			"To repeat the earlier call, send its arguments again. For a new call, send a new key.")
 	case errors.Is(err, data.ErrNoAccount):
-		failed.code = codeAccount
-		failed.message = "The account that approved this connection, or its business, is no longer active."
-		failed.advice = "Calling again will not help: an owner of the business has to connect again."
+		says(codeAccount, "The account that approved this connection, or its business, is no longer active.",
+			final+"an owner of the business has to connect again.")
 	case errors.Is(err, data.ErrForbidden):
-		failed.code = codeForbidden
-		failed.message = cmp.Or(e.Message, "The user who approved this connection may not do this in the business.")
-		failed.advice = "Calling again will not help: someone with more permissions in the business has to do it."
+		says(codeForbidden, cmp.Or(e.Message, "The user who approved this connection may not do this in the business."),
+			final+"someone with more permissions in the business has to do it.")
 	case errors.Is(err, data.ErrBusy):
-		failed.code, failed.message = codeUnavailable, "The business's data service is busy."
-		failed.advice = retryIn(e.RetryAfter)
+		says(codeUnavailable, "The business's data service is busy.", retryIn(e.RetryAfter))
 	case errors.Is(err, data.ErrTimeout):
-		failed.code, failed.message = codeTimeout, "The business's data service did not respond in time."
-		failed.advice = retryIn(e.RetryAfter)
+		says(codeTimeout, "The business's data service did not respond in time.", retryIn(e.RetryAfter))
 	case errors.Is(err, data.ErrUnavailable):
-		failed.code, failed.message = codeUnavailable, "The business's data service is temporarily unavailable."
-		failed.advice = retryIn(e.RetryAfter)
+		says(codeUnavailable, "The business's data service is temporarily unavailable.", retryIn(e.RetryAfter))
 	default:
-		failed.code = codeInvalid
-		failed.message = "The business's data service sent an invalid response. Your arguments are not the cause."
-		failed.advice = "Calling again is unlikely to help. Tell the user, with the request id."
+		says(codeInvalid, "The business's data service sent an invalid response. Your arguments are not the cause.",
+			"Calling again is unlikely to help. Tell the user, with the request id.")
 	}
 	return failed
 }
