@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -83,6 +84,7 @@ type Area struct {
 
 var (
 	toolName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	areaName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	inBraces = regexp.MustCompile(`\{([^{}]*)\}`)
 )
 
@@ -113,6 +115,9 @@ func (c *compiler) makeTools(all []*operationNode) {
 		}
 		if len(kinds) == 0 {
 			continue
+		}
+		if !areaName.MatchString(a.Name) || a.Name == "mcp" {
+			c.fault(tag.get("name"), "is not a possible name of an area, for scopes: letters, digits, . _ and -, and not mcp")
 		}
 		says := tag.get(extArea)
 		if says.Node != nil {
@@ -314,10 +319,8 @@ func (c *compiler) description(n node) string {
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func lowerFirst(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToLower(text[:1]) + text[1:]
+	_, size := utf8.DecodeRuneInString(text)
+	return strings.ToLower(text[:size]) + text[size:]
 }
 
 // snakeCase returns listOrders as list_orders.

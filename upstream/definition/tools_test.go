@@ -181,3 +181,41 @@ func TestToolsDoNotChangeAnAPI(t *testing.T) {
 		}
 	}
 }
+
+const oneTool = `
+openapi: 3.1.0
+info: {title: Shop, version: "1"}
+servers: [{url: /shop}]
+x-gatehouse-tenant: shop
+tags: [{name: NAME, description: Über orders.}]
+paths:
+  /orders:
+    get:
+      tags: [NAME]
+      operationId: listOrders
+      summary: Orders
+      x-gatehouse-tool: {}
+      responses:
+        "200":
+          description: Orders.
+          content: {application/json: {schema: {type: object, properties: {shop: {type: string}}}}}
+`
+
+// An area's name is a part of scopes (RFC 6749, section 3.3), and mcp stands for everything in them.
+func TestAreasHaveNamesThatScopesCanHave(t *testing.T) {
+	t.Parallel()
+	load := func(name string) (*definition.Definition, error) {
+		file := definition.File{Name: "shop.yaml", Text: []byte(strings.ReplaceAll(oneTool, "NAME", name))}
+		return definition.Load(file, definition.Options{Tools: true})
+	}
+	for _, name := range []string{"orders", "Orders", "custom-objects", "v1.orders"} {
+		d, err := load(name)
+		require.NoError(t, err, name)
+		assert.Equal(t, name, d.Areas[0].Name)
+		assert.Equal(t, "über orders", d.Areas[0].Noun)
+	}
+	for _, name := range []string{"mcp", `"a b"`, `"a:b"`, "é", `"a\"b"`, "-"} {
+		_, err := load(name)
+		require.ErrorContains(t, err, "/tags/0/name: is not a possible name of an area", name)
+	}
+}
