@@ -40,7 +40,7 @@ var checker = new(upstream.Contract)
 func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 	input := t.arguments.Body.Kinds[0].Schema
 	sent := raw
-	if raw.IsValid() {
+	if raw.IsValid() && !tooDeep(raw, maxLenient) {
 		sent = lenient(input, raw)
 	}
 	var out bytes.Buffer
@@ -94,6 +94,9 @@ func queryOf(p *upstream.Param, v jsontext.Value) []string {
 	return all
 }
 
+// maxLenient is how deep JSON may be nested to be changed by lenient: each level is read again, and deeper bodies are invalid anyway.
+const maxLenient = 64
+
 // lenient returns JSON with what models get wrong and nothing is lost by accepting: a number or a truth value in quotes, a number for a
 // text, an object or array in quotes, one value for a list, 3.0 for 3, and null for a member that is absent.
 func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
@@ -106,7 +109,7 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	case jsontext.KindString:
 		text := jsontext.Value(strings.TrimSpace(plain(v)))
 		list := s.Types&^upstream.TypeNull == upstream.TypeArray // of which this may be an item
-		if allows(upstream.TypeString) || !text.IsValid() {
+		if allows(upstream.TypeString) || !text.IsValid() || tooDeep(text, maxLenient) {
 			break
 		}
 		switch text.Kind() {
@@ -141,7 +144,8 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 			return list
 		}
 	}
-	if allows(upstream.TypeArray) && s.Items != nil && s.Types&^upstream.TypeNull == upstream.TypeArray && kind != jsontext.KindBeginArray && kind != jsontext.KindNull {
+	// The items of a list may be lists of the same schema, without an end.
+	if allows(upstream.TypeArray) && s.Items != nil && s.Items.Types&^upstream.TypeNull != upstream.TypeArray && s.Types&^upstream.TypeNull == upstream.TypeArray && kind != jsontext.KindBeginArray && kind != jsontext.KindNull {
 		return slices.Concat(jsontext.Value("["), lenient(s.Items, v), jsontext.Value("]"))
 	}
 	return v

@@ -52,7 +52,7 @@ const (
 // case, invalid UTF-8) and batches, which the protocol has dropped. Its error is a *protocolError.
 func readMessage(body []byte) (message, error) {
 	var m message
-	if tooDeep(body) {
+	if tooDeep(body, maxDepth) {
 		return m, badRequest(codeInvalidRequest, "the message exceeds the maximum depth of 1000 levels")
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
@@ -93,14 +93,14 @@ func unreadable(what string, code int, err error) error {
 	return e
 }
 
-// tooDeep reports whether JSON is nested too deep, as far as it is valid.
-func tooDeep(body []byte) bool {
+// tooDeep reports whether JSON is nested in so many levels or more, as far as it is valid.
+func tooDeep(body []byte, levels int) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
 		if _, err := d.ReadToken(); err != nil {
 			return false
 		}
-		if d.StackDepth() >= maxDepth {
+		if d.StackDepth() >= levels {
 			return true
 		}
 	}

@@ -1,0 +1,140 @@
+package mcp_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// service is a data service of a definition. It answers each request as answers says of its method and path.
+type service struct {
+	sync.Mutex
+
+	answers map[string]func(body string) (status int, response string)
+	headers http.Header
+	seen    []string
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.Lock()
+	defer s.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	s.seen = append(s.seen, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Method, r.RequestURI, r.Header.Get("If-Match"), body)))
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	answer := s.answers[r.Method+" "+path]
+	if answer == nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	status, response := answer(string(body))
+	for name, values := range s.headers {
+		w.Header()[name] = values
+	}
+	if response != "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, response)
+}
+
+// requests returns the requests since the last call.
+func (s *service) requests() []string {
+	s.Lock()
+	defer s.Unlock()
+	seen := s.seen
+	s.seen = nil
+	return seen
+}
+
+func always(status int, response string) func(string) (int, string) {
+	return func(string) (int, string) { return status, response }
+}
+
+// odd is the head of a definition.
+const odd = `
+openapi: 3.1.0
+info: {title: Odd, version: "1"}
+servers: [{url: /odd}]
+x-gatehouse-tenant: request
+tags: [{name: things, description: Things.}, {name: secrets, description: Secrets.}]
+paths:
+`
+
+func newOdd(t *testing.T, paths string, answers map[string]func(string) (int, string)) (*setup, *service) {
+	t.Helper()
+	d, err := definition.Load(definition.File{Name: "odd.yaml", Text: []byte(odd + paths)}, definition.Options{Tools: true})
+	require.NoError(t, err)
+	service := &service{answers: answers, headers: http.Header{}}
+	backend := httptest.NewServer(service)
+	t.Cleanup(backend.Close)
+	s := newSetup(t, shared, func(o *mcp.Options) {
+		o.Definition, o.Areas = d, scope.New(d.Areas)
+		client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(http.DefaultTransport), Log: zap.NewNop()})
+		require.NoError(t, err)
+		o.Data = client
+	})
+	everything, err := scope.New(d.Areas).Parse("mcp:use")
+	require.NoError(t, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.grants["bearer"]
+	g.Scopes = everything
+	s.grants["bearer"] = g
+	return s, service
+}
+
+func invoke(t *testing.T, c *sdk.ClientSession, name string, arguments object) *sdk.CallToolResult {
+	t.Helper()
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
+	require.NoError(t, err)
+	return res
+}
+
+func succeeds(t *testing.T, c *sdk.ClientSession, name string, arguments object) object {
+	t.Helper()
+	res := invoke(t, c, name, arguments)
+	require.False(t, res.IsError, textOf(res))
+	content, _ := res.StructuredContent.(object)
+	return content
+}
+
+func TestLenientWithListsOfLists(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tool: {}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {tree: {$ref: "#/components/schemas/Tree"}, nodes: {$ref: "#/components/schemas/Node"}}}}}}
+      responses:
+        "204": {description: It is there.}
+components:
+  schemas:
+    Tree: {type: array, maxItems: 9, items: {$ref: "#/components/schemas/Tree"}}
+    Node: {type: object, properties: {a: {$ref: "#/components/schemas/Node"}}}
+`, map[string]func(string) (int, string){"POST /odd/things": always(204, "")})
+	c := s.connect(modern, "bearer", nil)
+	for _, v := range []any{strings.Repeat(`{"a":`, 9000) + `1` + strings.Repeat("}", 9000)} {
+		fails(t, c, "create_thing", object{"nodes": v}, "INVALID_ARGUMENTS")
+	}
+	for _, v := range []any{5, "x", object{}, strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
+		fails(t, c, "create_thing", object{"tree": v}, "INVALID_ARGUMENTS")
+	}
+	assert.Empty(t, service.requests())
+}
