@@ -113,6 +113,23 @@ func succeeds(t *testing.T, c *sdk.ClientSession, name string, arguments object)
 	return content
 }
 
+func TestToolWithItsOwnParameterFields(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    get:
+      tags: [things]
+      operationId: listThings
+      x-gatehouse-tool: {}
+      parameters: [{name: fields, in: query, schema: {type: array, maxItems: 3, items: {type: string}}}]
+      responses:
+        "200": {description: Things., content: {application/json: {schema: {type: object, properties: {a: {type: string}}}}}}
+`, map[string]func(string) (int, string){"GET /odd/things": always(200, `{"a":"b"}`)})
+	c := s.connect(modern, "bearer", nil)
+	assert.Equal(t, "b", succeeds(t, c, "list_things", object{"fields": []any{"a", "c"}})["a"])
+	assert.Equal(t, []string{"GET /odd/things?fields=a&fields=c"}, service.requests())
+}
+
 func TestLenientWithListsOfLists(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `
