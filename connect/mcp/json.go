@@ -70,12 +70,21 @@ func at(v jsontext.Value, path ...string) jsontext.Value {
 	return v
 }
 
-// with returns an object with a further member. A value that is not an object becomes its member "result".
+// with returns an object with a further member, instead of one with the same name. A value that is not an object becomes its member "result".
 func with(v jsontext.Value, name string, member any) jsontext.Value {
 	if v.Kind() != jsontext.KindBeginObject {
 		v = encode(map[string]jsontext.Value{"result": v})
 	}
-	return append(appendMember(bytes.TrimSuffix(bytes.Clone(v), []byte("}")), name, encode(member)), '}')
+	out := bytes.TrimSuffix(bytes.Clone(v), []byte("}"))
+	if at(v, name) != nil {
+		out = []byte("{")
+		for other, value := range members(v) {
+			if other != name {
+				out = appendMember(out, other, value)
+			}
+		}
+	}
+	return append(appendMember(out, name, encode(member)), '}')
 }
 
 // appendMember adds a member to an object that is not closed.

@@ -130,6 +130,30 @@ func TestToolWithItsOwnParameterFields(t *testing.T) {
 	assert.Equal(t, []string{"GET /odd/things?fields=a&fields=c"}, service.requests())
 }
 
+const create1 = `
+  /things:
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tool: {}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "201": {description: The thing., content: {application/json: {schema: {type: object, properties: {warning: {type: string, x-gatehouse-untrusted: true}, repeated: {type: string}, idempotency_key: {type: string}}}}}}
+`
+
+func TestResultWithMembersOfTheGateway(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, create1, map[string]func(string) (int, string){"POST /odd/things": always(201, ` { "repeated" : "often" , "idempotency_key" : "k" } `)})
+	c := s.connect(modern, "bearer", nil)
+	content := succeeds(t, c, "create_thing", object{"name": "x"})
+	assert.Equal(t, false, content["repeated"])
+	service.answers["POST /odd/things"] = always(201, " { \n } ")
+	content = succeeds(t, c, "create_thing", object{"name": "y"})
+	assert.Equal(t, false, content["repeated"])
+	assert.Len(t, service.requests(), 2)
+}
+
 func TestLenientWithListsOfLists(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `
