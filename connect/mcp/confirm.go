@@ -116,7 +116,7 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	isArgument := says.If != "" && c.tool.takes(says.If)
-	switch value := string(c.args.all[says.If]); {
+	switch value := string(c.given(says.If)); {
 	case says.Unless != "" && string(c.args.all[says.Unless]) == "true",
 		isArgument && (value == "" || value == "[]" || value == "false"):
 		return false, nil
@@ -140,6 +140,15 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 		return string(at(c.record, says.If)) != "false", nil
 	}
 	return true, c.checkRemoved(says.If)
+}
+
+// given returns an argument, or the default with which the call is made without it.
+func (c *toolCall) given(name string) jsontext.Value {
+	value := c.args.all[name]
+	if p := c.tool.arguments.Body.Kinds[0].Schema.Property(name); value == nil && p != nil {
+		value = p.Default
+	}
+	return value
 }
 
 // takes reports whether a tool has an argument.
@@ -181,7 +190,7 @@ func (c *toolCall) question() string {
 	case c.tool.Kind == definition.KindRun:
 		return "Start " + text + "?"
 	case c.tool.Confirm != nil && c.tool.takes(c.tool.Confirm.If):
-		value := c.args.all[c.tool.Confirm.If]
+		value := c.given(c.tool.Confirm.If)
 		if value.Kind() != jsontext.KindBeginArray {
 			return "Change " + text + ": " + c.tool.Confirm.If + " " + quoted(plain(value)) + "?"
 		}
@@ -225,7 +234,7 @@ func (c *toolCall) items() map[string]jsontext.Value {
 func (c *toolCall) checkRemoved(argument string) error {
 	known := c.items()
 	var removed []jsontext.Value
-	_ = json.Unmarshal(c.args.all[argument], &removed) // if it is a list
+	_ = json.Unmarshal(c.given(argument), &removed) // if it is a list
 	for i, id := range removed {
 		if _, ok := known[plain(id)]; !ok && len(known) > 0 && id.Kind() != jsontext.KindBeginObject {
 			return c.tool.badArguments(data.Detail{

@@ -154,6 +154,38 @@ func TestResultWithMembersOfTheGateway(t *testing.T) {
 	assert.Len(t, service.requests(), 2)
 }
 
+func TestQuestionAboutAnArgumentWithADefault(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}/close:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    post:
+      tags: [things]
+      operationId: closeThing
+      x-gatehouse-tool: {kind: run, risk: people, confirm: {if: notify}}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {notify: {type: boolean, default: true}, note: {type: string}}}}}}
+      responses:
+        "204": {description: It is closed.}
+  /things/{id}/open:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    post:
+      tags: [things]
+      operationId: openThing
+      x-gatehouse-tool: {kind: run, risk: people, confirm: {if: notify}}
+      parameters: [{name: notify, in: query, schema: {type: boolean, default: true}}]
+      responses:
+        "204": {description: It is open.}
+`, map[string]func(string) (int, string){"POST /odd/things/7/close": always(204, ""), "POST /odd/things/7/open": always(204, "")})
+	c := s.connect(modern, "bearer", nil)
+	for _, tool := range []string{"close_thing", "open_thing"} {
+		fails(t, c, tool, object{"id": "7"}, "CONFIRMATION_NEEDED")
+		assert.Empty(t, service.requests(), tool)
+		succeeds(t, c, tool, object{"id": "7", "notify": false})
+		assert.Len(t, service.requests(), 1, tool)
+	}
+}
+
 func TestLenientWithListsOfLists(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `

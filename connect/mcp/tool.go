@@ -176,7 +176,13 @@ func (t *tool) sent() (all []argument) {
 		if p.Array {
 			s = listOf(s, p.MinItems, p.MaxItems)
 		}
-		add(upstream.Property{Name: p.Name, Schema: s, Required: p.Required, Description: p.Description}, slot{query: p})
+		query := upstream.Property{Name: p.Name, Schema: s, Required: p.Required, Description: p.Description}
+		if p.Array && p.Default != nil {
+			query.Default = lenient(s, encode(p.Default))
+		} else if len(p.Default) > 0 {
+			query.Default = lenient(s, encode(p.Default[0]))
+		}
+		add(query, slot{query: p})
 	}
 	return all
 }
