@@ -269,7 +269,7 @@ var (
 	placeholder  = regexp.MustCompile(`\{([^{}]*)\}`)
 )
 
-// fill returns a text of the definition with the members of a record, or arguments, for what is in braces. What is absent drops out.
+// fill returns a text of the definition with the members of a record, or parameters of the path, for what is in braces. What is absent drops out.
 // Values are quoted, if quotes is set, and cleaned: they must not look like words of ours.
 func (c *toolCall) fill(text string, record jsontext.Value, quotes bool) string {
 	filled := placeholders.ReplaceAllStringFunc(text, func(row string) string {
@@ -278,14 +278,14 @@ func (c *toolCall) fill(text string, record jsontext.Value, quotes bool) string 
 		for _, found := range placeholder.FindAllStringSubmatchIndex(row, -1) {
 			member := row[found[2]:found[3]]
 			value := at(record, member)
-			if value == nil {
+			if value == nil && strings.Contains(c.tool.Operation.Path, "{"+member+"}") { // other arguments are not what the record says
 				value = c.args.all[c.tool.argument(member)]
 			}
-			if name := plain(value); name != "" && name != "null" {
+			if text := plain(value); text != "" && text != "null" {
 				if b.Len() > 0 {
 					b.WriteString(row[end:found[0]])
 				}
-				b.WriteString(name)
+				b.WriteString(text)
 			}
 			end = found[1]
 		}

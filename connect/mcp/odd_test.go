@@ -186,6 +186,45 @@ func TestQuestionAboutAnArgumentWithADefault(t *testing.T) {
 	}
 }
 
+const confirmed1 = `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      responses:
+        "200":
+          description: The thing.
+          headers: {ETag: {schema: {type: string}}}
+          content: {application/json: {schema: {type: object, properties: {id: {type: string}, name: {type: string}}}}}
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {risk: people, confirm: {read: getThing, text: "the thing {name}"}}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "204": {description: It is changed.}
+    delete:
+      tags: [things]
+      operationId: deleteThing
+      x-gatehouse-tool: {confirm: {read: getThing, text: "the thing {name}"}}
+      parameters: [{name: If-Match, in: header, %s schema: {type: string}}]
+      responses:
+        "204": {description: It is deleted.}
+        "412": {description: It has changed.}
+`
+
+func TestQuestionDoesNotTakeArgumentsForTheRecord(t *testing.T) {
+	t.Parallel()
+	s, _ := newOdd(t, fmt.Sprintf(confirmed1, ""), map[string]func(string) (int, string){
+		"GET /odd/things/7": always(200, `{"id":"7"}`), "PATCH /odd/things/7": always(204, ""),
+	})
+	yes := &user{action: "accept", content: object{"confirm": true}}
+	c := s.connect(modern, "bearer", yes.options())
+	succeeds(t, c, "change_thing", object{"id": "7", "name": "an empty draft"})
+	assert.Equal(t, "Change the thing?", yes.asked[0].Message)
+}
+
 func TestLenientWithListsOfLists(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `
