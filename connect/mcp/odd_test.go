@@ -225,6 +225,32 @@ func TestQuestionDoesNotTakeArgumentsForTheRecord(t *testing.T) {
 	assert.Equal(t, "Change the thing?", yes.asked[0].Message)
 }
 
+func TestConfirmedDeletionIsOfTheRecordThatWasAskedAbout(t *testing.T) {
+	t.Parallel()
+	for _, required := range []string{"", "required: true,"} {
+		reads := 0
+		var s *setup
+		var service *service
+		s, service = newOdd(t, fmt.Sprintf(confirmed1, required), map[string]func(string) (int, string){
+			"GET /odd/things/7": func(string) (int, string) {
+				reads++
+				service.headers = http.Header{"Etag": {`"v1"`}}
+				if reads > 2 {
+					service.headers = http.Header{"Etag": {`"v2"`}} // another one changes it after the second call has read it
+				}
+				return 200, `{"id":"7","name":"n"}`
+			},
+			"DELETE /odd/things/7": always(204, ""),
+		})
+		c := s.connect(modern, "bearer", nil)
+		token := tokenIn(t, fails(t, c, "delete_thing", object{"id": "7"}, "CONFIRMATION_NEEDED"))
+		service.requests()
+		succeeds(t, c, "delete_thing", object{"id": "7", "confirm": token})
+		seen := service.requests()
+		assert.Equal(t, `DELETE /odd/things/7 "v1"`, seen[len(seen)-1])
+	}
+}
+
 func TestLenientWithListsOfLists(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `
@@ -249,4 +275,33 @@ components:
 		fails(t, c, "create_thing", object{"tree": v}, "INVALID_ARGUMENTS")
 	}
 	assert.Empty(t, service.requests())
+}
+
+func TestConfirmedRunIsOfTheRecordThatWasAskedAbout(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      responses:
+        "200": {description: The thing., content: {application/json: {schema: {type: object, properties: {id: {type: string}, rev: {type: integer}}}}}}
+  /things/{id}/send:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    post:
+      tags: [things]
+      operationId: sendThing
+      x-gatehouse-tool: {kind: run, version: /rev, confirm: {read: getThing, text: "the thing {id}"}}
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}, {name: Idempotency-Key, in: header, schema: {type: string}}]
+      responses:
+        "204": {description: It is sent.}
+`, map[string]func(string) (int, string){
+		"GET /odd/things/7": always(200, `{"id":"7","rev":3}`), "POST /odd/things/7/send": always(204, ""),
+	})
+	c := s.connect(modern, "bearer", nil)
+	token := tokenIn(t, fails(t, c, "send_thing", object{"id": "7"}, "CONFIRMATION_NEEDED"))
+	succeeds(t, c, "send_thing", object{"id": "7", "confirm": token})
+	seen := service.requests()
+	assert.Equal(t, `POST /odd/things/7/send "3"`, seen[len(seen)-1])
 }
