@@ -186,6 +186,66 @@ func TestQuestionAboutAnArgumentWithADefault(t *testing.T) {
 	}
 }
 
+const replaced = `
+  /things:
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tool: {replace: replaceThing%s}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/ThingContent"}}}}
+      responses:
+        "201": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      responses:
+        "200":
+          description: The thing.
+          headers: {ETag: {schema: {type: string}}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}
+    %s:
+      tags: [things]
+      operationId: replaceThing
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/ThingContent"}}}}
+      responses:
+        "200": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+        "412": {description: It has changed.}
+        "428": {description: If-Match is missing.}
+components:
+  schemas:
+    Line: {type: object, required: [text], properties: {id: {type: integer, readOnly: true}, text: {type: string}, note: {type: [string, "null"]}}}
+    PlaceContent: {type: object, properties: {town: {type: string}}}
+    Place: {type: object, properties: {town: {type: [string, "null"]}, checked: {type: boolean}}}
+    ThingContent:
+      type: object
+      properties:
+        name: {type: string}
+        lines: {type: array, maxItems: 5, items: {$ref: "#/components/schemas/Line"}}
+        place: {$ref: "#/components/schemas/PlaceContent"}
+    Thing:
+      type: object
+      properties:
+        id: {type: string}
+        name: {type: string}
+        lines: {type: array, maxItems: 5, items: {$ref: "#/components/schemas/Line"}}
+        place: {$ref: "#/components/schemas/Place"}
+`
+
+func TestReplacementKeepsWhatCanBeWritten(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, fmt.Sprintf(replaced, "", "put"), map[string]func(string) (int, string){
+		"GET /odd/things/7": always(200, `{"id":"7","name":"n","lines":[{"id":1,"text":"a","note":null},{"id":2,"text":"b"}],"place":{"town":null,"checked":true}}`),
+		"PUT /odd/things/7": always(200, `{"id":"7"}`),
+	})
+	service.headers.Set("ETag", `"v1"`)
+	c := s.connect(modern, "bearer", nil)
+	succeeds(t, c, "create_thing", object{"id": "7", "name": "m"})
+	assert.Equal(t, `PUT /odd/things/7 "v1" {"name":"m","lines":[{"text":"a","note":null},{"text":"b"}],"place":{}}`, service.requests()[1])
+}
+
 const confirmed1 = `
   /things/{id}:
     parameters: [{name: id, in: path, required: true, schema: {type: string}}]

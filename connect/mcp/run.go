@@ -215,7 +215,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			if value, ok := changes[p.Name]; ok {
 				merged[p.Name] = value
 			} else if old != nil && (old.Kind() != jsontext.KindNull || nullable) && p.Schema.Refused == "" {
-				merged[p.Name] = old
+				merged[p.Name] = writable(p.Schema, old)
 			}
 		}
 		c.args.body = merged
@@ -225,6 +225,27 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			return content, err
 		}
 	}
+}
+
+// writable returns what a body can have of a value that was read: without members that only records have.
+func writable(s *upstream.Schema, v jsontext.Value) jsontext.Value {
+	var items []jsontext.Value
+	switch {
+	case s.Items != nil && v.Kind() == jsontext.KindBeginArray && json.Unmarshal(v, &items) == nil:
+		for i := range items {
+			items[i] = writable(s.Items, items[i])
+		}
+		return encode(items)
+	case len(s.Properties) > 0 && v.Kind() == jsontext.KindBeginObject:
+		kept := map[string]jsontext.Value{}
+		for name, value := range members(v) {
+			if p := s.Property(name); p != nil && p.Schema.Refused == "" && (value.Kind() != jsontext.KindNull || p.Schema.Types&upstream.TypeNull != 0) {
+				kept[name] = writable(p.Schema, value.Clone())
+			}
+		}
+		return encode(kept)
+	}
+	return v
 }
 
 // done notes which record a change was about, and what was done.
