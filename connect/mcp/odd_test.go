@@ -246,6 +246,18 @@ func TestReplacementKeepsWhatCanBeWritten(t *testing.T) {
 	assert.Equal(t, `PUT /odd/things/7 "v1" {"name":"m","lines":[{"text":"a","note":null},{"text":"b"}],"place":{}}`, service.requests()[1])
 }
 
+func TestReplacementByPatchThatRequiresIfMatch(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, fmt.Sprintf(replaced, "", "patch"), map[string]func(string) (int, string){
+		"GET /odd/things/7":   always(200, `{"id":"7","name":"n"}`),
+		"PATCH /odd/things/7": always(200, `{"id":"7"}`),
+	})
+	service.headers.Set("ETag", `"v1"`)
+	c := s.connect(modern, "bearer", nil)
+	succeeds(t, c, "create_thing", object{"id": "7", "name": "m"})
+	assert.Equal(t, []string{"GET /odd/things/7", `PATCH /odd/things/7 "v1" {"name":"m"}`}, service.requests())
+}
+
 const confirmed1 = `
   /things/{id}:
     parameters: [{name: id, in: path, required: true, schema: {type: string}}]

@@ -114,12 +114,9 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 // change calls an operation that changes or deletes something, which can be repeated.
 func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
 	op := c.tool.Operation
-	w := data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
-	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
-		var err error
-		if _, w.IfMatch, err = c.current(ctx); err != nil {
-			return nil, err
-		}
+	w, err := c.versioned(ctx, op)
+	if err != nil {
+		return nil, err
 	}
 	content, err := c.send(ctx, op, w)
 	if err != nil {
@@ -131,6 +128,16 @@ func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
 		return jsontext.Value(`{"deleted":true,"message":"Deleted."}`), nil
 	}
 	return content, nil
+}
+
+// versioned returns the options of a change: with the version that the caller asks for or was asked about, or that of the record, if the
+// operation requires one.
+func (c *toolCall) versioned(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
+	w = data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
+	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
+		_, w.IfMatch, err = c.current(ctx)
+	}
+	return w, err
 }
 
 // asked returns the version that the caller asks for, as If-Match has it.
@@ -195,7 +202,11 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 	}
 	if t.Replace.Method == http.MethodPatch {
-		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: asked})
+		w, err := c.versioned(ctx, t.Replace)
+		if err != nil {
+			return nil, err
+		}
+		content, err := c.send(ctx, t.Replace, w)
 		c.done(content)
 		return content, err
 	}
