@@ -349,6 +349,28 @@ components:
 	assert.Empty(t, service.requests())
 }
 
+func TestEmptyVersion(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {version: /rev}
+      parameters: [{name: If-Match, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "200": {description: It is changed., content: {application/json: {schema: {type: object, properties: {rev: {type: string}}}}}}
+        "412": {description: It has changed.}
+`, map[string]func(string) (int, string){"PATCH /odd/things/a:b%2F%C3%B6": always(200, `{"rev":"2"}`)})
+	c := s.connect(modern, "bearer", nil)
+	fails(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": ""}, "INVALID_ARGUMENTS", "if_version")
+	assert.Empty(t, service.requests())
+	succeeds(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": "1"})
+	assert.Equal(t, []string{`PATCH /odd/things/a:b%2F%C3%B6 "1" {"name":"x"}`}, service.requests())
+}
+
 func TestConfirmedRunIsOfTheRecordThatWasAskedAbout(t *testing.T) {
 	t.Parallel()
 	s, service := newOdd(t, `

@@ -204,7 +204,7 @@ func (t *tool) own() (all []argument) {
 		add(argFields, listOf(names, 1, len(t.fields)))
 	}
 	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
-		version := &upstream.Schema{Types: upstream.TypeString}
+		version := textOf(1, 128) // an empty one would be none
 		if s := schemaAt(t.Operation.Success().Body, t.Version); s != nil {
 			version.Types = s.Types &^ upstream.TypeNull
 		}

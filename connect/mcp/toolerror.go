@@ -127,8 +127,11 @@ func newToolError(err error, t *tool) *toolError {
 		says(codeArguments, "The business's data service rejected these arguments.", correctAndCall)
 		failed.violations = e.Details
 	case errors.Is(err, data.ErrVersion):
-		says(codeChanged, "The "+t.about+" has changed since you read it.",
-			"Read it again, check that your change still makes sense, and call again with its new version.")
+		advice := "Read it again, check that your change still makes sense, and call again"
+		if t.takes(argIfVersion) {
+			advice += " with its new version"
+		}
+		says(codeChanged, "The "+t.about+" has changed since you read it.", advice+".")
 	case errors.Is(err, data.ErrConflict):
 		says(codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), "")
 		failed.violations = e.Details
