@@ -250,7 +250,9 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if r := s.Rules; r != nil && d.Allowed == "" {
 		switch {
 		case strings.Contains(v.Reason, "too long"), strings.Contains(v.Reason, "too short"):
-			d.Allowed = strconv.Itoa(r.MinLength) + " to " + strconv.Itoa(r.MaxLength) + " characters"
+			if d.Allowed = strconv.Itoa(r.MinLength) + " to " + strconv.Itoa(r.MaxLength) + " characters"; r.MaxLength < 0 {
+				d.Allowed = "at least " + strconv.Itoa(r.MinLength) + " characters"
+			}
 		case strings.Contains(v.Reason, "too small"), strings.Contains(v.Reason, "too large"):
 			d.Allowed = strings.TrimSpace(r.Min + " to " + r.Max)
 		}
