@@ -162,6 +162,9 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(n, "is not an operation")
 			return nil
 		}
+		if area := all[i].get("tags").member("0").text(); area != "" && area != t.Area { // which may be switched off, or not be allowed
+			c.fault(n, "is an operation of the area %s: no tool makes the calls of another area", area)
+		}
 		return all[i].op
 	}
 	if !toolName.MatchString(t.Name) {
@@ -188,8 +191,8 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 	}
 	for _, with := range c.list(says.get("with")) {
 		if read := named(with); read != nil {
-			if !read.Read || len(read.PathParams) > 0 {
-				c.fault(with, "must read, without parameters in its path")
+			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, required) {
+				c.fault(with, "must read, without parameters in its path or required ones")
 			}
 			t.With = append(t.With, read)
 		}
@@ -212,9 +215,17 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			Text: c.string(confirm.get("text")), If: c.string(confirm.get("if")), Unless: c.string(confirm.get("unless")),
 		}
 		if read := confirm.get("read"); read.Node != nil {
-			if t.Confirm.Read = named(read); t.Confirm.Read != nil {
-				record = t.Confirm.Read.Record()
+			if by := named(read); by != nil {
+				t.Confirm.Read, record = by, by.Record()
+				if !by.Read || slices.ContainsFunc(by.Params, required) || slices.ContainsFunc(by.PathParams, func(p upstream.Param) bool {
+					return !slices.ContainsFunc(op.PathParams, func(own upstream.Param) bool { return own.Name == p.Name })
+				}) {
+					c.fault(read, "must read, by no parameters but those of the tool's own path")
+				}
 			}
+		}
+		if t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "" {
+			c.fault(confirm, "a deletion is always confirmed: if and unless are for others")
 		}
 		c.placeholders(confirm.get("text"), record, op)
 	}
@@ -237,6 +248,8 @@ func (c *compiler) instructions() string {
 	}
 	return b.String()
 }
+
+func required(p upstream.Param) bool { return p.Required }
 
 // readOf returns the GET of the path of an operation that writes, or nil.
 func readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {

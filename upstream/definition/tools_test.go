@@ -40,7 +40,7 @@ paths:
     parameters: [{name: id, in: path, required: true, schema: {type: string}}]
     «get»:
       operationId: getNote
-      tags: [notes]
+      tags: [«get area»notes]
       responses:
         "200": {description: A note., content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
     put:
@@ -87,7 +87,7 @@ func changed(changes map[string]string) string {
 	for place, change := range changes {
 		text = strings.ReplaceAll(text, "«"+place+"»", change)
 	}
-	for _, place := range []string{"list", "area", "save", "confirm", "line", "content line", "content"} {
+	for _, place := range []string{"list", "area", "get area", "save", "confirm", "line", "content line", "content"} {
 		text = strings.ReplaceAll(text, "«"+place+"»", "")
 	}
 	return text
@@ -144,6 +144,11 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a question about an unknown operation":    {map[string]string{"list": "confirm: {read: getNothing}"}, "is not an operation"},
 		"a question with an unknown member":        {map[string]string{"confirm": ", when: x"}, "when cannot be enforced here"},
 		"joins with a record":                      {map[string]string{"list": "with: [getNote]"}, "without parameters in its path"},
+		"a question that changes something":        {map[string]string{"save": ", confirm: {read: replaceNote}"}, "must read, by no parameters but"},
+		"a question about another record":          {map[string]string{"save": ", confirm: {read: getNote}"}, "must read, by no parameters but"},
+		"a deletion that is asked about sometimes": {map[string]string{"confirm": ", if: title"}, "a deletion is always confirmed"},
+		"a deletion without a question":            {map[string]string{"confirm": ", unless: title"}, "a deletion is always confirmed"},
+		"a question about another area":            {map[string]string{"get area": "others, "}, "no tool makes the calls of another area"},
 		"a version without If-Match":               {map[string]string{"list": "version: /version"}, "needs the header If-Match"},
 		"a tag that is not declared":               {map[string]string{"area": "others, "}, "a tool needs a tag that the document declares"},
 		"a replacement without If-Match":           {map[string]string{"If-Match": "Accept-Language"}, "PATCH is required"},
