@@ -399,3 +399,22 @@ func TestConfirmedRunIsOfTheRecordThatWasAskedAbout(t *testing.T) {
 	seen := service.requests()
 	assert.Equal(t, `POST /odd/things/7/send "3"`, seen[len(seen)-1])
 }
+
+func TestOptionalBodyThatIsNoObject(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}/sort:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    post:
+      tags: [things]
+      operationId: sortThings
+      x-gatehouse-tool: {}
+      requestBody: {content: {application/json: {schema: {type: array, maxItems: 3, items: {type: string}}}}}
+      responses:
+        "204": {description: They are sorted.}
+`, map[string]func(string) (int, string){"POST /odd/things/7/sort": always(204, "")})
+	c := s.connect(modern, "bearer", nil)
+	succeeds(t, c, "sort_things", object{"id": "7"})
+	succeeds(t, c, "sort_things", object{"id": "7", "body": []any{"a"}})
+	assert.Equal(t, []string{"POST /odd/things/7/sort", `POST /odd/things/7/sort  ["a"]`}, service.requests())
+}

@@ -178,6 +178,8 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 		body := encode(c.args.body)
 		if whole, ok := c.args.body["*"]; ok {
 			body = whole
+		} else if len(c.args.body) == 0 && !op.Body.Required {
+			body = nil
 		}
 		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
 			return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
