@@ -418,3 +418,45 @@ func TestOptionalBodyThatIsNoObject(t *testing.T) {
 	succeeds(t, c, "sort_things", object{"id": "7", "body": []any{"a"}})
 	assert.Equal(t, []string{"POST /odd/things/7/sort", `POST /odd/things/7/sort  ["a"]`}, service.requests())
 }
+
+func TestDeletedRecordCanBeCreatedAgainWithAnyDefinition(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tool: {}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "201": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+  /things/{number}:
+    parameters: [{name: number, in: path, required: true, schema: {type: integer}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      responses:
+        "200": {description: The thing., x-gatehouse-records: {is: {no: number}}, content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+    delete:
+      tags: [things]
+      operationId: deleteThing
+      x-gatehouse-tool: {}
+      responses:
+        "204": {description: It is gone.}
+components:
+  schemas:
+    Thing: {type: object, properties: {no: {type: integer}, name: {type: string}}}
+`, map[string]func(string) (int, string){"POST /odd/things": always(201, `{"no":7,"name":"n"}`), "DELETE /odd/things/7": always(204, "")})
+	c := s.connect(modern, "bearer", nil)
+	first := succeeds(t, c, "create_thing", object{"name": "n"})["idempotency_key"]
+	again := succeeds(t, c, "create_thing", object{"name": "n"})
+	assert.Equal(t, first, again["idempotency_key"])
+	assert.Equal(t, true, again["repeated"])
+	token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
+	succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
+	again = succeeds(t, c, "create_thing", object{"name": "n"})
+	assert.NotEqual(t, first, again["idempotency_key"])
+	assert.Equal(t, false, again["repeated"])
+	assert.Len(t, service.requests(), 4)
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +108,7 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 		return nil, err
 	}
 	c.done(content)
-	c.recordCreated(ctx, i, c.target)
+	c.recordCreated(ctx, i, c.address()+"/"+url.PathEscape(plain(at(inner(c.tool.Operation, content), c.server.idOf(c.tool.Operation)))))
 	return i.appendTo(content), nil
 }
 
@@ -124,7 +125,7 @@ func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
 	}
 	c.done(content)
 	if c.tool.Kind == definition.KindDelete {
-		c.forgetCreated(ctx, c.target)
+		c.forgetCreated(ctx, c.address())
 		return jsontext.Value(`{"deleted":true,"message":"Deleted."}`), nil
 	}
 	return content, nil
@@ -273,6 +274,29 @@ func (c *toolCall) done(content jsontext.Value) {
 	}
 	c.target = strings.TrimSpace(c.tool.about + " " + id)
 	c.sentence = c.fill(c.tool.Does, record, false)
+}
+
+// address returns the path that the call is about, by which a record that is deleted is known to be one that was created.
+func (c *toolCall) address() string {
+	path := c.tool.Operation.Path
+	for i, p := range c.tool.Operation.PathParams {
+		path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(c.args.path[i]), 1)
+	}
+	return path
+}
+
+// idOf returns the property that names the records which an operation creates: that by which one of them is read.
+func (s *Server) idOf(create *upstream.Operation) string {
+	for _, one := range s.o.Definition.API.Operations() {
+		n := len(one.PathParams)
+		if n == 0 || one.Path != create.Path+"/{"+one.PathParams[n-1].Name+"}" {
+			continue
+		}
+		if id := s.identifies(create, one.PathParams[n-1].Name, one); id != "" {
+			return id
+		}
+	}
+	return argID
 }
 
 // inner returns the record in the response of an operation.
