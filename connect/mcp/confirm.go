@@ -47,13 +47,17 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 	if err != nil || !needed {
 		return err == nil, err
 	}
-	if !c.canElicit && t.People && !c.grant.Unasked {
-		return false, &toolError{
+	if !c.canElicit && t.People && (!c.grant.Unasked || t.Kind != definition.KindRun) { // the page speaks of what is started
+		failed := &toolError{
 			code:    codeConfirm,
 			message: "This writes to people outside the business, and this client cannot ask the user.",
 			effect:  nothingDone,
 			advice:  c.server.whereAllowed() + " Tell the user, and do not call again before.",
 		}
+		if t.Kind != definition.KindRun {
+			failed.advice = "Tell the user that this takes a client that can ask them, and do not call again."
+		}
+		return false, failed
 	}
 	store, subject, token, answered := c.server.store, c.subject(), c.requestState, c.elicitResult != nil
 	if !c.canElicit { // a token is not the state of an elicitation

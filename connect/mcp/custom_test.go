@@ -284,7 +284,13 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	assert.Empty(t, service.requests())
 
 	// A deletion that writes to people, with a response without a body.
-	fails(t, c, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "/settings/connected-apps")
+	// No page allows it without asking: that is for what is started.
+	s.mu.Lock()
+	g := s.grants["bearer"]
+	g.Unasked = true
+	s.grants["bearer"] = g
+	s.mu.Unlock()
+	assert.NotContains(t, fails(t, c, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "takes a client that can ask"), "/settings")
 	yes := &user{action: "accept", content: object{"confirm": true}}
 	res, err = s.connect(modern, "bearer", yes.options()).CallTool(t.Context(), &sdk.CallToolParams{Name: "cancel_order", Arguments: object{"number": 7}})
 	require.NoError(t, err)
