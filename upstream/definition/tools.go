@@ -280,20 +280,20 @@ func (c *compiler) replacement(t *Tool, n node) {
 	switch {
 	case t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag:
 		c.fault(n, "replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required")
-	case !readable(r.Body.Kinds[0].Schema, t.Read.Record(), map[*upstream.Schema]bool{}, false):
+	case !readable(r.Body.Kinds[0].Schema, t.Read.Record(), map[[2]*upstream.Schema]bool{}, false):
 		c.fault(n, "replaces what cannot be read: a member that is writeOnly or not in the record, or a map. PATCH is required")
 	}
 }
 
 // readable reports whether a record has all that a body can have, so that it can be written back.
-func readable(body, record *upstream.Schema, seen map[*upstream.Schema]bool, nested bool) bool {
+func readable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, nested bool) bool {
 	switch {
-	case record == nil || record.Withheld || body.Additional != nil || body.Choice != nil || record.Choice != nil:
+	case record == nil || record.Withheld || nested && record.Visible != "" || body.Additional != nil || body.Choice != nil || record.Choice != nil:
 		return false
-	case seen[body]:
+	case seen[[2]*upstream.Schema{body, record}]:
 		return true
 	}
-	seen[body] = true
+	seen[[2]*upstream.Schema{body, record}] = true
 	for _, p := range body.Properties {
 		if p.Schema.Refused != "" || p.Name == body.Tenant || p.Name == body.AlsoTenant {
 			continue

@@ -166,8 +166,16 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 			require.ErrorContains(t, err, "notes.yaml:")
 		})
 	}
+	hiding := strings.Replace(changed(nil), "lines: {type: array, items: {", "lines: {type: array, items: {required: [text], x-gatehouse-visible: {text: [shown]}, ", 1)
+	_, err := loadTools(hiding)
+	require.ErrorContains(t, err, "replaces what cannot be read", "hidden items would be lost")
+	twice := strings.Replace(changed(nil), "        lines: {type: array, items: {type: object", "        others: {type: array, items: {type: object, properties: {id: {type: string}}}}\n        lines: {type: array, items: {type: object", 1)
+	twice = strings.Replace(twice, "        title: {type: string, description: What it is about.}\n        lines: {type: array, items: {type: object, properties: {text: {type: string}}}}",
+		"        title: {type: string}\n        lines: {type: array, items: {$ref: \"#/components/schemas/Line\"}}\n        others: {type: array, items: {$ref: \"#/components/schemas/Line\"}}\n    Line: {type: object, properties: {text: {type: string}}}", 1)
+	_, err = loadTools(twice)
+	require.ErrorContains(t, err, "replaces what cannot be read", "the same schema, of which one member is not read")
 	answered := strings.Replace(changed(nil), "operationId: listNotes", "operationId: listNotes\n      x-gatehouse-answer: {notes: []}", 1)
-	_, err := loadTools(strings.Replace(answered, "          x-gatehouse-records: {in: notes}\n", "", 1))
+	_, err = loadTools(strings.Replace(answered, "          x-gatehouse-records: {in: notes}\n", "", 1))
 	require.ErrorContains(t, err, "the gateway answers this operation itself")
 	_, err = loadTools(strings.ReplaceAll(changed(nil), "x-gatehouse-tool", "x-tool"))
 	require.ErrorContains(t, err, "0 operations have x-gatehouse-tool")
