@@ -4,7 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
@@ -45,9 +49,9 @@ func (s *store) refund(ctx context.Context, counted attempt) error {
 	})
 }
 
-// countSignIn counts a sign-in attempt. Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in
-// was to the account therefore has a limit of its own, so that the account's user is not locked out. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
-// account or device.
+// countSignIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against
+// the account or device. Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in was to the account
+// therefore has a limit of its own, so that the account's user is not locked out.
 func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, device string) (
 	counted attempt, wait time.Duration, err error,
 ) {
@@ -68,3 +72,46 @@ func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, 
 // accountDigest identifies the account of an address as typed, in Redis and in logs: all spellings that an accounts service may
 // consider equal have the same digest. It is a digest because users also type passwords into this field.
 func accountDigest(email string) string { return digest(account.FoldAddress(email))[:32] }
+
+// Known devices: the browsers that have signed in to an account. Each is known to the account that it signed in to last, because
+// signing in replaces its cookie.
+const (
+	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
+	maxDevices = 20                   // per account
+)
+
+// knownDevice reports whether the last sign-in of device was to the account.
+func (s *store) knownDevice(ctx context.Context, email, device string) (known bool, err error) {
+	if !wellFormed(device) {
+		return false, nil
+	}
+	err = call(ctx, "looking up a device", func(ctx context.Context) error {
+		devices, err := s.redis.LRange(ctx, s.devicesKey(accountDigest(email)), 0, -1).Result()
+		known = slices.Contains(devices, deviceDigest(email, device))
+		return err
+	})
+	return known, err
+}
+
+// addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
+func (s *store) addDevice(ctx context.Context, email, old string) (string, error) {
+	device := newRandom()
+	key := s.devicesKey(accountDigest(email))
+	err := call(ctx, "storing a device", func(ctx context.Context) error {
+		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.LRem(ctx, key, 0, deviceDigest(email, old))
+			p.LPush(ctx, key, deviceDigest(email, device))
+			p.LTrim(ctx, key, 0, maxDevices-1)
+			p.PExpire(ctx, key, deviceAge)
+			return nil
+		})
+		return err
+	})
+	return device, err
+}
+
+// deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device
+// known for this one.
+func deviceDigest(email, device string) string {
+	return digest(device + " " + strings.TrimSpace(email))
+}
