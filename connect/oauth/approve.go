@@ -186,9 +186,8 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 func (s *Server) decide(
 	ctx context.Context, h *pending, e audit.Entry, outcome, attempt, script string, keys []string, args ...any,
 ) (won string, err error) {
-	decide := func() (bool, error) {
-		reply, err := s.run(ctx, script, keys, args...)
-		won, _ = reply.(string)
+	decide := func() (decided bool, err error) {
+		won, err = s.runText(ctx, nil, script, keys, args...)
 		return won == attempt, err
 	}
 	if h.decision == requestPending {

@@ -132,22 +132,21 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 		e.Detail, more = e.Detail+" "+RecordedUnasked, "1"
 	}
 	attempt := newID()
-	var outcome any
+	var outcome string
 	_, err = s.change(ctx, e, audit.OutcomeOK, func() (changed bool, err error) {
-		outcome, err = s.run(ctx, "change", s.grantKeys(grantID), attempt, version, granted.Pin(), more)
+		outcome, err = s.runText(ctx, []string{outcomeChanged, outcomeSame, outcomeOutdated, outcomeGone}, "change",
+			s.grantKeys(grantID), attempt, version, granted.Pin(), more)
 		return outcome == outcomeChanged, err
 	})
 	switch {
 	case err != nil:
 		return err
-	case outcome == outcomeChanged, outcome == outcomeSame:
-		return nil
 	case outcome == outcomeOutdated:
 		return ErrChanged
 	case outcome == outcomeGone:
 		return ErrNoGrant
 	}
-	return unexpectedReply("change", outcome)
+	return nil
 }
 
 // RecordedUnasked follows the scopes in the audit log's entry of a change that sets Grant.Unasked.
@@ -172,6 +171,9 @@ func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 	attempt := newID()
 	ended, err := s.change(ctx, e, audit.OutcomeOK, func() (bool, error) {
 		reply, err := s.run(ctx, "end", s.grantKeys(e.GrantID), attempt)
+		if _, ok := reply.(int64); err == nil && !ok {
+			err = unexpectedReply("end", reply)
+		}
 		return reply == int64(1), err
 	})
 	if ended {

@@ -63,6 +63,28 @@ func TestUnexpectedReplyOfScriptEndsNoConnection(t *testing.T) {
 	tokens = c.Refresh(tokens.Refresh, nil)
 	require.Equal(t, http.StatusOK, tokens.Status)
 
+	for _, reply := range []any{nil, "OK", []any{int64(1)}} {
+		during(reply, func() {
+			assert.Equal(t, http.StatusServiceUnavailable, c.Revoke(tokens.Refresh), "%#v", reply)
+			assert.Equal(t, http.StatusServiceUnavailable, c.Revoke(tokens.Access), "%#v", reply)
+		})
+	}
+	id := c.Request(challenged, nil)
+	for _, reply := range []any{nil, int64(1), []any{"x"}} {
+		during(reply, func() {
+			_, err := s.Approve(t.Context(), id, oauthtest.Owner(), scopes(t, "mcp:read"))
+			assert.ErrorIs(t, err, oauth.ErrOutcomeUnknown, "%#v", reply)
+		})
+	}
+
+	g := authenticate(t, s, tokens.Access)
+	for _, reply := range []any{nil, int64(1), "unheard-of"} {
+		during(reply, func() {
+			err := s.Change(t.Context(), g.ID, g.Version, oauthtest.Owner(), scopes(t, "mcp:read"), false)
+			assert.ErrorIs(t, err, oauth.ErrOutcomeUnknown, "%#v", reply)
+		})
+	}
+
 	for _, reply := range []any{nil, int64(1), "mcp:read", []any{"mcp:read"}} {
 		during(reply, func() {
 			assert.Equal(t, http.StatusServiceUnavailable, call(s, tokens.Access).Code, "%#v", reply)

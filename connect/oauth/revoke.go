@@ -39,7 +39,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 			return errInvalidGrant("the token was issued to another client")
 		}
 		if isAccess {
-			_, err = s.run(ctx, "revoke", []string{s.grantKey(id)}, access)
+			_, err = s.runText(ctx, []string{"revoked"}, "revoke", []string{s.grantKey(id)}, access)
 		} else {
 			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "Revoked by the app"))
 		}

@@ -2,8 +2,9 @@
 --
 -- KEYS   connection
 -- ARGV   field of the access token
+-- reply  "revoked"
 local ends = string.match(call('HGET', KEYS[1], ARGV[1]) or '', '^(%d+) ')
 if ends then
   call('HSET', KEYS[1], ARGV[1], ends)
 end
-return 1
+return 'revoked'

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,16 @@ func (s *Server) run(ctx context.Context, script string, keys []string, args ...
 		}
 	}
 	return nil, err
+}
+
+// runText runs a script that replies with one of the outcomes, or if there are none, with any text.
+func (s *Server) runText(ctx context.Context, outcomes []string, script string, keys []string, args ...any) (string, error) {
+	reply, err := s.run(ctx, script, keys, args...)
+	text, ok := reply.(string)
+	if err == nil && (!ok || outcomes != nil && !slices.Contains(outcomes, text)) {
+		err = unexpectedReply(script, reply)
+	}
+	return text, err
 }
 
 // Replies of change.lua, redeem.lua and refresh.lua.

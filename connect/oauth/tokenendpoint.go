@@ -123,13 +123,10 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	args := append([]any{
 		newID(), rec.code, accessField(digest(access)), milliseconds(accessLifetime), milliseconds(lifetime),
 	}, fields...)
-	var outcome any
+	var outcome string
 	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, recorded(rec.Scopes)), audit.OutcomeOK,
 		func() (redeemed bool, err error) {
-			outcome, err = s.run(ctx, "redeem", s.grantKeys(id), args...)
-			if err == nil && outcome != outcomeRedeemed && outcome != outcomeUsed && outcome != outcomeGone {
-				err = unexpectedReply("redeem", outcome)
-			}
+			outcome, err = s.runText(ctx, []string{outcomeRedeemed, outcomeUsed, outcomeGone}, "redeem", s.grantKeys(id), args...)
 			return outcome == outcomeRedeemed, err
 		})
 	switch {
