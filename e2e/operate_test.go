@@ -594,8 +594,8 @@ func TestRedisTopologies(t *testing.T) {
 		},
 		"TLS": func(t *testing.T) string {
 			t.Helper()
-			r := redistest.Start(t, redistest.WithTLS(), redistest.WithUser("gateway", "canary-password", "~* &* +@all"))
-			return "redis rediss://gateway:{env.TEST_REDIS_PASSWORD}@" + r.Addr + " {\n\t\t\ttls {\n\t\t\t\tca " + r.CAFile + "\n\t\t\t}"
+			r := redistest.Start(t, redistest.WithTLS(t), redistest.WithUser("gateway", "canary-password", "~* &* +@all"))
+			return "redis rediss://gateway:{env.TEST_REDIS_PASSWORD}@" + r.Addr + " {\n\t\t\ttls {\n\t\t\t\tca " + r.CA.Path + "\n\t\t\t}"
 		},
 		"cluster": func(t *testing.T) string {
 			t.Helper()

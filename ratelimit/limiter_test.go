@@ -284,7 +284,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 
 func TestRestrictedUserOverTLS(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, redistest.WithTLS(),
+	s := redistest.Start(t, redistest.WithTLS(t),
 		redistest.WithUser("gateway", "s3cret", "~gatehouse:limit:* ~rate:gatehouse:limit:* resetchannels -@all +evalsha +eval +time +get +set +hello +client +auth +ping"))
 	for _, algorithm := range algorithms {
 		f := newLimiter(t, s.Options(), ratelimit.Options{Algorithm: algorithm})

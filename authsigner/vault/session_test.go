@@ -20,6 +20,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/certtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -371,7 +372,7 @@ func newToken(t *testing.T, s *vaulttest.Server, ttl string, change func(*api.To
 func TestOnlyVaultsCertificateAuthorityIsTrusted(t *testing.T) {
 	t.Parallel()
 	server := vaulttest.Start(t, vaulttest.Options{TLS: true})
-	another := vaulttest.NewCA(t)
+	another := certtest.NewCA(t)
 	for name, try := range map[string]struct {
 		tls vault.TLS
 		ok  bool

@@ -11,7 +11,6 @@ package redistest
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/certtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
@@ -49,7 +49,8 @@ type Option func(*settings)
 type settings struct {
 	directives []string
 	users      []user
-	tls        bool
+	ca         *certtest.CA // nil without TLS
+	cert, key  string       // paths
 	sentinel   bool
 	clock      bool
 	loading    bool // wait until it replies LOADING, not until it has loaded
@@ -73,9 +74,12 @@ func WithUser(name, password, rules string) Option {
 }
 
 // WithTLS makes the server speak TLS only, with a certificate for 127.0.0.1 and
-// localhost that is its own authority (Server.CAFile).
-func WithTLS() Option {
-	return func(s *settings) { s.tls = true }
+// localhost of its own authority (Server.CA).
+func WithTLS(tb testing.TB) Option {
+	tb.Helper()
+	ca := certtest.NewCA(tb)
+	cert, key := ca.ServerCert(tb)
+	return func(s *settings) { s.ca, s.cert, s.key = ca, cert, key }
 }
 
 // Server is one redis-server process. Its methods may be called from several
@@ -85,11 +89,10 @@ type Server struct {
 	Addr string
 	// Dir holds the configuration, the log and whatever Redis writes.
 	Dir string
-	// CAFile is the PEM file of the authority behind a server with TLS, else "".
-	CAFile string
+	// CA is the authority behind a server with TLS, else nil.
+	CA *certtest.CA
 
 	settings settings
-	tls      *tls.Config
 	busPort  int // of a Cluster node
 	// Its reserved ports, closed by the test's cleanup or by the garbage collector.
 	reserved []*os.File
@@ -136,11 +139,7 @@ func launch(dir string, options ...Option) (*Server, error) {
 	for _, o := range options {
 		o(&s.settings)
 	}
-	if s.settings.tls {
-		if err := s.makeCertificate(); err != nil {
-			return nil, err
-		}
-	}
+	s.CA = s.settings.ca
 	var err error
 	for range portAttempts {
 		// Where it cannot be reserved, a free port may be taken by someone else before Redis binds it.
@@ -161,7 +160,7 @@ func launch(dir string, options ...Option) (*Server, error) {
 // credentials.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "redis", Host: s.Addr}
-	if s.settings.tls {
+	if s.CA != nil {
 		u.Scheme = "rediss"
 	}
 	if len(s.settings.users) > 0 {
@@ -174,8 +173,11 @@ func (s *Server) URL() string {
 // after three seconds.
 func (s *Server) Options() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
-		Addrs: []string{s.Addr}, TLSConfig: s.tls.Clone(),
+		Addrs:       []string{s.Addr},
 		DialTimeout: startTimeout, ReadTimeout: startTimeout, WriteTimeout: startTimeout,
+	}
+	if s.CA != nil {
+		o.TLSConfig = s.CA.ClientTLS()
 	}
 	if len(s.settings.users) > 0 {
 		o.Username, o.Password = s.settings.users[0].name, s.settings.users[0].password
@@ -337,12 +339,12 @@ func (s *Server) config() []byte {
 	line("dir %q", s.Dir)
 	line("logfile %q", s.logFile())
 	line("daemonize no")
-	if s.settings.tls {
+	if s.CA != nil {
 		line("port 0")
 		line("tls-port %d", s.settings.port)
-		line("tls-cert-file %q", filepath.Join(s.Dir, certFile))
-		line("tls-key-file %q", filepath.Join(s.Dir, keyFile))
-		line("tls-ca-cert-file %q", s.CAFile)
+		line("tls-cert-file %q", s.settings.cert)
+		line("tls-key-file %q", s.settings.key)
+		line("tls-ca-cert-file %q", s.CA.Path)
 		line("tls-auth-clients no")
 	} else {
 		line("port %d", s.settings.port)

@@ -28,6 +28,7 @@ import (
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/certtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
@@ -74,8 +75,8 @@ type Server struct {
 	Addr        string // http(s)://127.0.0.1:port; the same after a restart
 	StandbyAddr string // of the standby; empty without one
 	RootToken   string
-	UnsealKeys  []string // hex; all of them are needed
-	CA          *CA      // nil without TLS
+	UnsealKeys  []string     // hex; all of them are needed
+	CA          *certtest.CA // nil without TLS
 
 	options Options
 	binary  string
@@ -104,7 +105,7 @@ func Start(tb testing.TB, o Options) *Server {
 		s.args = append(s.args, "-standby")
 	}
 	if o.TLS {
-		s.CA = NewCA(tb)
+		s.CA = certtest.NewCA(tb)
 		cert, key := s.CA.ServerCert(tb)
 		s.args = append(s.args, "-tls-cert", cert, "-tls-key", key)
 	}
