@@ -109,18 +109,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			r.probeRead(ctx, op)
 		case !o.Write:
 			r.skip(op, "it writes, and --write is not given")
-		}
-	}
-	for _, op := range r.operations {
-		if o.Write && !op.Read && op.Method == http.MethodPost && ctx.Err() == nil {
+		case op.Method == http.MethodPost:
 			r.probeCreate(ctx, op)
-		}
-	}
-	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		for _, op := range r.operations {
-			if o.Write && !op.Read && op.Method == method && ctx.Err() == nil {
-				r.probeChange(ctx, op)
-			}
+		default:
+			r.probeChange(ctx, op)
 		}
 	}
 	r.report.Interrupted = ctx.Err() != nil
@@ -163,6 +155,7 @@ func (r *run) prepare(ctx context.Context) error {
 			r.writes = r.writes || !op.Read
 		}
 	}
+	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(turn(a), turn(b)) })
 	r.report.Operations = len(r.operations)
 	if r.B == "" {
 		r.report.Skipped = append(r.report.Skipped, "isolation: it needs a second business, --business B=ID")
@@ -184,6 +177,14 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// turn says when an operation is asked: reads first, then what creates, changes and deletes records.
+func turn(op *upstream.Operation) int {
+	if op.Read {
+		return -1
+	}
+	return slices.Index([]string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}, op.Method)
 }
 
 // wrongAssertion is an assertion that a service must reject.

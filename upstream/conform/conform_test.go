@@ -301,7 +301,7 @@ paths:
     get:
       operationId: getBox
       x-gatehouse-upstream: {path: "/accounts/{business}/Box/{box}.json"}
-      parameters: [{name: box, in: path, required: true, schema: {type: string, pattern: "^[0-9]{7}$"}}]
+      parameters: [{name: box, in: path, required: true, schema: {type: string, pattern: "^[0-9]{7}([0-9]{13})?$"}}]
       responses:
         "200": {description: The box., x-gatehouse-records: {from: /Result/Row, is: {id: box}}, content: {application/json: {schema: {$ref: "#/components/schemas/Box"}}}}
 components:
@@ -332,6 +332,9 @@ func boxes(broken ...string) http.Handler {
 		}
 		if is("text") {
 			b.Cents = "none"
+		}
+		if is("long") {
+			b.No = fmt.Sprintf("%020d", made)
 		}
 		all[account] = append(all[account], b)
 		return b
@@ -388,6 +391,7 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []struct{ way, rule, hint string }{
 		{"", "", "no-idempotency"},
+		{"long", "", "no-idempotency"},
 		{"margin", "", "undocumented"},
 		{"text", "schema", ""},
 		{"foreign", "isolation", ""},

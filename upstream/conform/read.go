@@ -685,7 +685,13 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 
 // invent replaces an ID by one that probably does not exist, and reports whether it could.
 func (r *run) invent(p *upstream.Param, id *string) bool {
-	digits := func(n int) string { return strconv.Itoa(r.random.IntN(9*pow10(n-1)) + pow10(n-1)) }
+	digits := func(n int) string {
+		text := strconv.Itoa(1 + r.random.IntN(9))
+		for len(text) < n {
+			text += strconv.Itoa(r.random.IntN(10))
+		}
+		return text
+	}
 	stem := strings.TrimRight(*id, "0123456789")
 	for _, candidate := range []string{
 		uuid.NewString(), stem + digits(9), stem + digits(max(len(*id)-len(stem), 1)), digits(9), "gatehouse-conform-" + digits(9),
@@ -699,14 +705,6 @@ func (r *run) invent(p *upstream.Param, id *string) bool {
 		}
 	}
 	return false
-}
-
-func pow10(n int) int {
-	p := 1
-	for range n {
-		p *= 10
-	}
-	return p
 }
 
 // probeAssertions makes a request with assertions that the service must reject.
