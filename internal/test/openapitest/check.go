@@ -146,20 +146,12 @@ func (d *Document) checkHeader(pointer, value string) error {
 	}
 	var instance any = value
 	if s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer") {
-		if strconv.Itoa(atoi(value)) != value {
+		if n, err := strconv.Atoi(value); err != nil || strconv.Itoa(n) != value {
 			return fmt.Errorf("%q is not an integer", value)
 		}
 		instance = json.Number(value)
 	}
 	return s.Validate(instance)
-}
-
-func atoi(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return -1
-	}
-	return n
 }
 
 // checkBody validates a body against the schema of the response at a pointer.
