@@ -48,7 +48,7 @@ func runDemo(t *testing.T, addr string) (printed, logged string, err error) {
 	// Long, because the machine may be slow.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, gatewaytest.Demo(t), "--listen", addr)
+	cmd := exec.CommandContext(ctx, gatewaytest.Program(t, "./cmd/gatehouse-demo"), "--listen", addr)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

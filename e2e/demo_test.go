@@ -49,7 +49,7 @@ func startDemoOn(t *testing.T, addr string, flags ...string) *demoProcess {
 	t.Helper()
 	d := &demoProcess{temp: t.TempDir(), url: "http://" + addr, began: time.Now()}
 	// not the test's context: the process is to be stopped in order when the test ends
-	cmd := exec.CommandContext(context.Background(), gatewaytest.Demo(t), append([]string{"--listen", addr}, flags...)...)
+	cmd := exec.CommandContext(context.Background(), gatewaytest.Program(t, "./cmd/gatehouse-demo"), append([]string{"--listen", addr}, flags...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + d.temp, "HOME=" + d.temp}
 	cmd.Stdout, cmd.Stderr = &d.stdout, &d.stderr
 	var err error
@@ -272,7 +272,7 @@ func TestDemosOnOneRedisShareLimits(t *testing.T) {
 // demoCLI runs a demo that ends by itself.
 func demoCLI(t *testing.T, args ...string) outcome {
 	t.Helper()
-	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Demo(t), nil, args...)
+	o, err := tryCLI(t.Context(), t.TempDir(), gatewaytest.Program(t, "./cmd/gatehouse-demo"), nil, args...)
 	require.NoError(t, err)
 	return o
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -266,7 +267,7 @@ func secretIDExpires(t *testing.T) *vaultFault {
 		client := w.vault.Client(t)
 		require.NoError(t, client.Sys().DisableAuthWithContext(t.Context(), "approle"))
 		login := t.TempDir()
-		root, err := gatewaytest.Root()
+		root, err := processtest.Root()
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(root, "deploy", "vault-setup.sh"))
 		cmd.Env = append(os.Environ(), "VAULT_ADDR="+w.vault.Addr, "VAULT_TOKEN="+w.vault.RootToken, "LOGIN="+login,

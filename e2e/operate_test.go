@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/load"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
@@ -394,7 +395,7 @@ func requestsServed(t *testing.T, g *gatewaytest.Gateway) int {
 // productionCaddyfile returns the repository's Caddyfile with secrets in a temporary folder and on free ports.
 func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string) {
 	t.Helper()
-	root, err := gatewaytest.Root()
+	root, err := processtest.Root()
 	require.NoError(t, err)
 	content, err := os.ReadFile(filepath.Join(root, "Caddyfile"))
 	require.NoError(t, err)
@@ -417,7 +418,7 @@ func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string)
 
 func TestProductionCaddyfileServesOnlyItsHost(t *testing.T) {
 	t.Parallel()
-	root, err := gatewaytest.Root()
+	root, err := processtest.Root()
 	require.NoError(t, err)
 	shipped := cli(t, []string{"GATEHOUSE_DOMAIN=api.example.com", "GATEHOUSE_REDIS=rediss://redis.test:6380", "GATEHOUSE_VAULT=https://vault.test:8200"},
 		"adapt", "--config", filepath.Join(root, "Caddyfile"), "--adapter", "caddyfile").requireOK(t)
@@ -568,7 +569,7 @@ func TestProductContainsNoDemoDependency(t *testing.T) {
 	t.Parallel()
 	product, err := buildinfo.ReadFile(gatewaytest.Binary(t))
 	require.NoError(t, err)
-	demo, err := buildinfo.ReadFile(gatewaytest.Demo(t))
+	demo, err := buildinfo.ReadFile(gatewaytest.Program(t, "./cmd/gatehouse-demo"))
 	require.NoError(t, err)
 	for _, module := range []string{"modernc.org/sqlite", "github.com/alicebob/miniredis/v2"} {
 		is := func(m *debug.Module) bool { return m.Path == module }

@@ -28,6 +28,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -84,7 +85,7 @@ var nearClock = regexp.MustCompile(`17[56]\d{7}`)
 // readWireVectors reads the vectors and adds their credentials to the credential file.
 func readWireVectors(t *testing.T, w *environment) []*wireVector {
 	t.Helper()
-	root, err := gatewaytest.Root()
+	root, err := processtest.Root()
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "authsigner", "testdata", "vectors.json"))
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 )
 
 // driverPatience is the timeout of a driver, which makes many calls on a busy machine.
@@ -26,7 +27,7 @@ const driverPatience = 8 * time.Minute
 
 // clients returns the folder of the clients, once they are installed.
 var clients = sync.OnceValues(func() (string, error) {
-	root, err := gatewaytest.Root()
+	root, err := processtest.Root()
 	if err != nil {
 		return "", err
 	}

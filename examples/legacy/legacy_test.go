@@ -142,7 +142,7 @@ func (p *platform) tryOut(t *testing.T, command string) {
 	addr, shown := gatewaytest.FreeAddr(t), ""
 	args := strings.Fields(regexp.MustCompile(`billing\.\w+\.yaml`).ReplaceAllString(strings.ReplaceAll(command, "http://localhost:8082", p.adapter), p.dir+"/$0"))
 	program(t, func(output string) bool { shown = output; return strings.Contains(output, "Ctrl-C stops it") }, []string{"TMPDIR=" + t.TempDir()},
-		gatewaytest.Demo(t), append(args[1:], "--listen", addr)...)
+		gatewaytest.Program(t, "./cmd/gatehouse-demo"), append(args[1:], "--listen", addr)...)
 	for line := range strings.Lines(shown) {
 		if strings.HasPrefix(line, "export ") || strings.HasPrefix(line, "signed() ") {
 			p.prelude += line

@@ -52,13 +52,7 @@ func Binary(tb testing.TB) string {
 	return build(tb, product, "")
 }
 
-// Demo returns the path of the gatehouse-demo binary.
-func Demo(tb testing.TB) string {
-	tb.Helper()
-	return build(tb, "./cmd/gatehouse-demo", "")
-}
-
-// Program returns the path of the binary of another main package, such as ./examples/legacy/service, built now.
+// Program returns the path of the binary of another main package, such as ./cmd/gatehouse-demo.
 func Program(tb testing.TB, mainPackage string) string {
 	tb.Helper()
 	return build(tb, mainPackage, "")
@@ -88,7 +82,7 @@ func buildBinary(mainPackage, tags string) (string, error) {
 			return path, nil
 		}
 	}
-	root, err := Root()
+	root, err := processtest.Root()
 	if err != nil {
 		return "", err
 	}
@@ -108,24 +102,6 @@ func buildBinary(mainPackage, tags string) (string, error) {
 	}
 	// a running binary may be replaced, not overwritten
 	return path, os.Rename(tmp, path)
-}
-
-// Root is the folder of the project.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("finding the project: %w", err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "xcaddy.json")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("finding the project: no folder above holds xcaddy.json")
-		}
-		dir = parent
-	}
 }
 
 // Gateway is one running gateway process.

@@ -2,9 +2,11 @@
 package processtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 )
@@ -88,4 +90,22 @@ func (p *Process) End(sig os.Signal) error {
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
+}
+
+// Root is the folder of the project.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the project: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "xcaddy.json")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("finding the project: no folder above holds xcaddy.json")
+		}
+		dir = parent
+	}
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 )
 
 // EnvBinary is the environment variable with the path of the server's binary.
@@ -26,7 +27,7 @@ func Binary(ctx context.Context) (string, error) {
 		}
 		return path, nil
 	}
-	root, err := repository()
+	root, err := processtest.Root()
 	if err != nil {
 		return "", err
 	}
@@ -67,24 +68,6 @@ func build(ctx context.Context, source, path string) error {
 		return fmt.Errorf("building the Vault server: %w\n%s", err, out)
 	}
 	return os.Rename(temporary, path)
-}
-
-// repository returns the root of the repository, starting at the working directory.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "internal", "test", "vaulttest", "server", "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("the Vault server's sources are not above the working directory; set " + EnvBinary)
-		}
-		dir = parent
-	}
 }
 
 func hashSources(dir string) (string, error) {

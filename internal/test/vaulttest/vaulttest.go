@@ -9,7 +9,6 @@
 package vaulttest
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -82,7 +81,8 @@ type Server struct {
 	binary  string
 	args    []string
 
-	process atomic.Pointer[process] // the last run
+	process atomic.Pointer[processtest.Process] // the last run
+	stderr  *recordtest.Output                  // of it
 }
 
 // Start starts a Vault, initialised and unsealed, and stops it when the test ends.
@@ -118,9 +118,9 @@ func Start(tb testing.TB, o Options) *Server {
 	tb.Cleanup(func() {
 		defer held.Close()
 		if p := s.process.Load(); p != nil {
-			p.kill()
+			p.Kill()
 			if tb.Failed() {
-				tb.Logf("what Vault logged:\n%s", p.stderr.String())
+				tb.Logf("what Vault logged:\n%s", s.stderr.String())
 			}
 		}
 	})
@@ -204,13 +204,13 @@ func (s *Server) Unseal(tb testing.TB) {
 // Stop shuts the server down.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
-	require.NoError(tb, s.running(tb).stop())
+	require.NoError(tb, s.running(tb).End(syscall.SIGTERM))
 }
 
 // Kill ends the server at once, as kill -9 does.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
-	s.running(tb).kill()
+	s.running(tb).Kill()
 }
 
 // Pause stops the process with SIGSTOP: the kernel accepts connections, but the server does not respond.
@@ -218,7 +218,7 @@ func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
 	p := s.running(tb)
 	require.NoError(tb, p.Signal(syscall.SIGSTOP))
-	require.Eventually(tb, func() bool { return p.state() == 'T' }, patience, time.Millisecond)
+	require.Eventually(tb, func() bool { return stopped(p) }, patience, time.Millisecond)
 }
 
 // Resume continues a paused process.
@@ -244,7 +244,7 @@ func (s *Server) restart(tb testing.TB, unsealKey string) {
 	tb.Helper()
 	require.True(tb, s.options.Persistent, "only a persistent server can be restarted")
 	if p := s.process.Load(); !p.Ended() {
-		require.NoError(tb, p.stop())
+		require.NoError(tb, p.End(syscall.SIGTERM))
 	}
 	_, address, _ := strings.Cut(s.Addr, "://")
 	line, err := s.start(address, unsealKey)
@@ -252,7 +252,7 @@ func (s *Server) restart(tb testing.TB, unsealKey string) {
 	require.Equal(tb, unsealKey == "", line.Sealed)
 }
 
-func (s *Server) running(tb testing.TB) *process {
+func (s *Server) running(tb testing.TB) *processtest.Process {
 	tb.Helper()
 	p := s.process.Load()
 	require.False(tb, p.Ended(), "the server is not running")
@@ -268,77 +268,42 @@ type readyLine struct {
 	Sealed         bool     `json:"sealed"`
 }
 
-func (s *Server) start(listen, unsealKey string) (readyLine, error) {
-	var line readyLine
-	p, first, err := startProcess(s.binary, append([]string{"-listen", listen}, s.args...), []string{
+func (s *Server) start(listen, unsealKey string) (line readyLine, err error) {
+	cmd := exec.Command(s.binary, append([]string{"-listen", listen}, s.args...)...)
+	cmd.Env = []string{
 		"VAULTTEST_UNSEAL_KEY=" + unsealKey,
 		"HOME=" + os.TempDir(),
 		"GOMAXPROCS=1", // several run at the same time
-	})
+	}
+	var out recordtest.Output
+	s.stderr = new(recordtest.Output)
+	cmd.Stdout, cmd.Stderr = &out, s.stderr
+	if _, err := cmd.StdinPipe(); err != nil { // held open: the server ends when it is closed
+		return line, err
+	}
+	p, err := processtest.Start(cmd)
 	if err != nil {
 		return line, err
 	}
 	s.process.Store(p)
-	if err := json.Unmarshal(first, &line); err != nil {
-		p.kill()
-		return line, fmt.Errorf("the Vault server did not start: %s", p.stderr.String())
+	for deadline := time.After(patience); ; {
+		if first, _, ok := strings.Cut(out.String(), "\n"); ok {
+			return line, json.Unmarshal([]byte(first), &line)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+			continue
+		case <-p.Done():
+		case <-deadline:
+			p.Kill()
+		}
+		return line, fmt.Errorf("the Vault server did not get ready:\n%s", s.stderr.String())
 	}
-	return line, nil
 }
 
-// process is one run of the server.
-type process struct {
-	*processtest.Process
-
-	stdin  *os.File // held open: the server ends when it is closed
-	stderr *recordtest.Output
-}
-
-// startProcess returns the process and the first line of its output.
-func startProcess(binary string, args, env []string) (*process, []byte, error) {
-	stdinRead, stdinWrite, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	stdoutRead, stdoutWrite, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &process{stdin: stdinWrite, stderr: new(recordtest.Output)}
-	cmd := exec.Command(binary, args...)
-	cmd.Env = env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdinRead, stdoutWrite, p.stderr
-	p.Process, err = processtest.Start(cmd)
-	_, _ = stdinRead.Close(), stdoutWrite.Close()
-	if err != nil {
-		_, _ = stdinWrite.Close(), stdoutRead.Close()
-		return nil, nil, err
-	}
-	defer stdoutRead.Close()
-	_ = stdoutRead.SetReadDeadline(time.Now().Add(patience))
-	first, err := bufio.NewReader(stdoutRead).ReadBytes('\n')
-	if err != nil {
-		p.kill()
-		return nil, nil, fmt.Errorf("the Vault server did not get ready: %w\n%s", err, p.stderr.String())
-	}
-	return p, first, nil
-}
-
-func (p *process) stop() error {
-	defer func() { _ = p.stdin.Close() }()
-	return p.End(syscall.SIGTERM)
-}
-
-func (p *process) kill() {
-	p.Kill()
-	_ = p.stdin.Close()
-}
-
-// state returns the process's state letter as ps shows it.
-func (p *process) state() byte {
+// stopped reports whether Pause has stopped a process.
+func stopped(p *processtest.Process) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
-	if _, rest, ok := bytes.Cut(stat, []byte(") ")); ok && len(rest) > 0 {
-		return rest[0]
-	}
-	return 0
+	_, state, _ := bytes.Cut(stat, []byte(") ")) // as ps shows it
+	return bytes.HasPrefix(state, []byte("T"))
 }
