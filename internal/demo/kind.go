@@ -163,11 +163,13 @@ func (k *kind) getList(ctx context.Context, c *connectCall) (int, []byte, error)
 	if err != nil {
 		return 0, nil, err
 	}
+	var part []string
 	n := 0
 	for size := 0; n < len(records) && int64(n) < limit && size < maxPart; n++ {
+		part = append(part, records[n].record)
 		size += len(records[n].record)
 	}
-	b := append(appendRecords([]byte(`{"`+k.name+`":`), records[:n]), `,"next_cursor":`...)
+	b := fmt.Appendf(nil, `{%q:[%s],"next_cursor":`, k.name, strings.Join(part, ","))
 	if n == len(records) {
 		return http.StatusOK, append(b, "null}"...), nil
 	}

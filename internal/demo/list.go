@@ -84,15 +84,3 @@ func rowsOf[T any](ctx context.Context, tx *sql.Tx, dest func(*T) []any, query s
 	}
 	return all, rows.Err()
 }
-
-// appendRecords appends a JSON array.
-func appendRecords(b []byte, records []listed) []byte {
-	b = append(b, '[')
-	for i := range records {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, records[i].record...)
-	}
-	return append(b, ']')
-}
