@@ -31,6 +31,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/porttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 )
 
 // ErrNoRedis says that redis-server is not installed.
@@ -41,6 +42,7 @@ const (
 	startTimeout = time.Minute // on a busy machine
 	pollInterval = 5 * time.Millisecond
 	portAttempts = 5
+	logTail      = 4 << 10 // bytes that a failure shows
 )
 
 // Option changes how a server is started.
@@ -87,12 +89,13 @@ func WithTLS(tb testing.TB) Option {
 type Server struct {
 	// Addr is the server's "127.0.0.1:port"; it survives restarts.
 	Addr string
-	// Dir holds the configuration, the log and whatever Redis writes.
+	// Dir holds the configuration and whatever Redis writes.
 	Dir string
 	// CA is the authority behind a server with TLS, else nil.
 	CA *certtest.CA
 
 	settings settings
+	log      recordtest.Output
 	busPort  int // of a Cluster node
 	// Its reserved ports, closed by the test's cleanup or by the garbage collector.
 	reserved []*os.File
@@ -265,7 +268,7 @@ func (s *Server) cleanup(tb testing.TB) {
 		_ = held.Close()
 	}
 	if tb.Failed() {
-		tb.Logf("redistest: end of the log of %s:\n%s", s.Addr, s.logTail())
+		tb.Logf("redistest: end of the log of %s:\n%s", s.Addr, s.log.Tail(logTail))
 	}
 }
 
@@ -282,7 +285,6 @@ func (s *Server) run() error {
 			return fmt.Errorf("writing the configuration: %w", err)
 		}
 	}
-	_ = os.Remove(s.logFile())
 	args := []string{conf}
 	if s.settings.sentinel {
 		args = append(args, "--sentinel")
@@ -296,15 +298,14 @@ func (s *Server) run() error {
 		}
 		cmd.Env = append(os.Environ(), env...)
 	}
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	p, err := processtest.Start(cmd)
 	if err != nil {
 		return err
 	}
 	if err := s.awaitReply(p.Done()); err != nil {
 		p.Kill()
-		return fmt.Errorf("starting redis-server on %s: %w\n%s%s", s.Addr, err, output.Bytes(), s.logTail())
+		return fmt.Errorf("starting redis-server on %s: %w\n%s", s.Addr, err, s.log.Tail(logTail))
 	}
 	s.process.Store(p)
 	return nil
@@ -337,7 +338,6 @@ func (s *Server) config() []byte {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("bind %s", loopback)
 	line("dir %q", s.Dir)
-	line("logfile %q", s.logFile())
 	line("daemonize no")
 	if s.CA != nil {
 		line("port 0")
@@ -363,18 +363,4 @@ func (s *Server) config() []byte {
 		line("user %s on >%s %s", u.name, u.password, u.rules)
 	}
 	return b.Bytes()
-}
-
-func (s *Server) logFile() string { return filepath.Join(s.Dir, "redis.log") }
-
-func (s *Server) logTail() string {
-	const limit = 4 << 10
-	data, err := os.ReadFile(s.logFile())
-	if err != nil {
-		return ""
-	}
-	if len(data) > limit {
-		data = data[len(data)-limit:]
-	}
-	return string(data)
 }
