@@ -2,12 +2,12 @@ package netfault
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
 // RedisProxy is a proxy in front of a Redis server that can lose replies.
@@ -43,49 +43,15 @@ func (r *RedisProxy) serve(client, server net.Conn, _ <-chan struct{}) {
 // pass forwards replies until one is lost or the connection ends.
 func (r *RedisProxy) pass(client io.Writer, server *bufio.Reader) {
 	for {
-		reply, err := readReply(server, nil)
+		reply, err := proto.Read(server)
 		if err != nil {
 			return
 		}
 		if reply[0] != '>' && r.loses() { // a push message is not a reply
 			return
 		}
-		if _, err := client.Write(reply); err != nil {
+		if _, err := io.WriteString(client, reply); err != nil {
 			return
 		}
 	}
-}
-
-// readReply appends the next reply in RESP2 or RESP3 to buffer.
-func readReply(from *bufio.Reader, buffer []byte) ([]byte, error) {
-	line, err := from.ReadBytes('\n')
-	if err != nil {
-		return nil, err
-	}
-	if len(line) < 3 {
-		return nil, fmt.Errorf("not a reply: %q", line)
-	}
-	buffer = append(buffer, line...)
-	count := func() (int, error) { return strconv.Atoi(string(line[1 : len(line)-2])) }
-	parts := 0
-	switch line[0] {
-	case '$', '=', '!':
-		n, err := count()
-		if err != nil || n < 0 {
-			return buffer, err
-		}
-		start := len(buffer)
-		buffer = append(buffer, make([]byte, n+2)...)
-		_, err = io.ReadFull(from, buffer[start:])
-		return buffer, err
-	case '*', '~', '>':
-		parts, err = count()
-	case '%':
-		parts, err = count()
-		parts *= 2
-	}
-	for ; err == nil && parts > 0; parts-- {
-		buffer, err = readReply(from, buffer)
-	}
-	return buffer, err
 }
