@@ -328,7 +328,7 @@ func TestErrorsOfWritesAreMapped(t *testing.T) {
 	}{
 		{404, "NOT_FOUND", data.ErrNotFound, never},
 		{409, "CONFLICT", data.ErrConflict, never},
-		{412, "VERSION_MISMATCH", data.ErrVersion, never},
+		{412, "VERSION_MISMATCH", data.ErrVersion, retried}, // a service may look at the version before the key
 		{422, "INVALID", data.ErrInvalid, never},
 		{400, "INVALID_REQUEST", data.ErrInvalid, never},
 		{413, "BODY_TOO_LARGE", data.ErrInvalid, never},

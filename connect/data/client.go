@@ -177,8 +177,9 @@ func (c *Client) deliver(ctx context.Context, r Request) (*upstream.Response, er
 		return res, err
 	}
 	res, err = c.send(ctx, r, deadline)
-	// These errors imply that the service does not know the key, so that the first attempt changed nothing.
-	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
+	// These errors imply that the service does not know the key, so that the first attempt changed nothing. Another version does not: the
+	// first attempt may have made it, if the service looks at it before the key.
+	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) && !errors.Is(err, ErrVersion)
 	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
 		second.Uncertain = true
 	}

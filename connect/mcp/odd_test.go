@@ -460,3 +460,28 @@ components:
 	assert.Equal(t, false, again["repeated"])
 	assert.Len(t, service.requests(), 4)
 }
+
+func TestVersionAfterALostResponseMayBeOfTheChangeItself(t *testing.T) {
+	t.Parallel()
+	writes := 0
+	s, _ := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {version: /rev}
+      parameters: [{name: If-Match, in: header, schema: {type: string}}, {name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "200": {description: It is changed., content: {application/json: {schema: {type: object, properties: {rev: {type: string}}}}}}
+        "412": {description: It has changed.}
+`, map[string]func(string) (int, string){"PATCH /odd/things/7": func(string) (int, string) {
+		if writes++; writes == 1 {
+			return 503, "" // after the change
+		}
+		return 412, ""
+	}})
+	said := fails(t, s.connect(modern, "bearer", nil), "change_thing", object{"id": "7", "name": "x", "if_version": "1"}, "may or may not have been made")
+	assert.NotContains(t, said, "Nothing was changed")
+}
