@@ -150,9 +150,9 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 		r = c.follow(ctx, r, wait)
 	}
 	c.done(c.record)
-	c.target = fmt.Sprintf("automation %s, run %s", c.args.path[0], r.ID)
+	c.target = fmt.Sprintf("automation %s, run %s", strings.Join(c.args.path, " "), r.ID)
 	if r.DryRun {
-		c.target, c.sentence = fmt.Sprintf("automation %s, dry run %s", c.args.path[0], r.ID), ""
+		c.target, c.sentence = fmt.Sprintf("automation %s, dry run %s", strings.Join(c.args.path, " "), r.ID), ""
 	}
 	message := "The run has ended."
 	if !r.ended() {

@@ -485,3 +485,18 @@ func TestVersionAfterALostResponseMayBeOfTheChangeItself(t *testing.T) {
 	said := fails(t, s.connect(modern, "bearer", nil), "change_thing", object{"id": "7", "name": "x", "if_version": "1"}, "may or may not have been made")
 	assert.NotContains(t, said, "Nothing was changed")
 }
+
+func TestRunOfAnOperationWithoutParameters(t *testing.T) {
+	t.Parallel()
+	s, _ := newOdd(t, `
+  /things:
+    post:
+      tags: [things]
+      operationId: startThing
+      x-gatehouse-tool: {kind: run, handler: automations_run}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      responses:
+        "201": {description: It., content: {application/json: {schema: {type: object, properties: {run: {type: object, properties: {id: {type: string}, status: {type: string}}}}}}}}
+`, map[string]func(string) (int, string){"POST /odd/things": always(201, `{"run":{"id":"r","status":"succeeded"}}`)})
+	assert.Equal(t, true, succeeds(t, s.connect(modern, "bearer", nil), "start_thing", object{})["ended"])
+}
