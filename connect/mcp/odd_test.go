@@ -16,6 +16,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -499,4 +500,26 @@ func TestRunOfAnOperationWithoutParameters(t *testing.T) {
         "201": {description: It., content: {application/json: {schema: {type: object, properties: {run: {type: object, properties: {id: {type: string}, status: {type: string}}}}}}}}
 `, map[string]func(string) (int, string){"POST /odd/things": always(201, `{"run":{"id":"r","status":"succeeded"}}`)})
 	assert.Equal(t, true, succeeds(t, s.connect(modern, "bearer", nil), "start_thing", object{})["ended"])
+}
+
+func TestArgumentsWithNamesThatAreTaken(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {risk: people, kind: run, arguments: {id: thing_id, confirm: confirmed}}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {id: {type: string}, confirm: {type: boolean}}}}}}
+      responses:
+        "204": {description: It is changed.}
+`, map[string]func(string) (int, string){"PATCH /odd/things/7": always(204, "")})
+	s.change("bearer", func(g *oauth.Grant) { g.Unasked = true })
+	c := s.connect(modern, "bearer", nil)
+	arguments := object{"thing_id": "7", "id": "8", "confirmed": true}
+	token := tokenIn(t, fails(t, c, "change_thing", arguments, "CONFIRMATION_NEEDED"))
+	arguments["confirm"] = token
+	succeeds(t, c, "change_thing", arguments)
+	assert.Equal(t, []string{`PATCH /odd/things/7  {"id":"8","confirm":true}`}, service.requests())
 }

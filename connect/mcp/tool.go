@@ -146,7 +146,9 @@ type argument struct {
 // sent returns the arguments that are sent: those of the path, the body and the query.
 func (t *tool) sent() (all []argument) {
 	add := func(p upstream.Property, s slot) {
-		if other, ok := t.Arguments[p.Name]; ok {
+		// Of a parameter of the path and a member of the body with one name, the parameter gets the other.
+		other, ok := t.Arguments[p.Name]
+		if ok && (s.path || !slices.ContainsFunc(all, func(a argument) bool { return a.Name == other })) {
 			p.Name = other
 		}
 		all = append(all, argument{p, s})
