@@ -523,3 +523,22 @@ func TestArgumentsWithNamesThatAreTaken(t *testing.T) {
 	succeeds(t, c, "change_thing", arguments)
 	assert.Equal(t, []string{`PATCH /odd/things/7  {"id":"8","confirm":true}`}, service.requests())
 }
+
+func TestConfirmationIsForAllThatIsSent(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    delete:
+      tags: [things]
+      operationId: deleteThing
+      x-gatehouse-tool: {}
+      parameters: [{name: idempotency_key, in: query, schema: {type: string}}]
+      responses:
+        "204": {description: It is gone.}
+`, map[string]func(string) (int, string){"DELETE /odd/things/7": always(204, "")})
+	c := s.connect(modern, "bearer", nil)
+	token := tokenIn(t, fails(t, c, "delete_thing", object{"id": "7", "idempotency_key": "a"}, "CONFIRMATION_NEEDED"))
+	fails(t, c, "delete_thing", object{"id": "7", "idempotency_key": "b", "confirm": token}, "does not belong to this call")
+	assert.Empty(t, service.requests())
+}
