@@ -237,6 +237,11 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.replacement(t, replace)
 		}
 	}
+	for _, one := range []*upstream.Operation{op, t.Replace} {
+		if one != nil && t.Read == nil && t.Version == nil && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
+			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path", one.ID)
+		}
+	}
 	return t
 }
 
