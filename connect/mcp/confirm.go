@@ -129,7 +129,11 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	}
 	path := []string{}
 	for _, p := range says.Read.PathParams {
-		path = append(path, plain(c.args.all[c.tool.argument(p.Name)]))
+		value, given := c.args.all[c.tool.argument(p.Name)]
+		if !given { // the record is to be created
+			return true, nil
+		}
+		path = append(path, plain(value))
 	}
 	r := data.Request{Operation: says.Read, Path: path}
 	if says.Read == c.tool.Read && c.tool.changes().Forwards("If-Match") {

@@ -366,7 +366,7 @@ func TestEmptyVersion(t *testing.T) {
         "412": {description: It has changed.}
 `, map[string]func(string) (int, string){"PATCH /odd/things/a:b%2F%C3%B6": always(200, `{"rev":"2"}`)})
 	c := s.connect(modern, "bearer", nil)
-	fails(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": ""}, "INVALID_ARGUMENTS", "if_version is too short (allowed: at least 1 characters)")
+	fails(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": ""}, "INVALID_ARGUMENTS", "if_version is too short (allowed: 1 to 128 characters)")
 	assert.Empty(t, service.requests())
 	succeeds(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": "1"})
 	assert.Equal(t, []string{`PATCH /odd/things/a:b%2F%C3%B6 "1" {"name":"x"}`}, service.requests())

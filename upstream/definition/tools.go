@@ -209,27 +209,6 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(says.get("fields").items()[i], "is not a member of the records")
 		}
 	}
-	if confirm := says.get("confirm"); confirm.Node != nil {
-		c.only(confirm, "read", "text", "if", "unless")
-		t.Confirm = &Confirm{
-			Text: c.string(confirm.get("text")), If: c.string(confirm.get("if")), Unless: c.string(confirm.get("unless")),
-		}
-		if read := confirm.get("read"); read.Node != nil {
-			if by := named(read); by != nil {
-				t.Confirm.Read, record = by, by.Record()
-				if !by.Read || slices.ContainsFunc(by.Params, required) || slices.ContainsFunc(by.PathParams, func(p upstream.Param) bool {
-					return !slices.ContainsFunc(op.PathParams, func(own upstream.Param) bool { return own.Name == p.Name })
-				}) {
-					c.fault(read, "must read, by no parameters but those of the tool's own path")
-				}
-			}
-		}
-		if t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "" {
-			c.fault(confirm, "a deletion is always confirmed: if and unless are for others")
-		}
-		c.placeholders(confirm.get("text"), record, op)
-	}
-	c.placeholders(says.get("does"), record, op)
 	t.Read = readOf(op, all)
 	if replace := says.get("replace"); replace.Node != nil {
 		if t.Replace = named(replace); t.Replace != nil {
@@ -242,6 +221,27 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path", one.ID)
 		}
 	}
+	if confirm := says.get("confirm"); confirm.Node != nil {
+		c.only(confirm, "read", "text", "if", "unless")
+		t.Confirm = &Confirm{
+			Text: c.string(confirm.get("text")), If: c.string(confirm.get("if")), Unless: c.string(confirm.get("unless")),
+		}
+		if read := confirm.get("read"); read.Node != nil {
+			if by := named(read); by != nil {
+				t.Confirm.Read, record = by, by.Record()
+				if !by.Read || slices.ContainsFunc(by.Params, required) || slices.ContainsFunc(by.PathParams, func(p upstream.Param) bool {
+					return !slices.ContainsFunc(cmp.Or(t.Replace, op).PathParams, func(own upstream.Param) bool { return own.Name == p.Name })
+				}) {
+					c.fault(read, "must read, by no parameters but those of the tool's own path")
+				}
+			}
+		}
+		if t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "" {
+			c.fault(confirm, "a deletion is always confirmed: if and unless are for others")
+		}
+		c.placeholders(confirm.get("text"), record, op)
+	}
+	c.placeholders(says.get("does"), record, op)
 	return t
 }
 

@@ -145,7 +145,7 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a question with an unknown member":        {map[string]string{"confirm": ", when: x"}, "when cannot be enforced here"},
 		"joins with a record":                      {map[string]string{"list": "with: [getNote]"}, "without parameters in its path"},
 		"a question that changes something":        {map[string]string{"save": ", confirm: {read: replaceNote}"}, "must read, by no parameters but"},
-		"a question about another record":          {map[string]string{"save": ", confirm: {read: getNote}"}, "must read, by no parameters but"},
+		"a question about another record":          {map[string]string{"list": "confirm: {read: getNote}"}, "must read, by no parameters but"},
 		"a deletion that is asked about sometimes": {map[string]string{"confirm": ", if: title"}, "a deletion is always confirmed"},
 		"a deletion without a question":            {map[string]string{"confirm": ", unless: title"}, "a deletion is always confirmed"},
 		"a question about another area":            {map[string]string{"get area": "others, "}, "no tool makes the calls of another area"},
