@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -43,9 +44,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, response := answer(string(body))
-	for name, values := range s.headers {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), s.headers)
 	if response != "" {
 		w.Header().Set("Content-Type", "application/json")
 	}
