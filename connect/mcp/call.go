@@ -113,13 +113,18 @@ func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
 	return result, failed
 }
 
+// panicked logs what a tool has panicked with, and returns the call's error.
+func (c *toolCall) panicked(v any) error {
+	c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID),
+		zap.Any("panic", v), zap.Stack("stack"))
+	return errPanic
+}
+
 // run checks whether the call may be made, makes it and checks its result. A panic is an error.
 func (c *toolCall) run(ctx context.Context) (result *callResult, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID),
-				zap.Any("panic", v), zap.Stack("stack"))
-			result, err = nil, errPanic
+			result, err = nil, c.panicked(v)
 		}
 	}()
 	if wait := c.server.limit(ctx, c.stream.w.Header(), c.grant.ID); wait > 0 {

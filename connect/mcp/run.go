@@ -75,24 +75,25 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 	if json.Unmarshal(c.args.own[argFields], &names) == nil {
 		op = t.Operation.Only(append(names, t.Fields[0]))
 	}
-	results := make([]jsontext.Value, 1+len(t.With))
+	joined := make([]jsontext.Value, len(t.With))
 	group, ctx := errgroup.WithContext(ctx)
-	for i := range results {
+	for i := range joined {
 		group.Go(func() (err error) {
-			if i > 0 {
-				results[i], err = c.call(ctx, data.Request{Operation: t.With[i-1]})
-			} else {
-				results[i], err = c.send(ctx, op, data.Write{})
-			}
+			defer func() {
+				if v := recover(); v != nil { // which would otherwise end the process
+					err = c.panicked(v)
+				}
+			}()
+			joined[i], err = c.call(ctx, data.Request{Operation: t.With[i]})
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	content, err := c.send(ctx, op, data.Write{})
+	if err := cmp.Or(group.Wait(), err); err != nil { // a failed join ends the first call, too
 		return nil, err
 	}
-	content := results[0]
 	for i, op := range t.With {
-		content = with(content, joinedName(op), results[i+1])
+		content = with(content, joinedName(op), joined[i])
 	}
 	return content, nil
 }

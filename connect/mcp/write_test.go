@@ -265,6 +265,28 @@ func TestRunIsReportedAsStartedIfPollingFails(t *testing.T) {
 	assert.NotEmpty(t, content["run"].(object)["id"])
 }
 
+// A read makes one call or several at once. Each must be able to fail without ending the gateway.
+func TestPanicDuringAReadFailsOnlyTheCall(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{"/contacts", "/business", "/business/hours"} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			s := newSetup(t, shared)
+			s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, part) {
+					panic("unexpected")
+				}
+				return nil, nil
+			})
+			tool := "business_get"
+			if part == "/contacts" {
+				tool = "contacts_search"
+			}
+			fails(t, s.connect(modern, "bearer", nil), tool, nil, "INTERNAL")
+		})
+	}
+}
+
 func TestPanicDuringAChangeIsAuditedAsUnknown(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
