@@ -197,13 +197,13 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 }
 
 // Fill returns the query of a call that the gateway makes itself, with the values of the path's parameters and an encoded query, as
-// CleanQuery does. The values are not those of a request target, so they may be any text that stays one segment: 1 to 255 characters, but
+// CleanQuery does. The values are not those of a request target, so they may be any text that stays one segment: 1 to 255 bytes, but
 // neither "." nor "..".
 func (op *Operation) Fill(path []string, query string) (Query, error) {
 	m := Match{Query: query}
 	for i, value := range path {
 		if value == "" || value == "." || value == ".." || len(value) > 255 {
-			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 255 characters, and neither . nor ..")
+			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 255 bytes, and neither . nor ..")
 		}
 		m.values[i] = value
 	}

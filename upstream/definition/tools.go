@@ -194,6 +194,10 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, required) {
 				c.fault(with, "must read, without parameters in its path or required ones")
 			}
+			last := func(op *upstream.Operation) string { return op.Path[strings.LastIndexByte(op.Path, '/')+1:] }
+			if slices.ContainsFunc(t.With, func(other *upstream.Operation) bool { return last(other) == last(read) }) {
+				c.fault(with, "ends as the path of another one: its result would be in its place")
+			}
 			t.With = append(t.With, read)
 		}
 	}

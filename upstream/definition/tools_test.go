@@ -143,6 +143,7 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a sentence with text from outside":        {map[string]string{"save": ", does: 'Saved {said}'"}, "is text from outside"},
 		"a question about an unknown operation":    {map[string]string{"list": "confirm: {read: getNothing}"}, "is not an operation"},
 		"a question with an unknown member":        {map[string]string{"confirm": ", when: x"}, "when cannot be enforced here"},
+		"joins with the same name":                 {map[string]string{"list": "with: [listNotes, listNotes]"}, "ends as the path of another one"},
 		"joins with a record":                      {map[string]string{"list": "with: [getNote]"}, "without parameters in its path"},
 		"a question that changes something":        {map[string]string{"save": ", confirm: {read: replaceNote}"}, "must read, by no parameters but"},
 		"a question about another record":          {map[string]string{"list": "confirm: {read: getNote}"}, "must read, by no parameters but"},
