@@ -1,9 +1,11 @@
-# The gateway's image: the binary of `make xcaddy`, built from the plugin list in xcaddy.json, on a base image without a shell
-# or a package manager. It does not run as root.
+# The gateway's image, on a base image without a shell or a package manager. It does not run as root. The binary is that of
+# `make xcaddy`, built here from the plugin list in xcaddy.json; or, with BINARY=release, the one that GoReleaser has put into the
+# build context.
 #
 #   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t gatehouse .
+ARG BINARY=source
 
-FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS source
 WORKDIR /src
 ARG TARGETOS
 ARG TARGETARCH
@@ -18,8 +20,15 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     GOOS="$TARGETOS" GOARCH="$TARGETARCH" \
       LDFLAGS="-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
       scripts/xcaddy.sh /out/gatehouse
+
+FROM scratch AS release
+ARG TARGETPLATFORM
+COPY $TARGETPLATFORM/gatehouse /out/gatehouse
+
+FROM $BINARY AS binary
 # Certificates and the last configuration are stored here. The directories must belong to the user that the image runs as.
-RUN mkdir -p /out/config /out/data
+WORKDIR /out/config
+WORKDIR /out/data
 
 FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 ARG VERSION=unknown
@@ -28,16 +37,16 @@ LABEL org.opencontainers.image.title="Gatehouse" \
       org.opencontainers.image.source="https://github.com/gatehouse-gateway/gatehouse" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION"
-COPY --from=build /out/gatehouse /usr/bin/gatehouse
-COPY --from=build --chown=nonroot:nonroot /out/config /config
-COPY --from=build --chown=nonroot:nonroot /out/data /data
+COPY --from=binary /out/gatehouse /usr/bin/gatehouse
+COPY --from=binary --chown=nonroot:nonroot /out/config /config
+COPY --from=binary --chown=nonroot:nonroot /out/data /data
 COPY Caddyfile /etc/gatehouse/Caddyfile
 ENV XDG_CONFIG_HOME=/config XDG_DATA_HOME=/data
 VOLUME /config /data
 EXPOSE 80 443 443/udp
 STOPSIGNAL SIGTERM
 USER nonroot
-# No HEALTHCHECK, because the image contains no program to run one. Check from outside: /healthz for liveness, /readyz for
-# readiness.
+# Asks the admin API on localhost:2019. A configuration with another address overrides this: gatehouse ready --address.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/usr/bin/gatehouse", "ready"]
 ENTRYPOINT ["/usr/bin/gatehouse"]
 CMD ["run", "--config", "/etc/gatehouse/Caddyfile", "--adapter", "caddyfile"]

@@ -20,6 +20,9 @@ import (
 //	GET /gatehouse/explain/<id>   why a request's credentials were invalid, by its request ID
 type Admin struct{}
 
+// AdminReadyPath is the admin API's path of the gateway's readiness.
+const AdminReadyPath = "/gatehouse/ready"
+
 // AdminDriftPath is the admin API's path of Drift.
 const AdminDriftPath = "/gatehouse/drift"
 
@@ -44,7 +47,7 @@ func (a *Admin) Provision(ctx caddy.Context) error {
 // Routes implements caddy.AdminRouter.
 func (a *Admin) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
-		{Pattern: "/gatehouse/ready", Handler: caddy.AdminHandlerFunc(a.serveReady)},
+		{Pattern: AdminReadyPath, Handler: caddy.AdminHandlerFunc(a.serveReady)},
 		{Pattern: AdminDriftPath, Handler: caddy.AdminHandlerFunc(a.serveDrift)},
 		{Pattern: AdminExplainPath, Handler: caddy.AdminHandlerFunc(a.serveExplain)},
 	}

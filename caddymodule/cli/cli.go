@@ -1,5 +1,5 @@
-// Package cli has the commands of Gatehouse: api, check, conform, explain, keys and sign, which importing it adds to Caddy's, and [Main] of the
-// program gatehouse.
+// Package cli has the commands of Gatehouse: api, check, conform, explain, keys, ready and sign, which importing it adds to Caddy's, and [Main] of
+// the program gatehouse.
 package cli
 
 import (
@@ -56,6 +56,7 @@ Exit status: 0 verified, 1 a mistake was found, 2 no known mistake fits,
 	registerCheck()
 	registerConform()
 	registerAPI()
+	registerReady()
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "keys",
 		Usage: "issue|update|rotate|revoke|list|show [--config <path>] [--json]",

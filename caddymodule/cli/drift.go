@@ -13,19 +13,14 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 )
 
-const (
-	// maxDrift is the maximum size of the admin API's response in bytes.
-	maxDrift = 64 << 20
-
-	// maxDriftColumn is the maximum number of characters of a name or pointer in a table.
-	maxDriftColumn = 80
-)
+// maxDriftColumn is the maximum number of characters of a name or pointer in a table.
+const maxDriftColumn = 80
 
 // driftCommand holds the flags of `gatehouse api drift`.
 type driftCommand struct {
-	address, config, adapter string
-	operation                string
-	json                     bool
+	adminAPI
+	operation string
+	json      bool
 }
 
 func apiDriftCommand() *cobra.Command {
@@ -55,10 +50,8 @@ Exit status: 0 also if there are deviations, 1 the gateway cannot be asked.`,
 			return err
 		},
 	}
+	c.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&c.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
-	f.StringVarP(&c.config, "config", "c", "", "configuration file, for the address of the admin API")
-	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
 	f.StringVar(&c.operation, "operation", "", "`ID` of the only operation to list, such as listOrders or shop/listOrders")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	return cmd
@@ -67,7 +60,7 @@ Exit status: 0 also if there are deviations, 1 the gateway cannot be asked.`,
 // run returns what is printed.
 func (c *driftCommand) run() (string, error) {
 	var d caddymodule.Drift
-	if err := askAdmin(c.address, c.config, c.adapter, caddymodule.AdminDriftPath, maxDrift, &d); err != nil {
+	if err := c.get(caddymodule.AdminDriftPath, &d); err != nil {
 		return "", err
 	}
 	if c.operation != "" {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -39,9 +38,9 @@ const maxExplained = 30 * time.Second
 
 // explainCommand holds the flags of `gatehouse explain`.
 type explainCommand struct {
-	secretEnv, secretFile, baseURL, at string
-	id, address, config, adapter       string
-	json                               bool
+	adminAPI
+	secretEnv, secretFile, baseURL, at, id string
+	json                                   bool
 }
 
 func configureExplain(cmd *cobra.Command) {
@@ -53,9 +52,8 @@ func configureExplain(cmd *cobra.Command) {
 	f.StringVar(&c.baseURL, "base-url", "", "URL under which the API is mounted, such as https://example.com/gw")
 	f.StringVar(&c.at, "at", "", "when the request was sent, as RFC 3339 or Unix time (default: now, but then an old timestamp is not a mistake)")
 	f.StringVar(&c.id, "id", "", "request ID of a denied request, which the running gateway is asked about (instead of a file)")
-	f.StringVar(&c.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
-	f.StringVarP(&c.config, "config", "c", "", "configuration file, for the definitions of its APIs and the address of the admin API")
-	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
+	c.addFlags(cmd)
+	f.Lookup("config").Usage = "configuration file, for the definitions of its APIs and the address of the admin API"
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, explainBadInput, err) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -219,34 +217,13 @@ func statusOf(res explain.Result) int {
 // ask asks the admin API of the running gateway about a request that it denied.
 func (c *explainCommand) ask(cmd *cobra.Command) (status int, err error) {
 	var d caddymodule.ExplainedFailure
-	if err := askAdmin(c.address, c.config, c.adapter, caddymodule.AdminExplainPath+url.PathEscape(c.id), explain.MaxCapture, &d); err != nil {
+	if err := c.get(caddymodule.AdminExplainPath+url.PathEscape(c.id), &d); err != nil {
 		return explainBadInput, err
 	}
 	if err := c.print(cmd.OutOrStdout(), d, failureText(d)); err != nil {
 		return explainBadInput, err
 	}
 	return statusOf(d.Result), nil
-}
-
-// askAdmin decodes the response of the running gateway's admin API, which is at address or where a configuration says.
-func askAdmin(address, config, adapter, path string, maxSize int64, response any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, config, adapter)
-	if err != nil {
-		return fmt.Errorf("finding the admin API: %w", err)
-	}
-	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return fmt.Errorf("asking the gateway: %w", adminError(err))
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxSize))
-	if err == nil {
-		err = json.Unmarshal(body, response)
-	}
-	if err != nil {
-		return fmt.Errorf("asking the gateway: %w", err)
-	}
-	return nil
 }
 
 // failureText returns an explanation for people.

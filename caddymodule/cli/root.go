@@ -75,6 +75,7 @@ func configureRoot(root *cobra.Command) {
 		{"run", groupRun, "Runs the gateway until it is stopped"},
 		{"start", groupRun, "Starts the gateway in the background"},
 		{"stop", groupRun, "Stops a gateway that was started"},
+		{"ready", groupRun, ""},
 		{"reload", groupRun, "Changes the configuration of the running gateway"},
 
 		{"api", groupConfiguration, ""},

@@ -88,12 +88,17 @@ func adminError(err error) error {
 	var body struct {
 		Error string `json:"error"`
 	}
-	_, response, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
-	_, response, _ = strings.Cut(response, ": ") // the status
-	if json.Unmarshal([]byte(response), &body) != nil || body.Error == "" {
+	if json.Unmarshal(adminResponse(err), &body) != nil || body.Error == "" {
 		return err
 	}
 	return errors.New(body.Error)
+}
+
+// adminResponse returns the body of the admin API's response with an error status, which Caddy puts into its error.
+func adminResponse(err error) []byte {
+	_, response, _ := strings.Cut(err.Error(), "caddy responded with error: HTTP ")
+	_, response, _ = strings.Cut(response, ": ") // the status
+	return []byte(response)
 }
 
 // muteLogs drops what Caddy logs until the returned function is called.

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+// maxAdminResponse is the maximum size of the admin API's response in bytes. That of drift is the largest.
+const maxAdminResponse = 64 << 20
+
+// adminAPI holds the flags of commands that ask the running gateway.
+type adminAPI struct{ address, config, adapter string }
+
+func (a *adminAPI) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
+	f.StringVarP(&a.config, "config", "c", "", "configuration file, for the address of the admin API")
+	f.StringVarP(&a.adapter, "adapter", "a", "", "name of the config adapter to use")
+}
+
+// get decodes the response of the admin API, which is at the address or where the configuration says.
+func (a *adminAPI) get(path string, response any) error {
+	address, err := caddycmd.DetermineAdminAPIAddress(a.address, nil, a.config, a.adapter)
+	if err != nil {
+		return fmt.Errorf("finding the admin API: %w", err)
+	}
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return fmt.Errorf("asking the gateway: %w", adminError(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminResponse))
+	if err == nil {
+		err = json.Unmarshal(body, response)
+	}
+	if err != nil {
+		return fmt.Errorf("asking the gateway: %w", err)
+	}
+	return nil
+}
