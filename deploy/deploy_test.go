@@ -103,12 +103,12 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	setup()
 	require.Equal(t, password, read("redis", "redis-password"), "a second setup keeps the password of Redis")
 	require.Equal(t, password, read("gateway", "redis-password"))
-	require.NotEqual(t, read("operator", "role-id"), read("gateway", "role-id"))
+	require.NotEqual(t, read("operator", "vault-role-id"), read("gateway", "vault-role-id"))
 
 	open := func(party string) *vault.Source {
-		read(party, "secret-id")
+		read(party, "vault-secret-id")
 		source, err := vault.New(t.Context(), vault.Options{Address: server.Addr, Timeout: patience, Auth: vault.Auth{AppRole: &vault.AppRole{
-			RoleID: read(party, "role-id"), SecretIDFile: filepath.Join(logins, party, "secret-id"),
+			RoleID: read(party, "vault-role-id"), SecretIDFile: filepath.Join(logins, party, "vault-secret-id"),
 		}}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, source.Close()) })

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Prepares a Vault for the gateway with curl: KV version 2 at kv/, AppRole, and a policy and a login for each of two roles:
 #
-#   gateway    reads credentials             role-id and secret-id into $LOGIN/gateway
-#   operator   manages keys (gatehouse keys)  role-id and secret-id into $LOGIN/operator
+#   gateway    reads credentials              vault-role-id and vault-secret-id into $LOGIN/gateway
+#   operator   manages keys (gatehouse keys)  vault-role-id and vault-secret-id into $LOGIN/operator
 #
 # If you run it again, it overwrites the policies and roles, and creates new SecretIDs. It needs
 #
@@ -40,9 +40,9 @@ policy() {
 role() {
 	vault POST "auth/approle/role/$1" "{\"token_policies\":\"$2\",\"token_no_default_policy\":true,\"token_ttl\":\"1h\",\"token_max_ttl\":\"24h\"}"
 	mkdir -p "$LOGIN/$1"
-	vault GET "auth/approle/role/$1/role-id" | field role_id | tr -d '\n' >"$LOGIN/$1/role-id"
-	vault POST "auth/approle/role/$1/secret-id" '{}' | field secret_id | tr -d '\n' >"$LOGIN/$1/secret-id"
-	if ! [ -s "$LOGIN/$1/role-id" ] || ! [ -s "$LOGIN/$1/secret-id" ]; then
+	vault GET "auth/approle/role/$1/role-id" | field role_id | tr -d '\n' >"$LOGIN/$1/vault-role-id"
+	vault POST "auth/approle/role/$1/secret-id" '{}' | field secret_id | tr -d '\n' >"$LOGIN/$1/vault-secret-id"
+	if ! [ -s "$LOGIN/$1/vault-role-id" ] || ! [ -s "$LOGIN/$1/vault-secret-id" ]; then
 		echo "vault-setup.sh: Vault returned no login for the role $1" >&2
 		exit 1
 	fi

@@ -276,11 +276,11 @@ func secretIDExpires(t *testing.T) *vaultFault {
 		require.NoError(t, err, "%s", out)
 		_, err = client.Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway", shortLivedTokens())
 		require.NoError(t, err)
-		read, err := os.ReadFile(filepath.Join(login, "gateway", "role-id"))
+		read, err := os.ReadFile(filepath.Join(login, "gateway", "vault-role-id"))
 		require.NoError(t, err)
 		roleID = string(read)
 		w.env[0] = "TEST_ROLE_ID=" + roleID
-		w.secretIDFile = filepath.Join(login, "gateway", "secret-id")
+		w.secretIDFile = filepath.Join(login, "gateway", "vault-secret-id")
 	}}
 	v.fail = func(w *vaultEnvironment) {
 		response, err := w.vault.Client(t).Logical().WriteWithContext(t.Context(), "auth/approle/role/gateway/secret-id",
