@@ -404,13 +404,14 @@ func productionCaddyfile(t *testing.T) (name, httpAddr, httpsPort, admin string)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, secret), []byte("canary-"+secret), 0o600))
 	}
 	httpAddr, admin = gatewaytest.FreeAddr(t), gatewaytest.FreeAddr(t)
-	text := strings.ReplaceAll(string(content), "/run/secrets/", dir+"/")
+	text := strings.ReplaceAll(string(content), "{$GATEHOUSE_SECRETS:/run/secrets}", dir)
 	_, port, err := net.SplitHostPort(httpAddr)
 	require.NoError(t, err)
 	_, httpsPort, err = net.SplitHostPort(gatewaytest.FreeAddr(t))
 	require.NoError(t, err)
-	require.Contains(t, text, "admin localhost:2019")
-	text = strings.Replace(text, "admin localhost:2019", "admin "+admin+"\n\thttp_port "+port+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tpersist_config off", 1)
+	const place = "{$GATEHOUSE_ADMIN:localhost:2019}"
+	require.Contains(t, text, place)
+	text = strings.Replace(text, place, admin+"\n\thttp_port "+port+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tpersist_config off", 1)
 	name = filepath.Join(dir, "Caddyfile")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name, httpAddr, httpsPort, admin

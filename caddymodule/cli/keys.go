@@ -38,6 +38,7 @@ func configureKeys(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.config, "config", "c", "", "configuration file whose credential source to use (default: the Caddyfile in the current directory)")
 	f.StringVarP(&c.adapter, "adapter", "a", "", "name of the config adapter to use")
+	f.StringSlice("envfile", nil, "environment files to load")
 	f.StringVar(&c.file, "file", "", "credential file to use, instead of a configuration")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.DurationVar(&c.timeout, "timeout", 30*time.Second, "timeout of the whole command")
@@ -514,6 +515,9 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		defer cancel()
 		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
 		defer cancelConfig()
+		if err := loadEnvFiles(cmd); err != nil {
+			return err
+		}
 		app, cfg, err := c.loadApp()
 		if err != nil {
 			return err
