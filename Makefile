@@ -45,7 +45,7 @@ TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeo
 TEST_PACKAGES ?= ./...
 # Packages to start first: go test starts packages in the order of its arguments, and tests a repeated one once. Their tests often wait for
 # servers, so three packages at a time (-p) keep two processors busy.
-SLOW_PACKAGES := $(addprefix ./,e2e e2e/connect authsigner/vault ratelimit deploy connect/mcp caddymodule)
+SLOW_PACKAGES := $(addprefix ./,packaging e2e e2e/connect authsigner/vault ratelimit deploy connect/mcp caddymodule)
 # How long each fuzz target runs in `make test`, and in `make fuzz`.
 FUZZTIME_SHORT ?= 6s
 FUZZTIME ?= 10m
@@ -82,6 +82,25 @@ bench: ## compare Gatehouse to plain Caddy with wrk and a real Redis (BENCH_FLAG
 	@$(ROOT)/scripts/packages.sh redis-server wrk
 	cd $(ROOT) && go run -tags=$(GOTAGS) ./bench $(BENCH_FLAGS)
 
+##@ Releasing
+
+# GoReleaser finds the tools that it calls in PATH, and takes the time and the name of a commit only where there is a remote.
+export GIT_CONFIG_COUNT := 1
+export GIT_CONFIG_KEY_0 := remote.origin.url
+export GIT_CONFIG_VALUE_0 := https://github.com/gatehouse-gateway/gatehouse
+TOOL ?= $(ROOT)/scripts/tool.sh
+GORELEASER = cd $(ROOT) && $(TOOL) cyclonedx-gomod version >/dev/null && PATH=$(dir $(TOOL))../.cache/bin:$$PATH $(TOOL) goreleaser
+SNAPSHOT_FLAGS ?=
+
+.PHONY: snapshot
+snapshot: ## build into dist/ what a release has, for all platforms: archives, deb, rpm, SBOMs and checksums, but no image
+	$(GORELEASER) release --snapshot --clean --skip=docker,sign $(SNAPSHOT_FLAGS)
+
+.PHONY: release
+release: ## build and upload a draft of the release of the tag that is checked out; only the workflow "release" can sign it
+	scripts/release-notes.sh >$(BIN)/notes.md
+	$(GORELEASER) release --clean --release-notes=$(BIN)/notes.md
+
 ##@ Testing
 
 .PHONY: test
@@ -106,6 +125,7 @@ simulation: ## run the rate limiter's simulation with all its seeds, without the
 compiled: ## compile the tests and their dependencies
 	@echo "compiling the tests"
 	@cd $(ROOT) && CGO_ENABLED=1 go list -export -deps -test $(RACE) -tags=$(GOTAGS) ./... >/dev/null
+	@for tool in goreleaser cyclonedx-gomod; do $(TOOL) $$tool --help >/dev/null || exit 1; done
 
 .PHONY: verify
 verify: ## check that go.mod and go.sum are tidy and that the downloaded modules are unchanged
@@ -177,7 +197,7 @@ vuln: ## list known vulnerabilities that our code reaches; queries an online dat
 
 .PHONY: packages
 packages: ## install missing Debian packages that the tests need
-	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm python3 php chromium prometheus jq
+	@$(ROOT)/scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm python3 php chromium prometheus jq mmdebstrap
 
 # Later commands download no modules. `go mod tidy -diff` needs more modules than `go mod download` gets. That it finds
 # differences is not an error here; `make verify` reports it.
