@@ -136,11 +136,13 @@ verify: ## check that go.mod and go.sum are tidy and that the downloaded modules
 	@for module in . tools; do (cd $(ROOT)/$$module && go mod verify >/dev/null) || exit 1; done
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet over every module
+lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet over every module, and actionlint
 	@for module in $(CODE_MODULES); do \
 		echo "linting $$module"; \
 		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --timeout 1h --build-tags $(GOTAGS) ./...) || exit 1; \
 	done
+	@echo "linting .github/workflows"
+	@cd $(ROOT) && $(TOOL) actionlint
 
 .PHONY: vet
 vet: ## go vet over every module

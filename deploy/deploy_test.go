@@ -51,13 +51,16 @@ func TestPluginListAndImagesAgreeWithGoMod(t *testing.T) {
 		require.Len(t, image, 2, file)
 		assert.Contains(t, module, "\ngo "+image[1]+".", file)
 	}
+	release := regexp.MustCompile(`go-version: (\S+)`).FindStringSubmatch(read(".github/workflows/release.yml"))
+	require.Len(t, release, 2)
+	assert.Contains(t, read("Dockerfile"), "golang:"+release[1]+"-", "the release's Go")
 }
 
 // A tag may name another image tomorrow. Images without a tag are built here.
 func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
 	t.Parallel()
 	images := 0
-	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml"} {
+	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml", "../.github/workflows/test.yml", "../.github/workflows/nightly.yml"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, line := range regexp.MustCompile(`(?m)^(FROM .*| +image: \S+:.*)$`).FindAllString(string(text), -1) {
@@ -68,7 +71,7 @@ func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
 			assert.Regexp(t, `@sha256:[0-9a-f]{64}( AS \w+)?$`, line, file)
 		}
 	}
-	assert.Equal(t, 7, images)
+	assert.Equal(t, 9, images)
 }
 
 // It runs the setup of the composition twice on a new Vault, and uses the logins of the gateway and of the operator.
