@@ -24,13 +24,17 @@ const (
 	maxNameBytes   = 1024
 )
 
+// recordFormat is the format of records that this version writes, and the last one that it reads. Within a format, fields may be
+// added that earlier versions can ignore without allowing more.
+const recordFormat = 1
+
 // maxLimit is the maximum of Credential.Limit, in requests per minute.
 const maxLimit = math.MaxInt32
 
 // What is wrong with a value, in more than one place.
 const (
 	notAPublicKey = "must match [A-Za-z0-9_-]{8,128} and not begin with " + PrivateKeyPrefix + ", as private keys do"
-	limitRange    = "must be an integer from 1 to 2147483647"
+	integerRange  = "must be an integer from 1 to 2147483647"
 	notATimestamp = "is not an RFC 3339 timestamp"
 )
 
@@ -110,6 +114,7 @@ func wellFormedKey(s string) bool {
 
 // DecodeCredential decodes a stored record of publicKey. Its fields are:
 //
+//	format                optional, 1: the version of this list; as limit
 //	private_key           string, required, not empty
 //	previous_private_key  string, optional
 //	previous_expires_at   RFC 3339, required with previous_private_key
@@ -128,11 +133,17 @@ func wellFormedKey(s string) bool {
 //	write                 optional: true or false, or as a string, as `vault kv put write=true` writes it
 //
 // Null means absent, and so does an empty string in optional fields, except in expires_at and resources, which restrict the key:
-// there it is an error. Unknown fields are ignored. Errors wrap ErrMalformedCredential and name the field, but contain no values. An
+// there it is an error. Unknown fields are ignored, but a record with a later format, which a later version of Gatehouse has written,
+// is malformed. Errors wrap ErrMalformedCredential and name the field, but contain no values. An
 // expired previous private key is kept, but is not valid.
 func DecodeCredential(publicKey string, data map[string]any) (*Credential, error) {
 	if !ValidPublicKey(publicKey) {
 		return nil, malformed("public key", notAPublicKey)
+	}
+	if format, err := decodeInteger(fieldFormat, data[fieldFormat]); err != nil {
+		return nil, err
+	} else if format > recordFormat {
+		return nil, malformed(fieldFormat, "is that of a later version of Gatehouse")
 	}
 	c := &Credential{PublicKey: publicKey}
 	for _, f := range c.texts() {
@@ -160,7 +171,7 @@ func DecodeCredential(publicKey string, data map[string]any) (*Credential, error
 		c.PreviousExpiresAt = time.Time{} // ignore a date without a key
 	}
 	var err error
-	if c.Limit, err = decodeLimit(data[fieldLimit]); err != nil {
+	if c.Limit, err = decodeInteger(fieldLimit, data[fieldLimit]); err != nil {
 		return nil, err
 	}
 	if c.Resources, err = decodeResources(data[fieldResources]); err != nil {
@@ -199,7 +210,7 @@ func (c *Credential) Validate() error {
 		}
 	}
 	if c.Limit < 0 || c.Limit > maxLimit {
-		return malformed(fieldLimit, limitRange)
+		return malformed(fieldLimit, integerRange)
 	}
 	if c.Resources != nil && len(c.Resources) == 0 {
 		return malformed(fieldResources, "must not be empty")
@@ -252,6 +263,7 @@ func (c *Credential) timestamps() []timestampField {
 
 // The record's other fields.
 const (
+	fieldFormat    = "format"
 	fieldLimit     = "limit"
 	fieldResources = "resources"
 	fieldWrite     = "write"
@@ -272,9 +284,9 @@ func (c *Credential) MayCall(api, resource string) bool {
 }
 
 // Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
-// omitted. Values are strings, except for limit, which is an int, resources, which is a []string, and write, which is a bool.
+// omitted. Values are strings, except for format and limit, which are ints, resources, which is a []string, and write, which is a bool.
 func (c *Credential) Record() map[string]any {
-	record := map[string]any{}
+	record := map[string]any{fieldFormat: recordFormat}
 	for _, f := range c.texts() {
 		if *f.value != "" || !f.optional {
 			record[f.name] = *f.value
@@ -299,7 +311,7 @@ func (c *Credential) Record() map[string]any {
 
 // RecordFields returns the names of the fields that DecodeCredential reads.
 func RecordFields() []string {
-	names := []string{fieldLimit, fieldResources, fieldWrite}
+	names := []string{fieldFormat, fieldLimit, fieldResources, fieldWrite}
 	c := new(Credential)
 	for _, f := range c.texts() {
 		names = append(names, f.name)
@@ -367,7 +379,8 @@ func decodeText(field string, v any) (string, error) {
 	}
 }
 
-func decodeLimit(v any) (int, error) {
+// decodeInteger decodes an integer from 1 to 2147483647 that may be absent.
+func decodeInteger(field string, v any) (int, error) {
 	var digits string
 	switch v := v.(type) {
 	case nil:
@@ -385,15 +398,15 @@ func decodeLimit(v any) (int, error) {
 		digits = strconv.FormatInt(v, 10)
 	case float64: // encoding/json without UseNumber
 		if v != math.Trunc(v) || math.Abs(v) > maxLimit {
-			return 0, malformed(fieldLimit, limitRange)
+			return 0, malformed(field, integerRange)
 		}
 		digits = strconv.FormatInt(int64(v), 10)
 	default:
-		return 0, malformed(fieldLimit, fmt.Sprintf("is a %T, not an integer", v))
+		return 0, malformed(field, fmt.Sprintf("is a %T, not an integer", v))
 	}
 	n, err := strconv.ParseUint(digits, 10, 31) // rejects signs, spaces, fractions and exponents
 	if err != nil || n == 0 {
-		return 0, malformed(fieldLimit, limitRange)
+		return 0, malformed(field, integerRange)
 	}
 	return int(n), nil
 }

@@ -122,7 +122,7 @@ func TestOptionalFieldsMayBeAbsentOrEmpty(t *testing.T) {
 		assert.Equal(t, authsigner.StatusActive, cred.Status)
 		assert.False(t, cred.Expired(time.Now()))
 		require.True(t, cred.MayCall("", "jobs"))
-		require.Len(t, cred.Record(), 5, "no optional field")
+		require.Len(t, cred.Record(), 6, "no optional field but the format")
 	}
 }
 
@@ -222,6 +222,10 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"resource with a comma":              {"resources", fields{"resources": []any{"jobs," + canary}}},
 		"resource as a number":               {"resources", fields{"resources": []any{"jobs", 1}}},
 		"resources as a boolean":             {"resources", fields{"resources": false}},
+		"later format":                       {"format is that of a later version", fields{"format": json.Number("2")}},
+		"later format, written by hand":      {"format is that of a later version", fields{"format": "2", "private_key": nil}},
+		"format of zero":                     {"format must be", fields{"format": json.Number("0")}},
+		"format that is a word":              {"format must be", fields{"format": canary}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

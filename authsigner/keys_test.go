@@ -250,7 +250,7 @@ func TestUpdatedRecordKeepsUnknownFields(t *testing.T) {
 	})
 	require.NoError(t, err)
 	want := cred.Record()
-	require.Len(t, want, 5)
+	require.Len(t, want, 6)
 	want["comment"], want["ticket"] = "asked for by phone", 17
 	require.Equal(t, want, record)
 }

@@ -231,6 +231,7 @@ func TestInvalidFileKeepsTheLastValidKeys(t *testing.T) {
 		"null keys":       {text(`{"keys":null}`), `missing member "keys"`},
 		"keys a string":   {text(`{"keys":"` + testSecret + `"}`), "line 1"},
 		"another member":  {text(`{"keys":{},"` + testSecret + `":1}`), `must be "keys"`},
+		"a later format":  {text(`{"format":2,"keys":[],"more":1}`), "the file is of a later version"},
 		"a key twice":     {text(`{"keys":{"` + testKey + `":{},` + "\n" + `"` + testKey + `":{}}}`), "line 2: duplicate name"},
 		"not UTF-8":       {text(`{"keys":{"` + testKey + "\xff" + `":{}}}`), "invalid JSON"},
 		"readable by all": {chmod(0o644), "0644: must be 0600"},

@@ -15,16 +15,25 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
+// documentFormat is the last format of the file that this version reads. It writes none, which means 1, because earlier versions
+// reject the member. The entries have their own.
+const documentFormat = 1
+
 // document is the content of the file, with raw entries.
 type document struct {
-	Keys map[string]jsontext.Value `json:"keys"`
+	Format int                       `json:"format,omitzero"`
+	Keys   map[string]jsontext.Value `json:"keys"`
 }
 
-// parseDocument parses the file. Duplicate names, and top-level names other than "keys", are errors. Errors contain the line
+// parseDocument parses the file. Duplicate names, and top-level names other than "format" and "keys", are errors. Errors contain the line
 // number, but quote nothing, because it could be a secret.
 func parseDocument(data []byte) (document, error) {
 	var d document
-	if err := json.Unmarshal(data, &d, json.RejectUnknownMembers(true)); err != nil {
+	err := json.Unmarshal(data, &d, json.RejectUnknownMembers(true))
+	if d.Format > documentFormat { // its other members may be different
+		return document{}, errors.New("the file is of a later version of Gatehouse")
+	}
+	if err != nil {
 		return document{}, located(data, err)
 	}
 	if d.Keys == nil {
