@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
 )
 
 // Actions. Begin and Record reject others.
@@ -201,7 +201,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 
 // run runs a step of audit.lua, and logs the entries that it found unresolved.
 func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
-	entry, err := json.Marshal(e)
+	entry, err := versioned.Encode(e)
 	if err != nil {
 		return fmt.Errorf("%w: encoding: %w", ErrInvalidEntry, err)
 	}
@@ -309,7 +309,9 @@ func (e *Entry) clean() {
 // decode decodes a stored entry, leaving out what is invalid.
 func decode(businessID, entry string) Entry {
 	var e Entry
-	_ = json.Unmarshal([]byte(entry), &e)
+	if errors.Is(versioned.Decode([]byte(entry), &e), versioned.ErrLater) {
+		e.Action = "Recorded by a later version of the gateway"
+	}
 	e.BusinessID = businessID
 	return e
 }

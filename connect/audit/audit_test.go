@@ -208,6 +208,17 @@ func TestEntryAgeIsLimited(t *testing.T) {
 	assert.LessOrEqual(t, left, time.Hour)
 }
 
+func TestEntryInALaterFormatIsListed(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	log, _ := newLog(t, client)
+	record(t, log, audit.KeyIssued, "pk_1")
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: prefix(t) + "audit:{biz_1}:" + audit.KeyIssued, Values: []string{"entry", `{"format":2,"action":["key.issued"]}`},
+	}).Err())
+	require.Equal(t, []string{"Recorded by a later version of the gateway  ", "key.issued pk_1 ok"}, listed(t, log))
+}
+
 func TestProcessLogHasEntriesThatRedisLost(t *testing.T) {
 	t.Parallel()
 	client := shared.Client(t)

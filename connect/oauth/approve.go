@@ -2,13 +2,14 @@ package oauth
 
 import (
 	"context"
+	"errors"
 	"net/url"
 
-	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -44,7 +45,7 @@ func (p *pending) setRedirectURI(raw string, u redirectURI) {
 
 // storeRequest stores a request until the user decides, and returns its ID.
 func (s *Server) storeRequest(ctx context.Context, request *pending) (string, error) {
-	data, err := json.Marshal(request)
+	data, err := versioned.Encode(*request)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +88,10 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 		return nil, ErrNoRequest
 	}
 	h := &pending{id: id, secret: secret}
-	if err := json.Unmarshal([]byte(text(1)), h); err != nil || h.Resource != s.resource {
+	switch err := versioned.Decode([]byte(text(1)), h); {
+	case errors.Is(err, versioned.ErrLater):
+		return nil, unavailable("reading an authorization request", err)
+	case err != nil || h.Resource != s.resource:
 		return nil, ErrNoRequest
 	}
 	u, err := parseRedirectURI(h.RedirectURI)
@@ -144,6 +148,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	e.GrantID, e.Detail = h.id, recorded(granted)
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
 		milliseconds(codeLifetime),
+		fieldFormat, versioned.Format,
 		fieldState, stateCode,
 		fieldCode, digest(derive(h.secret, "code", attempt)),
 		fieldClient, h.Client.ID,

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
 )
 
 var errUnknownClient = errors.New("unknown client")
@@ -45,7 +46,7 @@ func (s *Server) registeredClient(ctx context.Context, id string) (Client, error
 
 // storeClient stores a client under the key of its registration or document.
 func (s *Server) storeClient(ctx context.Context, key string, c Client, lifetime time.Duration) error {
-	data, err := json.Marshal(c)
+	data, err := versioned.Encode(c)
 	if err != nil {
 		return err
 	}
@@ -54,11 +55,14 @@ func (s *Server) storeClient(ctx context.Context, key string, c Client, lifetime
 	})
 }
 
-// loadClient reads a client. Its errors are errUnknownClient, also if another version has stored it, and ErrUnavailable.
+// loadClient reads a client. Its errors are errUnknownClient, also if it is malformed, and ErrUnavailable.
 func (s *Server) loadClient(ctx context.Context, key string) (c Client, err error) {
 	err = s.command(ctx, "reading a client", func(ctx context.Context) error {
 		data, err := s.o.Redis.Get(ctx, key).Bytes()
-		if err == nil && json.Unmarshal(data, &c) != nil {
+		if err != nil {
+			return err
+		}
+		if err = versioned.Decode(data, &c); err != nil && !errors.Is(err, versioned.ErrLater) {
 			return redis.Nil
 		}
 		return err

@@ -15,6 +15,11 @@ local function text(n)
   return string.format('%.0f', n)
 end
 
+-- A connection in a later format (versioned.Format) is neither used nor changed.
+if (call('HGET', KEYS[1], 'format') or '1') ~= '1' then
+  return redis.error_reply('LATER format of a connection')
+end
+
 local function attempted(attempts, attempt)
   for _, id in ipairs(call('LRANGE', attempts, 0, -1)) do
     if id == attempt then

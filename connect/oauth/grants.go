@@ -42,9 +42,9 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if len(values) != len(grantFields())+1 {
 		return Grant{}, unexpectedReply("authenticate", reply)
 	}
-	rec, ok := s.readRecord(id, values[1:])
-	if !ok {
-		return Grant{}, ErrInvalidToken
+	rec, ok, err := s.readRecord(id, values[1:])
+	if err != nil || !ok {
+		return Grant{}, cmp.Or(err, ErrInvalidToken)
 	}
 	if own := texts(values)(0); own != wholeGrant {
 		rec.Scopes = s.o.Areas.Unpin(own).Narrow(rec.Scopes.Includes)
@@ -81,7 +81,8 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	var ended []any
 	grants := make([]Grant, 0, len(ids))
 	for i, id := range ids {
-		switch rec, ok := s.readRecord(id, replies[i].Val()); {
+		switch rec, ok, err := s.readRecord(id, replies[i].Val()); {
+		case err != nil: // gateways of the later version show it
 		case !ok:
 			// It has ended for good: connections are added only while they exist, and IDs are not reused.
 			ended = append(ended, id)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
 )
 
 //go:embed *.lua
@@ -109,6 +111,7 @@ const (
 // Fields of a connection. In addition each access token is a field "a:<digest>" with its expiry and scopes, which are wholeGrant
 // unless the client asked for fewer, or without scopes if it was revoked.
 const (
+	fieldFormat    = "format"    // versioned.Format
 	fieldClient    = "client"    // id
 	fieldName      = "name"      // of the client
 	fieldHost      = "host"      // Request.RedirectHost
@@ -142,7 +145,7 @@ func accessField(digest string) string { return "a:" + digest }
 func grantFields() []string {
 	return []string{
 		fieldClient, fieldName, fieldHost, fieldAccount, fieldBusiness, fieldScopes, fieldResource, fieldCreated, fieldUsed,
-		fieldEnds, fieldState, fieldUnasked, fieldVersion,
+		fieldEnds, fieldState, fieldUnasked, fieldVersion, fieldFormat,
 	}
 }
 
@@ -160,8 +163,8 @@ type record struct {
 }
 
 // readRecord decodes the values of grantFields, and optionally of the further fields of loadRecord. ok is false if there is no
-// such connection.
-func (s *Server) readRecord(id string, values []any) (rec record, ok bool) {
+// such connection. The error is ErrUnavailable if its format is a later one.
+func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err error) {
 	text := texts(values)
 	rec = record{
 		Grant: Grant{
@@ -180,11 +183,14 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool) {
 			ChangedAt:  unixMilli(text(12)),
 		},
 		granted: text(5), resource: text(6), state: text(10),
-		code: text(13), redirect: text(14), challenge: text(15), refreshes: text(16) == "1",
-		family: text(17), current: text(18), previous: text(19), nonce: text(20), told: cmp.Or(text(21), text(5)),
-		access: text(22),
+		code: text(14), redirect: text(15), challenge: text(16), refreshes: text(17) == "1",
+		family: text(18), current: text(19), previous: text(20), nonce: text(21), told: cmp.Or(text(22), text(5)),
+		access: text(23),
 	}
-	return rec, rec.ClientID != "" && rec.BusinessID != ""
+	if format := text(13); format != "" && format != strconv.Itoa(versioned.Format) {
+		return record{}, false, unavailable("reading a connection", versioned.ErrLater)
+	}
+	return rec, rec.ClientID != "" && rec.BusinessID != "", nil
 }
 
 // loadRecord reads a connection, and optionally the field of an access token.
@@ -193,7 +199,9 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 		fieldPrevious, fieldNonce, fieldTold)
 	err = s.command(ctx, "reading a connection", func(ctx context.Context) error {
 		values, err := s.o.Redis.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
-		rec, ok = s.readRecord(id, values)
+		if err == nil {
+			rec, ok, err = s.readRecord(id, values)
+		}
 		return err
 	})
 	return rec, ok, err

@@ -316,3 +316,45 @@ func TestOptionsAreChecked(t *testing.T) {
 		require.Error(t, err, name)
 	}
 }
+
+// During an upgrade and after a rollback, Redis has what a later version stored, perhaps in a format of its own.
+func TestLaterFormatsAreNeitherUsedNorChanged(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := clientOf(t, shared.Options())
+	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
+	c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	_, challenge := oauthtest.PKCE()
+	request := c.Request(challenge, nil)
+	later := func(data string) string {
+		require.Contains(t, data, `"format":1`)
+		return strings.Replace(data, `"format":1`, `"format":2`, 1)
+	}
+
+	requestID, _, _ := strings.Cut(request[strings.Index(request, "_")+1:], ".")
+	require.NoError(t, client.HSet(ctx, s.RequestKey(requestID), "data", later(client.HGet(ctx, s.RequestKey(requestID), "data").Val())).Err())
+	_, err := s.Pending(ctx, request)
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+
+	id := grantID(tokens)
+	require.Equal(t, "1", client.HGet(ctx, s.GrantKey(id), "format").Val())
+	require.NoError(t, client.HSet(ctx, s.GrantKey(id), "format", "2").Err())
+	stored := client.HGetAll(ctx, s.GrantKey(id)).Val()
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.ErrorIs(t, err, oauth.ErrUnavailable)
+	require.Equal(t, http.StatusServiceUnavailable, c.Refresh(tokens.Refresh, nil).Status)
+	require.Equal(t, http.StatusServiceUnavailable, c.Revoke(tokens.Access))
+	require.ErrorIs(t, s.Revoke(ctx, id, oauthtest.Owner()), oauth.ErrUnavailable)
+	require.ErrorIs(t, s.Change(ctx, id, "", oauthtest.Owner(), scopes(t, "contacts:read"), false), oauth.ErrUnavailable)
+	require.Empty(t, grants(t, s))
+	require.Equal(t, stored, client.HGetAll(ctx, s.GrantKey(id)).Val())
+	require.NoError(t, client.HSet(ctx, s.GrantKey(id), "format", "1").Err())
+	require.Len(t, grants(t, s), 1, "it is still in the index")
+
+	registration := client.Get(ctx, s.ClientKey(c.ID)).Val()
+	require.NoError(t, client.Set(ctx, s.ClientKey(c.ID), later(registration), time.Hour).Err())
+	require.Equal(t, http.StatusServiceUnavailable, send(s.Handler(), http.MethodGet, c.AuthorizeURL(challenge, nil), "").Code)
+	require.NoError(t, client.Set(ctx, s.ClientKey(c.ID), registration, time.Hour).Err())
+	c.Request(challenge, nil)
+	require.Equal(t, http.StatusOK, c.Refresh(tokens.Refresh, nil).Status)
+}

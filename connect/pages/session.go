@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
@@ -80,7 +80,7 @@ func (s *store) startSession(ctx context.Context, a account.Account, email strin
 		if err != nil {
 			return err
 		}
-		value, err := json.Marshal(record{
+		value, err := versioned.Encode(record{
 			AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
 			Devices: accountDigest(email),
 		})
@@ -103,8 +103,11 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(value, &rec); err != nil {
-			return redis.Nil // stored by another version
+		switch err := versioned.Decode(value, &rec); {
+		case errors.Is(err, versioned.ErrLater):
+			return err
+		case err != nil:
+			return redis.Nil
 		}
 		generation, err := s.redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
 		if err != nil {

@@ -67,6 +67,19 @@ func TestSessionEndsAtMaximumAge(t *testing.T) {
 	assert.Empty(t, w.sessionKeys())
 }
 
+func TestSessionInALaterFormatIsNeitherUsedNorEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	ctx, key := t.Context(), w.sessionKeys()[0]
+	stored := w.redis.Get(ctx, key).Val()
+	require.Contains(t, stored, `"format":1`)
+	require.NoError(t, w.redis.Set(ctx, key, strings.Replace(stored, `"format":1`, `"format":2`, 1), time.Hour).Err())
+	b.get(pages.ConnectionsPath).requires(http.StatusServiceUnavailable)
+	require.NoError(t, w.redis.Set(ctx, key, stored, time.Hour).Err())
+	require.True(t, b.signedIn())
+}
+
 func TestSignOutInvalidatesTheSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
