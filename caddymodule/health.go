@@ -12,7 +12,7 @@ import (
 )
 
 // Health serves health checks, which do not count against rate limits: /healthz is 200 if the process serves requests, /readyz
-// if it can serve signed requests. Requests for other paths go to the next handler.
+// if it can serve signed requests and is not about to stop. Requests for other paths go to the next handler.
 type Health struct {
 	frontDoor
 
@@ -62,8 +62,14 @@ func serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
-func (h *Health) serveReady(w http.ResponseWriter, _ *http.Request) {
+// serveReady also tells load balancers to send no more requests once a shutdown is scheduled (Caddy's option shutdown_delay).
+func (h *Health) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := h.app.readiness()
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		if stopping, _ := repl.Get("http.shutting_down"); stopping == true {
+			state.Status = stateStopping
+		}
+	}
 	writeJSON(w, state.httpStatus(), encode(state))
 }
 
@@ -83,12 +89,13 @@ const (
 	stateOK          = "ok"
 	stateDegraded    = "degraded"
 	stateUnavailable = "unavailable"
+	stateStopping    = "stopping" // of the gateway
 )
 
 // readiness is the public state of the gateway and its dependencies, without names or addresses.
 type readiness struct {
-	// Status is "ok"; "degraded" if a store is unavailable that the gateway can do without for a time; or "unavailable" if
-	// signed requests cannot be served.
+	// Status is "ok"; "degraded" if a store is unavailable that the gateway can do without for a time; "unavailable" if signed
+	// requests cannot be served; or "stopping" if the gateway is about to stop.
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
 
@@ -96,7 +103,7 @@ type readiness struct {
 }
 
 func (s readiness) httpStatus() int {
-	if s.Status == stateUnavailable {
+	if s.Status == stateUnavailable || s.Status == stateStopping {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusOK

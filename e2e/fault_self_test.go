@@ -326,8 +326,8 @@ func reloadUnderLoad(t *testing.T, inherited bool) {
 	requireConnections(pool - 1)
 }
 
-// Until the delay ends, load balancers send requests to a gateway that is about to stop.
-func TestShutdownDelayAcceptsConnections(t *testing.T) {
+// Until load balancers have noticed that a gateway is about to stop, they send it requests.
+func TestShutdownDelayAcceptsConnectionsAndIsNotReady(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
 	o := w.options("", "")
@@ -340,6 +340,10 @@ func TestShutdownDelayAcceptsConnections(t *testing.T) {
 	a, err := readResponse(conn.r, http.MethodGet)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, a.Status)
+	ready := anonymous().Get(t, g.URL, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, ready.Status)
+	require.JSONEq(t, `{"status":"stopping","checks":{"credentials":"ok","limits":"ok"}}`, ready.Body)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	g.Kill(t)
 }
 
