@@ -33,11 +33,11 @@ func TestTestsNamedOnPagesExist(t *testing.T) {
 		return err
 	}))
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
-	for _, page := range []string{"../SECURITY.md", "../CONTRIBUTING.md", "reliability.md", "threat-model.md"} {
+	for _, page := range []string{"../SECURITY.md", "../CONTRIBUTING.md", "reliability.md", "threat-model.md", "upgrading.md"} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		found := named.FindAllSubmatch(text, -1)
-		if page != "threat-model.md" {
+		if page != "threat-model.md" && page != "upgrading.md" {
 			require.Greater(t, len(found), 10, "%s names the tests of its promises", page)
 		}
 		for _, m := range found {

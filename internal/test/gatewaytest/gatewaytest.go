@@ -44,7 +44,7 @@ const (
 const product = "./cmd/gatehouse"
 
 // builds are the builds of this test process.
-var builds sync.Map // of func() (string, error), by main package and tags
+var builds sync.Map // of func() (string, error), by main package and tags or commit
 
 // Binary returns the path of the gatehouse binary: in the directory GATEHOUSE_TEST_BINARIES, which `make unit` sets, or built now.
 func Binary(tb testing.TB) string {
@@ -60,9 +60,12 @@ func Program(tb testing.TB, mainPackage string) string {
 
 func build(tb testing.TB, mainPackage, tags string) string {
 	tb.Helper()
-	once, _ := builds.LoadOrStore([2]string{mainPackage, tags}, sync.OnceValues(func() (string, error) {
-		return buildBinary(mainPackage, tags)
-	}))
+	return buildOnce(tb, [2]string{mainPackage, tags}, func() (string, error) { return buildBinary(mainPackage, tags) })
+}
+
+func buildOnce(tb testing.TB, key [2]string, build func() (string, error)) string {
+	tb.Helper()
+	once, _ := builds.LoadOrStore(key, sync.OnceValues(build))
 	built, ok := once.(func() (string, error))
 	require.True(tb, ok)
 	path, err := built()
@@ -92,16 +95,54 @@ func buildBinary(mainPackage, tags string) (string, error) {
 		return "", fmt.Errorf("making the folder for the binary: %w", err)
 	}
 	path := filepath.Join(dir, name)
+	return path, compile(root, mainPackage, tags, path)
+}
+
+// compile builds a main package of a copy of the repository, with GOTAGS and further tags.
+func compile(root, mainPackage, tags, path string) error {
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+os.Getenv("GOTAGS")+","+tags,
 		"-ldflags=-s -w", "-o", tmp, mainPackage)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", mainPackage, err, out)
+		return fmt.Errorf("building %s: %w\n%s", mainPackage, err, out)
 	}
 	// a running binary may be replaced, not overwritten
-	return path, os.Rename(tmp, path)
+	return os.Rename(tmp, path)
+}
+
+// BinaryOf returns the path of the gatehouse binary of a commit, which is built once for the repository.
+func BinaryOf(tb testing.TB, commit string) string {
+	tb.Helper()
+	return buildOnce(tb, [2]string{product, commit}, func() (string, error) { return buildCommit(commit) })
+}
+
+func buildCommit(commit string) (path string, err error) {
+	root, err := processtest.Root()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(root, ".cache", "bin", "gatehouse-"+commit)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	source, err := os.MkdirTemp("", "gatehouse-"+commit)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(source) }()
+	archive := filepath.Join(source, "source.tar")
+	for _, command := range [][]string{
+		{"git", "-C", root, "archive", "--output", archive, commit}, // not in a shallow clone
+		{"tar", "-xf", archive, "-C", source},
+		{"mkdir", "-p", filepath.Dir(path)},
+	} {
+		if out, err := exec.CommandContext(context.Background(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w\n%s", command, err, out)
+		}
+	}
+	return path, compile(source, product, "", path)
 }
 
 // Gateway is one running gateway process.
@@ -116,6 +157,8 @@ type Gateway struct {
 	Config string
 	// Dir is the gateway's folder.
 	Dir string
+	// Binary is run. Default: the one that is tested.
+	Binary string
 
 	process *processtest.Process // the last run
 	out     recordtest.Output
@@ -226,7 +269,10 @@ func (g *Gateway) Write(tb testing.TB, caddyfile string) {
 // Run starts the process and waits until it serves. A gateway that was stopped or killed may be run again.
 func (g *Gateway) Run(tb testing.TB) {
 	tb.Helper()
-	path := build(tb, product, g.tags)
+	path := g.Binary
+	if path == "" {
+		path = build(tb, product, g.tags)
+	}
 	// not the test's context: the process is to be stopped in order when the test ends
 	cmd := exec.CommandContext(context.Background(), path, "run", "--config", g.Config, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), append(g.env, "XDG_DATA_HOME="+g.Dir, "XDG_CONFIG_HOME="+g.Dir)...)
