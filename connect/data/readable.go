@@ -16,23 +16,35 @@ import (
 // readable returns JSON without hidden characters, unless it stays unchanged. It returns an error if parsers could read it differently: if
 // two names of an object are the same then, or a number does not fit a double (RFC 7493, sections 2.2 and 2.3).
 func readable(checked []byte, unchanged bool) (jsontext.Value, error) {
-	content := jsontext.Value(checked)
-	if !unchanged {
-		content = cleantext.JSON(checked)
-	}
-	d := jsontext.NewDecoder(bytes.NewReader(content))
+	var cleaned, text []byte
+	done := 0 // so many bytes of checked are in cleaned
+	d := jsontext.NewDecoder(bytes.NewBuffer(checked))
 	for {
-		token, err := d.ReadToken()
+		var raw jsontext.Value
+		var err error
+		if kind := d.PeekKind(); kind == jsontext.KindString || kind == jsontext.KindNumber {
+			raw, err = d.ReadValue()
+		} else {
+			_, err = d.ReadToken()
+		}
 		switch {
-		case errors.Is(err, io.EOF):
-			return content, nil
+		case errors.Is(err, io.EOF) && done == 0:
+			return checked, nil
+		case errors.Is(err, io.EOF): // names that were different may be the same now
+			return readable(append(cleaned, checked[done:]...), true)
 		case err != nil:
 			return nil, fmt.Errorf("%w: names that differ in hidden characters only", upstream.ErrContractViolation)
-		case token.Kind() != jsontext.KindNumber:
-			continue
-		}
-		if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
-			return nil, fmt.Errorf("%w: a number that does not fit a double", upstream.ErrContractViolation)
+		case raw.Kind() == jsontext.KindNumber:
+			if _, err := strconv.ParseFloat(string(raw), 64); err != nil {
+				return nil, fmt.Errorf("%w: a number that does not fit a double", upstream.ErrContractViolation)
+			}
+		case raw.Kind() == jsontext.KindString && !unchanged:
+			text, _ = jsontext.AppendUnquote(text[:0], raw) // it is valid
+			if clean := cleantext.Text(string(text)); clean != string(text) {
+				end := int(d.InputOffset())
+				cleaned, _ = jsontext.AppendQuote(append(cleaned, checked[done:end-len(raw)]...), clean)
+				done = end
+			}
 		}
 	}
 }

@@ -2,13 +2,10 @@
 package cleantext
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -31,7 +28,7 @@ const (
 // joiners and a visible character, or between two emoji. A line or paragraph separator becomes a line feed, invalid UTF-8
 // U+FFFD. Other text is unchanged, and Text(Text(s)) is Text(s).
 func Text(s string) string {
-	if ordinary([]byte(s)) {
+	if ordinary(s) {
 		return s
 	}
 	return string(clean(s, maxMarks))
@@ -40,7 +37,7 @@ func Text(s string) string {
 // Line returns s as [Text] on one line, of at most limit characters and an ellipsis in place of the rest. White space is
 // trimmed and each run of it is a single space; a mark at the beginning and the third and every further one in a row is removed.
 func Line(s string, limit int) string {
-	if !ordinary([]byte(s)) {
+	if !ordinary(s) {
 		s = string(clean(s, maxLineMarks))
 	}
 	out := make([]byte, 0, min(len(s), 4*limit))
@@ -97,80 +94,9 @@ func Description(s string, limit int) string {
 	return string(out)
 }
 
-// JSON returns b with [Text] applied to every string, member names included; two names of one object may become the same.
-// Invalid JSON stays invalid. If there is nothing to remove, JSON returns b itself.
-func JSON(b []byte) []byte {
-	var out, scratch []byte
-	done := 0 // so many bytes of b are in out
-	for end := 0; ; {
-		begin := bytes.IndexByte(b[end:], '"')
-		if begin < 0 {
-			break
-		}
-		begin += end
-		n, plain := quoted(b[begin:])
-		if end = begin + n; plain {
-			continue
-		}
-		out = append(slices.Grow(out, len(b)-done), b[done:begin]...)
-		out, scratch = appendString(out, b[begin:end], scratch[:0])
-		done = end
-	}
-	if done == 0 {
-		return b
-	}
-	return append(out, b[done:]...)
-}
-
-// escapes reports whether c after a backslash may stand for a character that is not printable ASCII, line feed or tab.
-func escapes(c byte) bool { return c == 'u' || c == 'b' || c == 'f' || c == 'r' }
-
-// quoted returns the length of the string literal that b begins with, all of b if the literal does not end, and whether all its
-// characters are printable ASCII, line feeds or tabs.
-func quoted(b []byte) (n int, plain bool) {
-	plain = true
-	for i := 1; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == '"':
-			return i + 1, plain
-		case c >= 0x7f:
-			plain = false
-		case c == '\\':
-			if i++; i < len(b) && escapes(b[i]) {
-				plain = false
-			}
-		}
-	}
-	return len(b), plain
-}
-
-// appendString appends a string literal of JSON, cleaned; an invalid one is unchanged. unquoted is scratch to use again.
-func appendString(out, literal, scratch []byte) (appended, unquoted []byte) {
-	s, err := jsontext.AppendUnquote(scratch, literal)
-	if err != nil || ordinary(s) {
-		return append(out, literal...), s
-	}
-	cleaned, err := jsontext.AppendQuote(out, clean(string(s), maxMarks))
-	if err != nil {
-		return append(out, literal...), s
-	}
-	return cleaned, s
-}
-
 // ordinary reports whether all characters of a text are [common].
-func ordinary(s []byte) bool {
-	for i := 0; i < len(s); {
-		if s[i] >= ' ' && s[i] < 0x7f {
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRune(s[i:])
-		if !common(r) {
-			return false
-		}
-		i += n
-	}
-	return true
+func ordinary(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !common(r) })
 }
 
 // common reports whether r is one of the most frequent visible characters that are not marks. Most texts have no others.

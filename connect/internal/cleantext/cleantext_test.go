@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
-	"github.com/gatehouse-gateway/gatehouse/internal/test/contacttest"
 )
 
 // ordinary are texts that people write in the living scripts, composed and decomposed, and emoji.
@@ -31,9 +30,6 @@ func TestOrdinaryTextOfEveryScriptIsUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, s, cleantext.Text(s))
-			quoted, err := json.Marshal(map[string]string{s: s})
-			require.NoError(t, err)
-			assert.Equal(t, string(quoted), string(cleantext.JSON(quoted)))
 		})
 	}
 }
@@ -131,31 +127,6 @@ func TestQuotedNameCannotEndItsQuotation(t *testing.T) {
 	require.Equal(t, `"aaaaaaaaaa…"`, cleantext.Quote(strings.Repeat("a", 1000), 10))
 }
 
-func TestStringsInJSONAreCleaned(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		`{"a":"b","n":[1,null,true]}`:            `{"a":"b","n":[1,null,true]}`,
-		"{\"a\u200b\":\"b\u202e\"}":              `{"a":"b"}`,
-		`{"a":"b\u202e","c":"\udb40\udc41"}`:     `{"a":"b","c":""}`,
-		`["\u0000\b\f\r\n\t\"\\\/é\u00e9"]`:      `["\n\t\"\\/éé"]`,
-		"[\"\x7f\"]":                             `[""]`,
-		`{"a":1,"a\u200b":2}`:                    `{"a":1,"a":2}`,
-		`{"deep":[{"er":["x\u00ad\"y\u00ad"]}]}`: `{"deep":[{"er":["x\"y"]}]}`,
-		`["\\u200b"]`:                            `["\\u200b"]`,
-		`["\u2028"]`:                             `["\n"]`,
-		// invalid JSON stays invalid
-		"[\"\u200b":         "[\"\u200b",
-		`["\ud800\u200b"]`:  `["\ud800\u200b"]`,
-		"[\"\xff\u200b\"]":  "[\"\xff\u200b\"]",
-		"\u200b[1]":         "\u200b[1]",
-		`["a\u200b" "b\q"]`: `["a" "b\q"]`,
-		`"\`:                `"\`,
-		``:                  ``,
-	} {
-		assert.Equal(t, want, string(cleantext.JSON([]byte(in))), "%q", in)
-	}
-}
-
 func FuzzCleanText(f *testing.F) {
 	for _, s := range ordinary(f) {
 		f.Add(s)
@@ -193,33 +164,5 @@ func FuzzCleanText(f *testing.F) {
 				require.LessOrEqual(t, marks, 4)
 			}
 		}
-		quoted, err := json.Marshal([]string{strings.ToValidUTF8(s, "\ufffd")})
-		require.NoError(t, err)
-		cleaned := cleantext.JSON(quoted)
-		var back []string
-		require.NoError(t, json.Unmarshal(cleaned, &back))
-		require.Equal(t, []string{text}, back)
-		require.Equal(t, string(cleaned), string(cleantext.JSON(cleaned)))
 	})
-}
-
-// BenchmarkJSON cleans a list of 25 records of 400 bytes of ASCII, which is the common case, of another script, and with
-// hidden characters.
-func BenchmarkJSON(b *testing.B) {
-	for _, text := range []struct{ script, sample string }{
-		{"ASCII", "Gate on the north side sticks."},
-		{"escapes", `Gate on the \"north\" side\nsticks.`},
-		{"Latin", "Größe: 12 m²; la puerta está atascada."},
-		{"Devanagari", "उत्तर की ओर का द्वार अटक जाता है।"},
-		{"hidden", "Gate on the north side\u202e sticks."},
-	} {
-		b.Run(text.script, func(b *testing.B) {
-			page := []byte(contacttest.Page(contacttest.Contact("biz_1", "Ines", text.sample), 25))
-			b.SetBytes(int64(len(page)))
-			b.ReportAllocs()
-			for b.Loop() {
-				cleantext.JSON(page)
-			}
-		})
-	}
 }

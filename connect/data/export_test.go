@@ -1,0 +1,3 @@
+package data
+
+var Readable = readable
