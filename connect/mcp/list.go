@@ -2,12 +2,14 @@ package mcp
 
 import (
 	"bytes"
-	"compress/gzip"
+	"compress/flate"
+	"encoding/binary"
+	"hash/crc32"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
 // declaration is a tool in tools/list (MCP, server/tools).
@@ -20,15 +22,56 @@ type declaration struct {
 	Annotations  map[string]bool `json:"annotations"`
 }
 
-// toolList returns the member "tools" of the result of tools/list: what a connection may use, in the order of the definition.
-func (s *Server) toolList(g oauth.Grant) []byte {
-	var allowed [][]byte
-	for _, says := range s.o.Definition.Tools {
-		if t := s.tools[says.Name]; t != nil && g.Scopes.Allows(t.scope) {
-			allowed = append(allowed, t.declared)
+// toolList is the member "tools" of the result of tools/list.
+type toolList struct {
+	plain    []byte
+	deflated []byte // as blocks of a DEFLATE stream, which does not end with them
+}
+
+// maxLists is how many lists are kept, one for each set of scopes.
+const maxLists = 64
+
+// toolList returns what a connection may use, in the order of the definition.
+func (s *Server) toolList(scopes scope.Set) toolList {
+	list, _ := s.lists.ComputeIfAbsent(scopes, func() (list toolList, cancel bool) {
+		var allowed [][]byte
+		for _, says := range s.o.Definition.Tools {
+			if t := s.tools[says.Name]; t != nil && scopes.Allows(t.scope) {
+				allowed = append(allowed, t.declared)
+			}
 		}
+		list.plain = slices.Concat([]byte(`"tools":[`), bytes.Join(allowed, []byte(",")), []byte("]"))
+		var out bytes.Buffer
+		w, _ := flate.NewWriter(&out, flate.BestCompression) // a valid level
+		_, _ = w.Write(list.plain)                           // to memory
+		_ = w.Flush()
+		list.deflated = out.Bytes()
+		return list, false
+	})
+	return list
+}
+
+// gzipped returns a response with the list, in gzip (RFC 1952). Only what is around the list differs each time, and it is too short to
+// be worth compressing.
+func (l toolList) gzipped(before, after []byte) []byte {
+	out := slices.Concat([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"), stored(before, false), l.deflated, stored(after, true))
+	sum := crc32.NewIEEE()
+	for _, part := range [][]byte{before, l.plain, after} {
+		_, _ = sum.Write(part)
 	}
-	return slices.Concat([]byte(`"tools":[`), bytes.Join(allowed, []byte(",")), []byte("]"))
+	out = binary.LittleEndian.AppendUint32(out, sum.Sum32())
+	return binary.LittleEndian.AppendUint32(out, uint32(len(before)+len(l.plain)+len(after))) //nolint:gosec // far less than 4 GiB
+}
+
+// stored returns a block that is not compressed (RFC 1951, section 3.2.4). The text has less than 64 KiB.
+func stored(text []byte, last bool) []byte {
+	block := []byte{0}
+	if last {
+		block[0] = 1
+	}
+	n := uint16(len(text)) //nolint:gosec // as above
+	block = binary.LittleEndian.AppendUint16(block, n)
+	return append(binary.LittleEndian.AppendUint16(block, ^n), text...)
 }
 
 // acceptsGzip reports whether a response may be compressed with gzip (RFC 9110, section 12.5.3).
@@ -40,18 +83,4 @@ func acceptsGzip(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// compressed returns a body with gzip.
-func (s *Server) compressed(body []byte) []byte {
-	var out bytes.Buffer
-	w, ok := s.writers.Get().(*gzip.Writer)
-	if !ok {
-		w, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // a valid level
-	}
-	w.Reset(&out)
-	_, _ = w.Write(body) // to memory
-	_ = w.Close()
-	s.writers.Put(w)
-	return out.Bytes()
 }

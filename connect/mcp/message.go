@@ -373,13 +373,15 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 	s.handler.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
 	body = bytes.ReplaceAll(kept.body.Bytes(), m.ID, id)
-	if m.Method == methodToolsList && kept.status == http.StatusOK {
+	if before, after, ok := bytes.Cut(body, []byte(`"tools":[]`)); ok && m.Method == methodToolsList {
 		g, _ := oauth.GrantFrom(r.Context())
-		if body = bytes.Replace(body, []byte(`"tools":[]`), s.toolList(g), 1); acceptsGzip(r.Header) {
-			body = s.compressed(body)
-			kept.header.Set("Content-Encoding", "gzip")
-		}
 		kept.header.Add("Vary", "Accept-Encoding")
+		if list := s.toolList(g.Scopes); acceptsGzip(r.Header) {
+			body = list.gzipped(before, after)
+			kept.header.Set("Content-Encoding", "gzip")
+		} else {
+			body = slices.Concat(before, list.plain, after)
+		}
 	}
 	w.WriteHeader(kept.status)
 	_, _ = w.Write(body)

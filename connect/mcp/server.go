@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/maypok86/otter/v2"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/redis/go-redis/v9"
@@ -123,7 +123,7 @@ type Server struct {
 	handler        http.Handler // the SDK's
 	allMethods     bool         // of the SDK are offered, for conformance tests
 	acceptsTraces  bool         // _meta may name the caller's span
-	writers        sync.Pool    // of *gzip.Writer, which take most of the time of a list to make
+	lists          *otter.Cache[scope.Set, toolList]
 }
 
 // New returns a server.
@@ -134,7 +134,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		acceptsTraces: tracing.AcceptsRemote(),
+		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[scope.Set, toolList]{MaximumSize: maxLists}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	if s.tools, err = newTools(o.Definition, o.Areas); err != nil {

@@ -1,7 +1,9 @@
 package mcp_test
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -338,5 +340,11 @@ func TestListOfToolsIsSmall(t *testing.T) {
 	packed := s.post("bearer", modern, list, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
 	require.Equal(t, "gzip", packed.Header.Get("Content-Encoding"))
 	assert.LessOrEqual(t, len(packed.Text), 10_000)
+	unpacked, err := gzip.NewReader(strings.NewReader(packed.Text))
+	require.NoError(t, err)
+	unpacked.Multistream(false) // not all clients read a second member
+	text, err := io.ReadAll(unpacked)
+	require.NoError(t, err)
+	assert.Equal(t, plain.Text, string(text))
 	t.Logf("%d bytes, %d with gzip", len(plain.Text), len(packed.Text))
 }
