@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
@@ -150,7 +151,7 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 
 func printFaults(out io.Writer, faults []*definition.FaultError, kind string) {
 	for _, f := range faults {
-		_, _ = fmt.Fprintf(out, "%s:%d: %s: %s (%s)\n", printable(f.File), f.Line, kind, printable(f.Message), printable(f.Pointer))
+		_, _ = fmt.Fprintf(out, "%s:%d: %s: %s (%s)\n", cleantext.Escape(f.File), f.Line, kind, cleantext.Escape(f.Message), cleantext.Escape(f.Pointer))
 	}
 }
 

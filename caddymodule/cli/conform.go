@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -119,14 +120,14 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 	if c.options.Write {
 		for _, op := range c.options.Definition.API.Operations() {
 			if !op.Read && !op.ByGateway {
-				_, _ = fmt.Fprintf(progress, "writes as business A: %s (%s %s)\n", printable(op.ID), op.Method, printable(op.Path))
+				_, _ = fmt.Fprintf(progress, "writes as business A: %s (%s %s)\n", cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path))
 			}
 		}
 	}
 	terminal := isTerminal(progress)
 	if terminal {
 		c.options.Progress = func(n int, operation string) {
-			_, _ = fmt.Fprintf(progress, "\r\x1b[K%s: %s", count(n, "request"), printable(operation))
+			_, _ = fmt.Fprintf(progress, "\r\x1b[K%s: %s", count(n, "request"), cleantext.Escape(operation))
 		}
 	}
 	report, err := conform.Run(ctx, c.options)
@@ -140,7 +141,7 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 	if c.json {
 		err = report.EncodeJSON(&out)
 	} else if err = report.Print(&out); err == nil {
-		text := printable(out.String())
+		text := cleantext.Escape(out.String())
 		out.Reset()
 		_, _ = out.WriteString(text)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // maxDriftColumn is the maximum number of characters of a name or pointer in a table.
@@ -46,7 +47,7 @@ Exit status: 0 also if there are deviations, 1 the gateway cannot be asked.`,
 			if err != nil {
 				return exit(cmd, 1, err)
 			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), printable(text))
+			_, err = fmt.Fprint(cmd.OutOrStdout(), cleantext.Escape(text))
 			return err
 		},
 	}
@@ -112,7 +113,7 @@ func driftText(d caddymodule.Drift) string {
 
 // column returns a text without control characters, shortened in the middle.
 func column(s string) string {
-	s = strings.ReplaceAll(printable(s), "\n", `\n`)
+	s = strings.ReplaceAll(cleantext.Escape(s), "\n", `\n`)
 	if runes := []rune(s); len(runes) > maxDriftColumn {
 		return string(runes[:maxDriftColumn/2]) + "…" + string(runes[len(runes)-maxDriftColumn/2+1:])
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf16"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -22,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/explain"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
@@ -72,7 +72,7 @@ func configureExplain(cmd *cobra.Command) {
 // exit prints err, if any, and returns the error that ends the process with a status.
 func exit(cmd *cobra.Command, status int, err error) error {
 	if err != nil {
-		cmd.PrintErrln("Error:", printable(err.Error()))
+		cmd.PrintErrln("Error:", cleantext.Escape(err.Error()))
 	}
 	cmd.SilenceErrors = true
 	if status == 1 { // Caddy's exit status for any error, which WrapCommandFuncForCobra does not return
@@ -169,25 +169,10 @@ func (c *explainCommand) print(w io.Writer, v any, text string) error {
 		}
 		text = string(raw) + "\n"
 	}
-	if _, err := io.WriteString(w, printable(text)); err != nil {
+	if _, err := io.WriteString(w, cleantext.Escape(text)); err != nil {
 		return fmt.Errorf("printing the explanation: %w", err)
 	}
 	return nil
-}
-
-// printable escapes control characters and other invisible ones, which a terminal might obey, but not line feeds. It keeps JSON valid.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r == '\n' || strconv.IsPrint(r) {
-			_, _ = b.WriteRune(r) // a builder does not fail
-			continue
-		}
-		for _, u := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u%04x`, u)
-		}
-	}
-	return b.String()
 }
 
 // checkPrivateKey returns an error if the private key was copied wrongly. The explanation would find the mistake in the request.

@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/internal/versioned"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // Actions. Begin and Record reject others.

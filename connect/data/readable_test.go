@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -46,7 +46,7 @@ func TestStringsInJSONAreCleaned(t *testing.T) {
 }
 
 func FuzzReadable(f *testing.F) {
-	text, err := os.ReadFile("../internal/cleantext/testdata/ordinary.json")
+	text, err := os.ReadFile("../../internal/cleantext/testdata/ordinary.json")
 	require.NoError(f, err)
 	var ordinary map[string]string
 	require.NoError(f, json.Unmarshal(text, &ordinary))

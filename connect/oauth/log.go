@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // logGrantType adds the grant type to the request's log entry.

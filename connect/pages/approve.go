@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // approveView is the page on which an owner decides.

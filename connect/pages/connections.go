@@ -10,9 +10,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // connectionsView is the list of connected apps.

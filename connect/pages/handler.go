@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // MaxBody is the maximum size of a request body in bytes.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // Keys manages the keys of the public API. Errors other than those named below mean an outage, and that nothing was changed.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gatehouse-gateway/gatehouse/connect/internal/cleantext"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 

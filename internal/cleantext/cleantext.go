@@ -1,9 +1,13 @@
-// Package cleantext removes invisible characters from text: those that a person does not see and that an assistant reads.
+// Package cleantext makes the text of strangers safe to show. It removes the characters that a person does not see and that an assistant
+// reads, or escapes those that a terminal obeys.
 package cleantext
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -92,6 +96,21 @@ func Description(s string, limit int) string {
 		return string(out) + "..."
 	}
 	return string(out)
+}
+
+// Escape escapes control characters and other invisible ones, which a terminal might obey, but not line feeds. It keeps JSON valid.
+func Escape(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == '\n' || strconv.IsPrint(r) {
+			_, _ = b.WriteRune(r) // a builder does not fail
+			continue
+		}
+		for _, u := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, u)
+		}
+	}
+	return b.String()
 }
 
 // ordinary reports whether all characters of a text are [common].
