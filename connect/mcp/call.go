@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
@@ -32,15 +34,15 @@ type toolCall struct {
 	requestID string
 	entry     *requestlog.Entry // of the request
 
-	id            jsontext.Value // of the JSON-RPC message
-	modern        bool           // of revision 2026-07-28
-	revision      string         // of the protocol, as in the header
-	arguments     jsontext.Value // an object
-	progressToken jsontext.Value // nil if the client did not ask for progress notifications
-	traceparent   string         // the caller's span, if _meta names one
-	canElicit     bool           // the client supports form elicitation
-	elicitResult  *elicitResult  // the user's response to a question, nil if there is none
-	requestState  string         // identifies the question that elicitResult answers
+	id            jsontext.Value    // of the JSON-RPC message
+	modern        bool              // of revision 2026-07-28
+	revision      string            // of the protocol, as in the header
+	arguments     jsontext.Value    // an object
+	progressToken jsontext.Value    // nil if the client did not ask for progress notifications
+	traceparent   string            // the caller's span, if _meta names one
+	canElicit     bool              // the client supports form elicitation
+	elicitResult  *sdk.ElicitResult // the user's response to a question, nil if there is none
+	requestState  string            // identifies the question that elicitResult answers
 
 	account account.Account
 	caller  data.Caller
@@ -63,7 +65,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	if !c.modern {
 		ctx = context.WithoutCancel(ctx) // disconnecting is not a cancellation (2025-11-25, transports)
 	}
-	c.stream = &eventStream{w: w, r: r}
+	c.stream = &eventStream{w: w}
 	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.Name, trace.SpanKindServer)
 	result, failed := c.execute(ctx)
 	if span.IsRecording() {
@@ -76,7 +78,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	span.End()
 	if failed != nil && failed.code == codeScope { // the client can request the missing scope (step-up authorization), and must not lose any
 		s.o.InsufficientScope(w.Header(), append(c.grant.Scopes.Names(), c.tool.scope)...)
-		writeError(w, r, http.StatusForbidden, c.id, codeInvalidRequest, result.Content[0].Text) // for clients that cannot do that
+		writeError(w, r, http.StatusForbidden, c.id, jsonrpc.CodeInvalidRequest, result.Content[0].Text) // for clients that cannot do that
 		return
 	}
 	if !c.modern && time.Since(c.grant.ChangedAt) < announceTime {
@@ -89,7 +91,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 			result.Type = "input_required"
 		}
 	}
-	c.stream.respond(s.log, struct {
+	c.stream.respond(struct {
 		Version string         `json:"jsonrpc"`
 		ID      jsontext.Value `json:"id"`
 		Result  *callResult    `json:"result"`

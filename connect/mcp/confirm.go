@@ -3,8 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"regexp"
@@ -180,8 +178,7 @@ func (c *toolCall) subject() string {
 			delete(all, name)
 		}
 	}
-	digest := sha256.Sum256([]byte(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record))))
-	return base64.RawURLEncoding.EncodeToString(digest[:])
+	return hash(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record)))
 }
 
 // question says what would be done.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -53,7 +54,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
 			if len(origins) > 1 || origins[0] != s.o.Origin {
-				writeError(w, r, http.StatusForbidden, nil, codeInvalidRequest, "origin not allowed")
+				writeError(w, r, http.StatusForbidden, nil, jsonrpc.CodeInvalidRequest, "origin not allowed")
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])
@@ -72,9 +73,9 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 
 // Fail responds with a JSON-RPC error to a request whose message was not read.
 func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	code := codeInvalidRequest
+	code := jsonrpc.CodeInvalidRequest
 	if status >= http.StatusInternalServerError {
-		code = codeInternalError
+		code = jsonrpc.CodeInternalError
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeError(w, r, status, nil, code, detail)
@@ -100,8 +101,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	entry := requestlog.From(ctx)
 	g, ok := oauth.GrantFrom(ctx)
 	if !ok || g.ID == "" || g.BusinessID == "" || g.AccountID == "" {
-		entry.Fail(codeName(codeInternalError), errors.New("request without a grant reached the MCP server"))
-		writeError(w, r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
+		entry.Fail(codeName(jsonrpc.CodeInternalError), errors.New("request without a grant reached the MCP server"))
+		writeError(w, r, http.StatusInternalServerError, nil, jsonrpc.CodeInternalError, "internal error")
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -126,7 +127,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		c, err = s.readCall(r, m)
 	}
 	if rejected, ok := errors.AsType[*protocolError](err); ok {
-		if r.Header.Get(headerProtocolVersion) < revisionModern && (rejected.code == codeMethodNotFound || rejected.code == codeInvalidParams) {
+		if r.Header.Get(headerProtocolVersion) < revisionModern && (rejected.code == jsonrpc.CodeMethodNotFound || rejected.code == jsonrpc.CodeInvalidParams) {
 			rejected.status = http.StatusOK // clients of older revisions do not read JSON-RPC errors with another status
 		}
 		entry.Fail(codeName(rejected.code), rejected)
@@ -139,7 +140,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && m.ID != nil {
 		entry.Fail(codeRate, errTooManyCalls)
-		writeError(w, r, http.StatusTooManyRequests, m.ID, codeInternalError, "rate limit exceeded. "+retryIn(wait))
+		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
 		return
 	}
 	s.serveWithSDK(w, r, m)
@@ -149,10 +150,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &protocolError{status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: "the body is too large"}
+		return nil, &protocolError{status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest, reason: "the body is too large"}
 	}
 	if err != nil {
-		return nil, badRequest(codeParse, "the body cannot be read")
+		return nil, badRequest(jsonrpc.CodeParseError, "the body cannot be read")
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil

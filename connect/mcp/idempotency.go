@@ -2,8 +2,6 @@ package mcp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -31,8 +29,8 @@ func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotenc
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
-	digest := sha256.Sum256([]byte(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
-	return data.Write{Key: data.Key(base64.RawURLEncoding.EncodeToString(digest[:])), IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
+	key := data.Key(hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
+	return data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
 }
 
 // appendTo adds to a result whether the call was a retry, and its key.

@@ -36,14 +36,14 @@ func logMessage(ctx context.Context, m message) {
 
 // logError adds the error that the SDK responds with to the request's log entry. Its own text may quote the client.
 func logError(log *requestlog.Entry, method string, err error) {
-	cause, code := errMessage, codeInternalError
+	cause, code := errMessage, jsonrpc.CodeInternalError
 	if method == methodToolsCall {
 		cause = errUnknownTool
 	}
 	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		code = int(e.Code)
 	}
-	if code == codeInternalError {
+	if code == jsonrpc.CodeInternalError {
 		logFault(log, err)
 		return
 	}
@@ -59,12 +59,12 @@ func logFault(log *requestlog.Entry, cause error) {
 // codeName returns the name of a JSON-RPC error code, for log and metrics.
 func codeName(code int) string {
 	return cmp.Or(map[int]string{
-		codeParse:              "PARSE_ERROR",
-		codeInvalidRequest:     "INVALID_REQUEST",
-		codeMethodNotFound:     "METHOD_NOT_FOUND",
-		codeInvalidParams:      "INVALID_PARAMS",
-		sdk.CodeHeaderMismatch: "HEADER_MISMATCH",
-		codeInternalError:      codeInternal,
+		jsonrpc.CodeParseError:     "PARSE_ERROR",
+		jsonrpc.CodeInvalidRequest: "INVALID_REQUEST",
+		jsonrpc.CodeMethodNotFound: "METHOD_NOT_FOUND",
+		jsonrpc.CodeInvalidParams:  "INVALID_PARAMS",
+		sdk.CodeHeaderMismatch:     "HEADER_MISMATCH",
+		jsonrpc.CodeInternalError:  codeInternal,
 	}[code], "JSONRPC_ERROR")
 }
 

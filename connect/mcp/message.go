@@ -15,8 +15,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -39,35 +39,26 @@ const (
 	maxQuoted = 40   // bytes of the client's text in an error
 )
 
-// JSON-RPC errors (JSON-RPC 2.0, section 5.1, and MCP 2026-07-28, transports).
-const (
-	codeParse          = -32700
-	codeInvalidRequest = -32600
-	codeMethodNotFound = -32601
-	codeInvalidParams  = -32602
-	codeInternalError  = -32603
-)
-
 // readMessage parses a message. It rejects what two parsers could read differently (duplicate members, members in another
 // case, invalid UTF-8) and batches, which the protocol has dropped. Its error is a *protocolError.
 func readMessage(body []byte) (message, error) {
 	var m message
 	if tooDeep(body, maxDepth) {
-		return m, badRequest(codeInvalidRequest, "the message exceeds the maximum depth of 1000 levels")
+		return m, badRequest(jsonrpc.CodeInvalidRequest, "the message exceeds the maximum depth of 1000 levels")
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		return m, badRequest(codeInvalidRequest, "batches are not supported: send each message in a request of its own")
+		return m, badRequest(jsonrpc.CodeInvalidRequest, "batches are not supported: send each message in a request of its own")
 	}
 	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
-		return message{}, unreadable("the message", codeInvalidRequest, err)
+		return message{}, unreadable("the message", jsonrpc.CodeInvalidRequest, err)
 	}
 	switch kind := m.ID.Kind(); {
 	case m.ID != nil && kind != jsontext.KindString && kind != jsontext.KindNumber || len(m.ID) > maxID:
-		return message{}, badRequest(codeInvalidRequest, "id must be a string or a number of at most 256 bytes")
+		return message{}, badRequest(jsonrpc.CodeInvalidRequest, "id must be a string or a number of at most 256 bytes")
 	case m.Version != "2.0":
-		return m, badRequest(codeInvalidRequest, "jsonrpc must be \"2.0\"")
+		return m, badRequest(jsonrpc.CodeInvalidRequest, "jsonrpc must be \"2.0\"")
 	case m.Method != "" && (m.Result != nil || m.Error != nil):
-		return m, badRequest(codeInvalidRequest, "the message is both a request and a response")
+		return m, badRequest(jsonrpc.CodeInvalidRequest, "the message is both a request and a response")
 	}
 	return m, nil
 }
@@ -81,7 +72,7 @@ func unreadable(what string, code int, err error) error {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		e.name, e.reason = syntax.JSONPointer.LastToken(), "the member {name} is given more than once"
 	case badSyntax:
-		e.code, e.reason = codeParse, "the body must be one JSON value in UTF-8"
+		e.code, e.reason = jsonrpc.CodeParseError, "the body must be one JSON value in UTF-8"
 	case errors.Is(err, json.ErrUnknownName):
 		e.name = semantics.JSONPointer.LastToken()
 		e.reason = "the member {name} is unknown: must be one of jsonrpc, id, method, params, result, error"
@@ -108,18 +99,12 @@ func tooDeep(body []byte, levels int) bool {
 
 // callParams are the parameters of tools/call.
 type callParams struct {
-	Name         string                    `json:"name"`
-	Arguments    jsontext.Value            `json:"arguments"`
-	Meta         map[string]jsontext.Value `json:"_meta"`
-	Responses    map[string]elicitResult   `json:"inputResponses"`
-	RequestState string                    `json:"requestState"`
-	Others       map[string]jsontext.Value `json:",embed"` //nolint:revive // an option of this library's
-}
-
-// elicitResult is the user's response to an elicitation (MCP 2026-07-28, elicitation).
-type elicitResult struct {
-	Action  string         `json:"action"`
-	Content map[string]any `json:"content"`
+	Name         string                      `json:"name"`
+	Arguments    jsontext.Value              `json:"arguments"`
+	Meta         map[string]jsontext.Value   `json:"_meta"`
+	Responses    map[string]sdk.ElicitResult `json:"inputResponses"`
+	RequestState string                      `json:"requestState"`
+	Others       map[string]jsontext.Value   `json:",embed"` //nolint:revive // an option of this library's
 }
 
 // Members of _meta.
@@ -160,22 +145,22 @@ var errNotToolCall = errors.New("not a call of one of this server's tools")
 func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	switch {
 	case !validTransport(r.Header):
-		requestlog.From(r.Context()).Fail(codeName(codeInvalidRequest), errTransport)
+		requestlog.From(r.Context()).Fail(codeName(jsonrpc.CodeInvalidRequest), errTransport)
 		return nil, errNotToolCall
 	case m.ID != nil && m.Method != "" && !offers(m.Method) && !s.allMethods:
-		return nil, &protocolError{http.StatusNotFound, codeMethodNotFound, "this server does not offer the method {name}", m.Method}
+		return nil, &protocolError{http.StatusNotFound, jsonrpc.CodeMethodNotFound, "this server does not offer the method {name}", m.Method}
 	case m.Method != methodToolsCall:
 		return nil, errNotToolCall
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {
-		return nil, unreadable("params", codeInvalidParams, err)
+		return nil, unreadable("params", jsonrpc.CodeInvalidParams, err)
 	}
 	for name := range p.Others {
 		if slices.ContainsFunc([]string{"name", "arguments", "_meta", "inputResponses", "requestState"}, func(known string) bool {
 			return strings.EqualFold(name, known)
 		}) {
-			return nil, &protocolError{http.StatusBadRequest, codeInvalidParams, "the parameter {name} of tools/call has the wrong case", name}
+			return nil, &protocolError{http.StatusBadRequest, jsonrpc.CodeInvalidParams, "the parameter {name} of tools/call has the wrong case", name}
 		}
 	}
 	t, ok := s.tools[p.Name]
@@ -190,15 +175,15 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	c.grant, _ = oauth.GrantFrom(r.Context())
 	switch kind := p.Arguments.Kind(); {
 	case m.ID == nil:
-		return nil, badRequest(codeInvalidRequest, "tools/call is a request and requires an id")
+		return nil, badRequest(jsonrpc.CodeInvalidRequest, "tools/call is a request and requires an id")
 	case kind == jsontext.KindBeginObject:
 		c.arguments = p.Arguments
 	case p.Arguments != nil && kind != jsontext.KindNull:
-		return nil, badRequest(codeInvalidParams, "arguments must be an object")
+		return nil, badRequest(jsonrpc.CodeInvalidParams, "arguments must be an object")
 	}
 	if token, ok := p.Meta[metaProgress]; ok && token.Kind() != jsontext.KindNull {
 		if kind := token.Kind(); kind != jsontext.KindString && kind != jsontext.KindNumber || len(token) > maxID {
-			return nil, badRequest(codeInvalidParams, "progressToken must be a string or a number")
+			return nil, badRequest(jsonrpc.CodeInvalidParams, "progressToken must be a string or a number")
 		}
 		c.progressToken = token
 	}
@@ -220,7 +205,7 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 	var capabilities sdk.ClientCapabilities
 	switch {
 	case json.Unmarshal(p.Meta[metaVersion], &version) != nil || version == "":
-		return badRequest(codeInvalidParams, "missing or invalid _meta member "+metaVersion)
+		return badRequest(jsonrpc.CodeInvalidParams, "missing or invalid _meta member "+metaVersion)
 	case version != revisionModern:
 		return badRequest(sdk.CodeHeaderMismatch, headerProtocolVersion+" does not match "+metaVersion)
 	case h.Get(headerMethod) != methodToolsCall:
@@ -229,11 +214,11 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 		return badRequest(sdk.CodeHeaderMismatch, headerName+" does not match the tool's name")
 	case p.Meta[metaCapabilities].Kind() != jsontext.KindBeginObject ||
 		json.Unmarshal(p.Meta[metaCapabilities], &capabilities) != nil:
-		return badRequest(codeInvalidParams, "missing or invalid _meta member "+metaCapabilities)
+		return badRequest(jsonrpc.CodeInvalidParams, "missing or invalid _meta member "+metaCapabilities)
 	}
 	if about, ok := p.Meta[metaClient]; ok &&
 		(about.Kind() != jsontext.KindBeginObject || json.Unmarshal(about, new(sdk.Implementation)) != nil) {
-		return badRequest(codeInvalidParams, "invalid _meta member "+metaClient)
+		return badRequest(jsonrpc.CodeInvalidParams, "invalid _meta member "+metaClient)
 	}
 	if e := capabilities.Elicitation; e != nil {
 		c.canElicit = e.Form != nil || e.URL == nil
@@ -302,7 +287,6 @@ type inputRequest struct {
 // eventStream writes the response to a call: one JSON message, or server-sent events if notifications precede it.
 type eventStream struct {
 	w     http.ResponseWriter
-	r     *http.Request
 	begun bool
 }
 
@@ -322,11 +306,7 @@ func (e *eventStream) notify(v any) error {
 }
 
 func (e *eventStream) event(v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = e.w.Write(slices.Concat([]byte("event: message\ndata: "), body, []byte("\n\n")))
+	_, err := e.w.Write(slices.Concat([]byte("event: message\ndata: "), encode(v), []byte("\n\n")))
 	return err
 }
 
@@ -336,17 +316,12 @@ func (e *eventStream) extendDeadline(d time.Duration) {
 }
 
 // respond sends the last message.
-func (e *eventStream) respond(log *zap.Logger, v any) {
+func (e *eventStream) respond(v any) {
 	if e.begun {
 		_ = e.event(v) // fails only if the client has disconnected
 		return
 	}
-	body, err := json.Marshal(v)
-	if err != nil {
-		log.Error("encoding a response failed", zap.Error(err))
-		writeError(e.w, e.r, http.StatusInternalServerError, nil, codeInternalError, "internal error")
-		return
-	}
+	body := encode(v)
 	h := e.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store, no-transform")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -147,22 +148,22 @@ func TestErrorNamesTheMemberAtFault(t *testing.T) {
 		code     int
 		text     string
 	}{
-		{`"id":7`, `"id":7,"Method":"ping"`, codeInvalidRequest, `the member "Method" is unknown: ` + members},
-		{`"id":7`, `"id":7,"m\u00e9thode":1`, codeInvalidRequest, `the member "m\u00e9thode" is unknown: ` + members},
-		{`"id":7`, `"id":7,"` + strings.Repeat("y", 50) + `":1`, codeInvalidRequest, `the member "` + strings.Repeat("y", 40) + `" is unknown: ` + members},
-		{`"id":7`, `"id":7,"id":8`, codeInvalidRequest, `the member "id" is given more than once`},
-		{`{"limit":2}`, `{"limit":2,"limit":3}`, codeInvalidRequest, `the member "limit" is given more than once`},
-		{`"tools/call"`, `7`, codeInvalidRequest, `the member "method" has the wrong type`},
-		{`"id":7`, `"id":null`, codeInvalidRequest, `id must be a string or a number of at most 256 bytes`},
-		{`"2.0"`, `"1.0"`, codeInvalidRequest, `jsonrpc must be "2.0"`},
-		{`"2.0"`, `"2.0"x`, codeParse, `the body must be one JSON value in UTF-8`},
-		{`"2.0"`, "\"2.0\xff\"", codeParse, `the body must be one JSON value in UTF-8`},
-		{older, `7`, codeInvalidRequest, `the message must be a JSON object`},
-		{`"contacts_search"`, `7`, codeInvalidParams, `the member "name" has the wrong type`},
-		{`"name"`, `"Name"`, codeInvalidParams, `the parameter "Name" of tools/call has the wrong case`},
-		{`{"name":"contacts_search","arguments":{"limit":2}}`, `[]`, codeInvalidParams, `params must be a JSON object`},
-		{`{"limit":2}`, `[]`, codeInvalidParams, `arguments must be an object`},
-		{`"arguments"`, `"inputResponses":{"q":{"action":7}},"arguments"`, codeInvalidParams, `the member "action" has the wrong type`},
+		{`"id":7`, `"id":7,"Method":"ping"`, jsonrpc.CodeInvalidRequest, `the member "Method" is unknown: ` + members},
+		{`"id":7`, `"id":7,"m\u00e9thode":1`, jsonrpc.CodeInvalidRequest, `the member "m\u00e9thode" is unknown: ` + members},
+		{`"id":7`, `"id":7,"` + strings.Repeat("y", 50) + `":1`, jsonrpc.CodeInvalidRequest, `the member "` + strings.Repeat("y", 40) + `" is unknown: ` + members},
+		{`"id":7`, `"id":7,"id":8`, jsonrpc.CodeInvalidRequest, `the member "id" is given more than once`},
+		{`{"limit":2}`, `{"limit":2,"limit":3}`, jsonrpc.CodeInvalidRequest, `the member "limit" is given more than once`},
+		{`"tools/call"`, `7`, jsonrpc.CodeInvalidRequest, `the member "method" has the wrong type`},
+		{`"id":7`, `"id":null`, jsonrpc.CodeInvalidRequest, `id must be a string or a number of at most 256 bytes`},
+		{`"2.0"`, `"1.0"`, jsonrpc.CodeInvalidRequest, `jsonrpc must be "2.0"`},
+		{`"2.0"`, `"2.0"x`, jsonrpc.CodeParseError, `the body must be one JSON value in UTF-8`},
+		{`"2.0"`, "\"2.0\xff\"", jsonrpc.CodeParseError, `the body must be one JSON value in UTF-8`},
+		{older, `7`, jsonrpc.CodeInvalidRequest, `the message must be a JSON object`},
+		{`"contacts_search"`, `7`, jsonrpc.CodeInvalidParams, `the member "name" has the wrong type`},
+		{`"name"`, `"Name"`, jsonrpc.CodeInvalidParams, `the parameter "Name" of tools/call has the wrong case`},
+		{`{"name":"contacts_search","arguments":{"limit":2}}`, `[]`, jsonrpc.CodeInvalidParams, `params must be a JSON object`},
+		{`{"limit":2}`, `[]`, jsonrpc.CodeInvalidParams, `arguments must be an object`},
+		{`"arguments"`, `"inputResponses":{"q":{"action":7}},"arguments"`, jsonrpc.CodeInvalidParams, `the member "action" has the wrong type`},
 	} {
 		t.Run(tt.to, func(t *testing.T) {
 			t.Parallel()

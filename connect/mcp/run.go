@@ -48,7 +48,7 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	case t.key:
 		return c.create(ctx)
 	}
-	return c.change(ctx)
+	return c.change(ctx, t.Operation)
 }
 
 // changes returns the operation that changes a record.
@@ -114,8 +114,7 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 }
 
 // change calls an operation that changes or deletes something, which can be repeated.
-func (c *toolCall) change(ctx context.Context) (jsontext.Value, error) {
-	op := c.tool.Operation
+func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext.Value, error) {
 	w, err := c.versioned(ctx, op)
 	if err != nil {
 		return nil, err
@@ -206,13 +205,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 	}
 	if t.Replace.Method == http.MethodPatch {
-		w, err := c.versioned(ctx, t.Replace)
-		if err != nil {
-			return nil, err
-		}
-		content, err := c.send(ctx, t.Replace, w)
-		c.done(content)
-		return content, err
+		return c.change(ctx, t.Replace)
 	}
 	for n := 1; ; n++ {
 		record, version, err := c.current(ctx)

@@ -57,22 +57,22 @@ func (s *store) do(ctx context.Context, what string, commands func(context.Conte
 // IdempotencyWindow of the first call, unless ForgetCreated removed it.
 func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (key string, err error) {
 	err = s.do(ctx, "storing an idempotency key", func(ctx context.Context) (err error) {
-		key, err = s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, fieldOf(fingerprint), rand.Text(), IdempotencyWindow.Milliseconds()).Text()
+		key, err = s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, hash(fingerprint), rand.Text(), IdempotencyWindow.Milliseconds()).Text()
 		return err
 	})
 	return key, err
 }
 
-// fieldOf returns the hash field of a fingerprint. The fields of records begin with a space.
-func fieldOf(fingerprint string) string {
-	digest := sha256.Sum256([]byte(fingerprint))
+// hash returns the SHA-256 of a text, such as for the field of a fingerprint. The fields of records begin with a space.
+func hash(text string) string {
+	digest := sha256.Sum256([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
 // RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether that was stored
 // already.
 func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
-	calls, value := s.callsKey(grantID, area), fieldOf(fingerprint)+" "+key
+	calls, value := s.callsKey(grantID, area), hash(fingerprint)+" "+key
 	err = s.do(ctx, "storing a created record", func(ctx context.Context) error {
 		var before *redis.StringCmd
 		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -113,5 +113,5 @@ func (s *store) ConsumeConfirmation(ctx context.Context, grantID, id, subject st
 }
 
 func (s *store) confirmationKey(grantID, id, subject string) string {
-	return s.prefix + "question:{" + grantID + "}:" + fieldOf(id+" "+subject)
+	return s.prefix + "question:{" + grantID + "}:" + hash(id+" "+subject)
 }
