@@ -10,6 +10,6 @@ var (
 
 // AccentCSS returns the style sheet with a brand's accent.
 func AccentCSS(b Brand) (string, error) {
-	a, err := newAccent(b)
-	return style.CSS + a.css(), err
+	a, err := style.NewAccent(b.AccentColor, b.AccentColorDark)
+	return style.CSS + a.CSS(), err
 }

@@ -1,4 +1,4 @@
-// Package style has the style sheet and the icon of all HTML pages.
+// Package style has the style sheet, its accent and the icon of all HTML pages.
 package style
 
 import _ "embed"
