@@ -48,12 +48,8 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func requestOver() *pageError {
-	return &pageError{
-		Status: http.StatusNotFound, title: "This request has expired",
-		Detail: "It was already decided, or too much time has passed. " +
-			"Go back to the app that you want to connect and start again from there.",
-		Label: "See connected apps", Link: ConnectionsPath,
-	}
+	return newError(http.StatusNotFound, "This request has expired", "It was already decided, or too much time has passed. "+
+		"Go back to the app that you want to connect and start again from there.", nil).withLink(ConnectionsPath, "See connected apps")
 }
 
 // renderApprove shows the form.

@@ -54,64 +54,57 @@ const (
 // fail adds an error to the request's log entry.
 func fail(r *http.Request, code string, cause error) { requestlog.From(r.Context()).Fail(code, cause) }
 
+func newError(status int, title, detail string, cause error) *pageError {
+	return &pageError{Status: status, title: title, Detail: detail, cause: cause}
+}
+
 func badRequest(detail string, cause error) *pageError {
-	return &pageError{Status: http.StatusBadRequest, title: "That did not work", Detail: detail, cause: cause}
+	return newError(http.StatusBadRequest, "That did not work", detail, cause)
 }
 
 func notFound() *pageError {
-	return &pageError{
-		Status: http.StatusNotFound, title: "Page not found",
-		Detail: "The address may be mistyped, or the page has moved.",
-	}
+	return newError(http.StatusNotFound, "Page not found", "The address may be mistyped, or the page has moved.", nil)
 }
 
 // forged returns the error of a form without a valid token.
-func forged() *pageError {
-	return &pageError{
-		Status: http.StatusForbidden, code: codeFormExpired, title: "This form is out of date",
-		Detail: "It was not sent from the page that is open in this browser, so nothing was changed. " +
-			"Open the page again and repeat what you wanted to do.",
-	}
+func forged(cause error) *pageError {
+	e := newError(http.StatusForbidden, "This form is out of date", "It was not sent from the page that is open in this browser, "+
+		"so nothing was changed. Open the page again and repeat what you wanted to do.", cause)
+	e.code = codeFormExpired
+	return e
 }
 
 func unavailable(cause error) *pageError {
-	return &pageError{
-		Status: http.StatusServiceUnavailable, title: "This page is temporarily unavailable",
-		Detail: "A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.",
-		cause:  cause, retry: oauth.RetryAfter,
-	}
+	return outage("This page is temporarily unavailable",
+		"A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.", cause)
 }
 
 // outcomeUnknown returns the error of a change whose outcome is unknown. toDo tells the user what to do.
 func outcomeUnknown(toDo string, cause error) *pageError {
-	return &pageError{
-		Status: http.StatusServiceUnavailable, title: "This change could not be confirmed",
-		Detail: "A service did not respond in time, so the change may or may not have been saved. " + toDo,
-		cause:  cause, retry: oauth.RetryAfter,
-	}
+	return outage("This change could not be confirmed",
+		"A service did not respond in time, so the change may or may not have been saved. "+toDo, cause)
 }
 
-func fault(cause error) *pageError {
-	return &pageError{
-		Status: http.StatusInternalServerError, title: "Something went wrong",
-		Detail: "Please try again in a moment.", cause: cause,
-	}
+func outage(title, detail string, cause error) *pageError {
+	e := newError(http.StatusServiceUnavailable, title, detail, cause)
+	e.retry = oauth.RetryAfter
+	return e
+}
+
+func fault(status int, cause error) *pageError {
+	return newError(status, "Something went wrong", "Please try again in a moment.", cause)
 }
 
 // Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	secure(w.Header())
-	e := &pageError{Status: status, title: "That did not work", Detail: detail}
+	e := newError(status, "That did not work", detail, nil)
 	switch {
 	case status == http.StatusMisdirectedRequest:
-		e = &pageError{
-			Status: status, title: "Wrong address",
-			Detail: "These pages are only available at " + p.issuer + ".", Link: p.issuer + ConnectionsPath,
-			Label: "Go to " + p.issuer,
-		}
+		e = newError(status, "Wrong address", "These pages are only available at "+p.issuer+".", nil).
+			withLink(p.issuer+ConnectionsPath, "Go to "+p.issuer)
 	case status >= http.StatusInternalServerError:
-		e = fault(nil)
-		e.Status = status
+		e = fault(status, nil)
 	}
 	p.renderError(w, r, e)
 }

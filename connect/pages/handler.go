@@ -65,7 +65,7 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &e):
 		p.renderError(w, r, e)
 	default:
-		p.renderError(w, r, fault(err))
+		p.renderError(w, r, fault(http.StatusInternalServerError, err))
 	}
 }
 
@@ -92,27 +92,20 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 			allowed += ", POST"
 		}
 		w.Header().Set("Allow", allowed)
-		return &pageError{
-			Status: http.StatusMethodNotAllowed, title: "Request not supported",
-			Detail: "Your browser sent a kind of request that this page does not support.",
-		}
+		return newError(http.StatusMethodNotAllowed, "Request not supported",
+			"Your browser sent a kind of request that this page does not support.", nil)
 	}
 }
 
 // checkForm parses a form and rejects one that did not come from our own pages.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
-		e := forged()
-		e.cause = fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
-			cleantext.Line(r.Header.Get("Sec-Fetch-Site"), maxLabel), err)
-		return e
+		return forged(fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
+			cleantext.Line(r.Header.Get("Sec-Fetch-Site"), maxLabel), err))
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return &pageError{
-			Status: http.StatusUnsupportedMediaType, title: "Request not supported",
-			Detail: "This page accepts only its own form.", cause: err,
-		}
+		return newError(http.StatusUnsupportedMediaType, "Request not supported", "This page accepts only its own form.", err)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 	if err := r.ParseForm(); err != nil {
@@ -120,10 +113,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 			err = errors.New("the form has an invalid escape") // err quotes it
 		}
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return &pageError{
-				Status: http.StatusRequestEntityTooLarge, title: "Form too large",
-				Detail: "Go back and shorten what you entered.", cause: err,
-			}
+			return newError(http.StatusRequestEntityTooLarge, "Form too large", "Go back and shorten what you entered.", err)
 		}
 		return badRequest("The form could not be read. Go back and send it again.", err)
 	}

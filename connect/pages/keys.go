@@ -171,10 +171,7 @@ func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s 
 }
 
 func noKey() *pageError {
-	return &pageError{
-		Status: http.StatusNotFound, title: "Key not found", Detail: "It may have been revoked in the meantime.",
-		Link: KeysPath, Label: "See your keys",
-	}
+	return newError(http.StatusNotFound, "Key not found", "It may have been revoked in the meantime.", nil).withLink(KeysPath, "See your keys")
 }
 
 // changeTimeout is the timeout of a change of keys.

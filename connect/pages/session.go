@@ -181,7 +181,7 @@ func (s *session) check(r *http.Request, purpose, link string) error {
 	if checkToken(s.id, purpose, r.PostForm.Get(tokenField)) {
 		return nil
 	}
-	return forged().withLink(link, "Open the page again")
+	return forged(nil).withLink(link, "Open the page again")
 }
 
 // forAccount returns a handler for signed-in users, or only for owners, if what says what they alone can do.

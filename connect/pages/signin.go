@@ -239,7 +239,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		return &redirectError{to: signInURL(back)}
 	}
 	if !checkToken(id, formSignOut, r.PostForm.Get(tokenField)) {
-		return forged()
+		return forged(nil)
 	}
 	done := noticeSignedOut
 	entry := audit.Entry{Action: audit.SessionEnded}
