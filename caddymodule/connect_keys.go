@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/businesskeys"
 	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
@@ -54,10 +55,10 @@ func (k *pageKeys) Get(ctx context.Context, businessID, publicKey string) (pages
 
 // Issue implements pages.Keys.
 func (k *pageKeys) Issue(
-	ctx context.Context, business pages.Business, accountID, attempt string, test bool,
+	ctx context.Context, business account.Business, accountID, attempt string, test bool,
 ) (pages.IssuedKey, error) {
 	return issued(k.manager.Issue(ctx, authsigner.IssueOptions{
-		BusinessID: business.ID, BusinessName: business.Name, BusinessSlug: business.Slug, Test: test, Attempt: attempt,
+		BusinessID: business.BusinessID, BusinessName: business.BusinessName, BusinessSlug: business.BusinessSlug, Test: test, Attempt: attempt,
 		CreatedBy: accountID,
 	}))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/businesskeys"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -50,7 +51,9 @@ func newKeys(t *testing.T, store CredentialStore, client redis.UniversalClient) 
 	return keys, cache
 }
 
-func acme() pages.Business { return pages.Business{ID: "biz_acme", Name: "Acme", Slug: "acme"} }
+func acme() account.Business {
+	return account.Business{BusinessID: "biz_acme", BusinessName: "Acme", BusinessSlug: "acme"}
+}
 
 // A source that responds late, or whose reply is lost, leaves it open whether a key is revoked: no gateway goes on with what
 // it has.

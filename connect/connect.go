@@ -166,16 +166,13 @@ func New(o Options) (_ *Server, err error) {
 		logCall(ctx, time.Since(start), res, err)
 		return res, err
 	}
-	accounts, err := account.NewClient(account.ClientOptions{
-		Host: issuer.Host, Do: do, Timeout: o.Timeout, OnWrongAccount: o.OnResponse,
-		Log: o.Log.Named("accounts"),
-	})
+	service := data.Options{Host: issuer.Host, Do: do, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data")}
+	calls, err := data.New(service)
 	if err != nil {
 		return nil, err
 	}
-	calls, err := data.New(data.Options{
-		Host: issuer.Host, Do: do, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data"),
-	})
+	service.Log = o.Log.Named("accounts")
+	accounts, err := account.NewClient(service)
 	if err != nil {
 		return nil, err
 	}

@@ -485,7 +485,8 @@ func get(t *testing.T, target string) string {
 func (f *fleet) connect(t *testing.T) {
 	t.Helper()
 	owner := account.Account{
-		ID: f.owner.ID, Email: f.owner.Email, Name: f.owner.Name, Role: account.RoleOwner, BusinessID: f.first.ID, BusinessName: f.first.Name, BusinessSlug: f.first.Slug,
+		ID: f.owner.ID, Email: f.owner.Email, Name: f.owner.Name, Role: account.RoleOwner,
+		Business: account.Business{BusinessID: f.first.ID, BusinessName: f.first.Name, BusinessSlug: f.first.Slug},
 	}
 	log, err := audit.New(audit.Options{Redis: f.redis.Client(t), Log: zap.NewNop()})
 	require.NoError(t, err)

@@ -25,20 +25,24 @@ const (
 
 // Account is a user's account in one business.
 type Account struct {
-	ID    string // opaque, visible ASCII
-	Email string
-	Name  string // of the user; may be empty
-	Role  Role
+	ID       string `json:"id"` // opaque, visible ASCII
+	Email    string `json:"email"`
+	Name     string `json:"name"` // of the user; may be empty
+	Role     Role   `json:"role"`
+	Business `json:"business"`
+}
 
-	BusinessID   string // opaque, visible ASCII
-	BusinessName string
-	BusinessSlug string // visible ASCII
-	TimeZone     string // of the business, in the IANA database; may be empty
+// Business is the business of an account.
+type Business struct {
+	BusinessID   string `json:"id"` // opaque, visible ASCII
+	BusinessName string `json:"name"`
+	BusinessSlug string `json:"slug"`      // visible ASCII
+	TimeZone     string `json:"time_zone"` // in the IANA database; may be empty
 }
 
 // Location returns the time zone of the business, or UTC if it is unknown.
-func (a Account) Location() *time.Location {
-	if l, err := time.LoadLocation(a.TimeZone); err == nil && a.TimeZone != "Local" {
+func (b Business) Location() *time.Location {
+	if l, err := time.LoadLocation(b.TimeZone); err == nil && b.TimeZone != "Local" {
 		return l
 	}
 	return time.UTC

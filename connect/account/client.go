@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.uber.org/zap"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -26,43 +27,24 @@ const (
 	maxText         = 1024
 )
 
-// ClientOptions configure a [Client].
-type ClientOptions struct {
-	// Host is the Host header of the calls. Required.
-	Host string
-
-	// Do makes a call to the data service. The business is "-", and the request ID that of package requestlog. Required.
-	Do func(context.Context, upstream.Call) (*upstream.Response, error)
-
-	// Timeout is the timeout of one call, including retries. Password checks are slow by design. Required.
-	Timeout time.Duration
-
-	// OnWrongAccount is called with ErrWrongAccount for every response about another account than the one asked for. Default:
-	// none.
-	OnWrongAccount func(error)
-
-	// Log gets an error for every such response. Required.
-	Log *zap.Logger
-}
-
 // Client is a [Service] over HTTP. It makes the calls signIn and getAccount of connect/definition.yaml, which docs/data-services.md
 // describes.
 //
 // All other responses, redirects included, are ErrUnavailable. An account other than the one asked for is ErrWrongAccount: a
 // service or proxy that mixes up responses must not sign a user in as somebody else.
-type Client struct {
-	o ClientOptions
-}
+type Client struct{ o data.Options }
 
 var _ Service = (*Client)(nil)
 
-// NewClient returns a client.
-func NewClient(o ClientOptions) (*Client, error) {
+// NewClient returns a client. Host, Do, Timeout and Log are required; checking a password is slow by design. In its calls, the business
+// is "-", and the request ID that of package requestlog. OnResponse is called with ErrWrongAccount for every response about another
+// account than the one asked for, and for no other one; Log gets an error for it.
+func NewClient(o data.Options) (*Client, error) {
 	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.Log == nil {
 		return nil, errors.New("accounts service client: Host, Do, Timeout and Log are required")
 	}
-	if o.OnWrongAccount == nil {
-		o.OnWrongAccount = func(error) {}
+	if o.OnResponse == nil {
+		o.OnResponse = func(error) {}
 	}
 	return &Client{o}, nil
 }
@@ -105,7 +87,7 @@ func (c *Client) wrongAccount(ctx context.Context, doing string, received Accoun
 	c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
 		zap.String("received_account", received.ID), zap.String("received_business", received.BusinessID),
 		zap.String("request_id", requestlog.ID(ctx)))
-	c.o.OnWrongAccount(err)
+	c.o.OnResponse(err)
 	return err
 }
 
@@ -138,60 +120,41 @@ func (c *Client) do(ctx context.Context, doing, method, path string, body []byte
 }
 
 // codeOf returns the code of an error response, or "" if it is missing or invalid.
-func codeOf(data []byte) string {
+func codeOf(body []byte) string {
 	var response struct {
 		Code string `json:"code"`
 	}
-	if json.Unmarshal(data, &response) != nil || !validID(response.Code) || len(response.Code) > 64 {
+	if json.Unmarshal(body, &response) != nil || !validID(response.Code) || len(response.Code) > 64 {
 		return ""
 	}
 	return response.Code
 }
 
-func decode(data []byte) (Account, error) {
+func decode(body []byte) (Account, error) {
 	var response struct {
-		Account *struct {
-			ID       string `json:"id"`
-			Email    string `json:"email"`
-			Name     string `json:"name"`
-			Role     Role   `json:"role"`
-			Business struct {
-				ID   string `json:"id"`
-				Name string `json:"name"`
-				Slug string `json:"slug"`
-
-				TimeZone string `json:"time_zone"`
-			} `json:"business"`
-		} `json:"account"`
+		Account *Account `json:"account"`
 	}
-	if err := json.Unmarshal(data, &response); err != nil || response.Account == nil {
+	if err := json.Unmarshal(body, &response); err != nil || response.Account == nil {
 		return Account{}, errors.New("the response is not an account in JSON")
 	}
-	in := response.Account
-	a := Account{
-		ID: in.ID, Email: in.Email, Name: in.Name, Role: in.Role,
-		BusinessID: in.Business.ID, BusinessName: in.Business.Name, BusinessSlug: in.Business.Slug,
-		TimeZone: in.Business.TimeZone,
-	}
+	a := *response.Account
 	if a.Role != RoleOwner {
 		a.Role = RoleMember
 	}
-	invalid := func(field string) (Account, error) {
-		return Account{}, fmt.Errorf("the account's %s is missing or invalid", field)
-	}
-	switch {
-	case !validID(a.ID):
-		return invalid("id")
-	case !validID(a.BusinessID):
-		return invalid("business.id")
-	case !validID(a.BusinessSlug):
-		return invalid("business.slug")
-	case a.Email == "" || !validText(a.Email):
-		return invalid("email")
-	case !validText(a.Name):
-		return invalid("name")
-	case a.BusinessName == "" || !validText(a.BusinessName):
-		return invalid("business.name")
+	for _, f := range []struct {
+		name  string
+		valid bool
+	}{
+		{"id", validID(a.ID)},
+		{"business.id", validID(a.BusinessID)},
+		{"business.slug", validID(a.BusinessSlug)},
+		{"email", a.Email != "" && validText(a.Email)},
+		{"name", validText(a.Name)},
+		{"business.name", a.BusinessName != "" && validText(a.BusinessName)},
+	} {
+		if !f.valid {
+			return Account{}, fmt.Errorf("the account's %s is missing or invalid", f.name)
+		}
 	}
 	return a, nil
 }

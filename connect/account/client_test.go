@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
@@ -31,17 +32,17 @@ const response = `{"account": {"id": "acc_1", "email": "ada@saltbush.example", "
 
 var ada = account.Account{
 	ID: "acc_1", Email: "ada@saltbush.example", Name: "Ada Okafor", Role: account.RoleOwner,
-	BusinessID: "biz_1", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+	Business: account.Business{BusinessID: "biz_1", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush"},
 }
 
 // serve starts an accounts service and returns a client for it.
-func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*account.ClientOptions)) *account.Client {
+func serve(t *testing.T, handler http.HandlerFunc, changes ...func(*data.Options)) *account.Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := account.ClientOptions{
+	o := data.Options{
 		Host: server.Listener.Addr().String(), Do: calltest.Over(transport), Timeout: time.Minute,
 		Log: zap.NewNop(),
 	}
@@ -200,8 +201,8 @@ func TestResponseAboutAnotherAccountIsRejected(t *testing.T) {
 			t.Parallel()
 			core, logs := observer.New(zap.DebugLevel)
 			var reported []error
-			c := serve(t, respond(http.StatusOK, response), func(o *account.ClientOptions) {
-				o.Log, o.OnWrongAccount = zap.New(core), func(err error) { reported = append(reported, err) }
+			c := serve(t, respond(http.StatusOK, response), func(o *data.Options) {
+				o.Log, o.OnResponse = zap.New(core), func(err error) { reported = append(reported, err) }
 			})
 			err := call(request(t), c)
 			require.ErrorIs(t, err, account.ErrWrongAccount)
@@ -257,7 +258,7 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	c := serve(t, func(http.ResponseWriter, *http.Request) { <-release },
-		func(o *account.ClientOptions) { o.Timeout = 50 * time.Millisecond })
+		func(o *data.Options) { o.Timeout = 50 * time.Millisecond })
 	t.Cleanup(func() { close(release) }) // before the server is closed
 	_, err := c.SignIn(request(t), "ada@saltbush.example", "p")
 	require.ErrorIs(t, err, account.ErrUnavailable)
@@ -271,13 +272,13 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 
 func TestMissingOptionIsRejected(t *testing.T) {
 	t.Parallel()
-	for _, remove := range []func(*account.ClientOptions){
-		func(o *account.ClientOptions) { o.Host = "" },
-		func(o *account.ClientOptions) { o.Do = nil },
-		func(o *account.ClientOptions) { o.Timeout = 0 },
-		func(o *account.ClientOptions) { o.Log = nil },
+	for _, remove := range []func(*data.Options){
+		func(o *data.Options) { o.Host = "" },
+		func(o *data.Options) { o.Do = nil },
+		func(o *data.Options) { o.Timeout = 0 },
+		func(o *data.Options) { o.Log = nil },
 	} {
-		o := account.ClientOptions{
+		o := data.Options{
 			Host: "api.example.com", Do: calltest.Over(http.DefaultTransport), Timeout: time.Second, Log: zap.NewNop(),
 		}
 		remove(&o)

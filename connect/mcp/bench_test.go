@@ -35,7 +35,7 @@ func BenchmarkToolCall(b *testing.B) {
 	s := newSetup(b, shared, func(o *mcp.Options) { o.Data = client })
 	s.server.SetRate(100_000_000)
 	s.allow("bearer", demo.Account{ID: "acc_1", BusinessID: "biz_1", Role: "owner"}, "mcp:use")
-	s.accounts.Put(account.Account{ID: "acc_1", BusinessID: "biz_1", Role: account.RoleOwner})
+	s.accounts.Put(account.Account{ID: "acc_1", Role: account.RoleOwner, Business: account.Business{BusinessID: "biz_1"}})
 	for _, revision := range []string{modern, legacy} {
 		b.Run(revision, func(b *testing.B) {
 			b.ReportAllocs()

@@ -164,7 +164,7 @@ func newSetup(t testing.TB, service *demo.Service, change ...func(*mcp.Options))
 	}
 	s.owner, s.other = owners(t)
 	for _, a := range demo.Accounts() {
-		s.accounts.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), BusinessID: a.BusinessID})
+		s.accounts.Put(account.Account{ID: a.ID, Email: a.Email, Name: a.Name, Role: account.Role(a.Role), Business: account.Business{BusinessID: a.BusinessID}})
 	}
 	s.lost = netfault.NewHandler(service.Handler())
 	backend := httptest.NewServer(s.lost)

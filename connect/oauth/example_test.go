@@ -14,6 +14,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/data"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -41,7 +42,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	accounts, err := account.NewClient(account.ClientOptions{
+	accounts, err := account.NewClient(data.Options{
 		Host: "data.internal:8080", Do: callDataService, Timeout: 15 * time.Second,
 		Log: zap.NewNop(),
 	})

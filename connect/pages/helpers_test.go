@@ -52,15 +52,15 @@ const (
 var (
 	owner = account.Account{
 		ID: "acc_ada", Email: ownerEmail, Name: "Ada Okafor", Role: account.RoleOwner,
-		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush", TimeZone: "Pacific/Kiritimati",
+		Business: account.Business{BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush", TimeZone: "Pacific/Kiritimati"},
 	}
 	member = account.Account{
 		ID: "acc_ben", Email: memberEmail, Name: "Ben Ruiz", Role: account.RoleMember,
-		BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush",
+		Business: account.Business{BusinessID: "biz_salt", BusinessName: "Saltbush Plumbing", BusinessSlug: "saltbush"},
 	}
 	rival = account.Account{
 		ID: "acc_cyd", Email: rivalEmail, Name: "Cyd Park", Role: account.RoleOwner,
-		BusinessID: "biz_kest", BusinessName: "Kestrel Row", BusinessSlug: "kestrel",
+		Business: account.Business{BusinessID: "biz_kest", BusinessName: "Kestrel Row", BusinessSlug: "kestrel"},
 	}
 )
 
@@ -230,7 +230,7 @@ func (f *fakeKeys) List(_ context.Context, businessID string) (keys []pages.Key,
 	return keys, f.outage()
 }
 
-func (f *fakeKeys) Issue(_ context.Context, b pages.Business, accountID, attempt string, test bool) (pages.IssuedKey, error) {
+func (f *fakeKeys) Issue(_ context.Context, b account.Business, accountID, attempt string, test bool) (pages.IssuedKey, error) {
 	publicKey, done := f.attempts[attempt]
 	switch {
 	case f.down:
@@ -249,7 +249,7 @@ func (f *fakeKeys) Issue(_ context.Context, b pages.Business, accountID, attempt
 		Key: pages.Key{
 			PublicKey: fmt.Sprintf("pk_%s_%024d", kind, f.made), Version: fmt.Sprint("v", f.made), Active: true, Test: test,
 		},
-		business: b.ID, account: accountID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
+		business: b.BusinessID, account: accountID, private: fmt.Sprintf("sk_%s_%043d", kind, f.made),
 	}
 	f.keys = append(f.keys, k)
 	f.attempts[attempt] = k.PublicKey

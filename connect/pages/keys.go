@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
@@ -24,7 +25,7 @@ type Keys interface {
 	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt
 	// has created a key before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the
 	// public key.
-	Issue(ctx context.Context, business Business, accountID, attempt string, test bool) (IssuedKey, error)
+	Issue(ctx context.Context, business account.Business, accountID, attempt string, test bool) (IssuedKey, error)
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
 	// ones stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if the key's
@@ -54,9 +55,6 @@ var (
 	// ErrOutcomeUnknown is returned if the change may or may not have been made.
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
-
-// Business identifies the business that a key is issued for.
-type Business struct{ ID, Name, Slug string }
 
 // Key is a key without its private key.
 type Key struct {
@@ -227,8 +225,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	test := r.PostForm.Get("kind") == "test"
 	a := s.account
-	issued, err := p.keys.Issue(ctx, Business{ID: a.BusinessID, Name: a.BusinessName, Slug: a.BusinessSlug},
-		a.ID, digest(r.PostForm.Get(tokenField)), test)
+	issued, err := p.keys.Issue(ctx, a.Business, a.ID, digest(r.PostForm.Get(tokenField)), test)
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has reached the maximum number of keys"

@@ -248,7 +248,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
 		end = func() error { return errors.Join(p.store.endSessions(ctx, rec), p.store.endSession(ctx, id)) }
 	}
-	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, BusinessID: rec.BusinessID}, entry)
+	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, Business: account.Business{BusinessID: rec.BusinessID}}, entry)
 	if err != nil {
 		return err
 	}

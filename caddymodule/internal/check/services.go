@@ -88,9 +88,7 @@ func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
 // error that says that the account does not exist is a valid response.
 func connectCalls(operations []*upstream.Operation) []call {
 	calls := []call{{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
-		client, err := account.NewClient(account.ClientOptions{
-			Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop(),
-		})
+		client, err := account.NewClient(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
 		if err != nil {
 			return fmt.Errorf("creating a client: %w", err)
 		}

@@ -29,7 +29,7 @@ const Callback = "http://127.0.0.1/callback"
 func Owner() account.Account {
 	return account.Account{
 		ID: "acc-1", Email: "owner@example.com", Name: "Olive Owner", Role: account.RoleOwner,
-		BusinessID: "biz-1", BusinessName: "Example Plumbing", BusinessSlug: "example-plumbing",
+		Business: account.Business{BusinessID: "biz-1", BusinessName: "Example Plumbing", BusinessSlug: "example-plumbing"},
 	}
 }
 
