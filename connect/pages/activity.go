@@ -63,7 +63,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 	if i < 0 {
 		return &redirectError{to: ActivityPath}
 	}
-	entries, next, err := p.audit.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
+	entries, next, err := p.o.Audit.List(r.Context(), s.account.BusinessID, cursor, activityPage, all[i].actions...)
 	switch {
 	case errors.Is(err, audit.ErrBadCursor):
 		return &redirectError{to: ActivityPath + "?" + url.Values{"show": {all[i].Name}}.Encode()}
@@ -79,7 +79,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 			v.Days = append(v.Days, activityDay{Day: day})
 		}
 		last := &v.Days[len(v.Days)-1]
-		last.Entries = append(last.Entries, inPlainWords(p.oauth.Areas().All(), e))
+		last.Entries = append(last.Entries, inPlainWords(p.o.OAuth.Areas().All(), e))
 	}
 	p.render(w, r, http.StatusOK, "activity", p.settings(w, r, s, "Activity", ActivityPath), v)
 	return nil

@@ -30,7 +30,7 @@ type approveView struct {
 
 func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 	id := r.URL.Query().Get("request")
-	req, err := p.oauth.Pending(r.Context(), id)
+	req, err := p.o.OAuth.Pending(r.Context(), id)
 	if err != nil {
 		return decisionProblem(err, id)
 	}
@@ -95,7 +95,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch r.PostForm.Get("decision") {
 	case "deny":
-		to, err := p.oauth.Deny(r.Context(), id, s.account)
+		to, err := p.o.OAuth.Deny(r.Context(), id, s.account)
 		if err != nil {
 			return decisionProblem(err, id)
 		}
@@ -108,7 +108,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session, id string) error {
-	req, err := p.oauth.Pending(r.Context(), id)
+	req, err := p.o.OAuth.Pending(r.Context(), id)
 	if err != nil {
 		return decisionProblem(err, id)
 	}
@@ -120,7 +120,7 @@ func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session
 		p.renderApprove(w, r, http.StatusUnprocessableEntity, s, req, boxes)
 		return nil
 	}
-	to, err := p.oauth.Approve(r.Context(), id, s.account, granted)
+	to, err := p.o.OAuth.Approve(r.Context(), id, s.account, granted)
 	if errors.Is(err, oauth.ErrNotOwner) {
 		p.renderNotOwner(w, r, s, req)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
@@ -45,7 +46,7 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *sessi
 	if q.Has("revoke") || q.Has("change") {
 		return p.askAboutConnection(w, r, s, q.Get("revoke"), q.Get("change"))
 	}
-	grants, err := p.oauth.Grants(r.Context(), s.account.BusinessID)
+	grants, err := p.o.OAuth.Grants(r.Context(), s.account.BusinessID)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -60,7 +61,7 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *sessi
 
 // grant returns a connection of the business. Its errors are those of Grants and oauth.ErrNoGrant.
 func (p *Pages) grant(r *http.Request, s *session, id string) (oauth.Grant, error) {
-	grants, err := p.oauth.Grants(r.Context(), s.account.BusinessID)
+	grants, err := p.o.OAuth.Grants(r.Context(), s.account.BusinessID)
 	i := slices.IndexFunc(grants, func(g oauth.Grant) bool { return g.ID == id })
 	if err != nil || i < 0 {
 		return oauth.Grant{}, cmp.Or(err, oauth.ErrNoGrant)
@@ -110,7 +111,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 	if change {
 		return p.changeConnection(w, r, s, id)
 	}
-	if err := p.oauth.Revoke(r.Context(), id, s.account); err != nil {
+	if err := p.o.OAuth.Revoke(r.Context(), id, s.account); err != nil {
 		return p.connectionProblem(w, err)
 	}
 	return p.done(w, noticeDisconnected, ConnectionsPath)
@@ -123,7 +124,7 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 		By: approvers[g.AccountID], See: titles(g.Scopes, scope.VerbRead),
 	}
 	if g.LastUsedAt.After(g.CreatedAt) {
-		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.now(), "ago", "from now")
+		c.UsedAgo = humanize.RelTime(g.LastUsedAt, p.o.Now(), "ago", "from now")
 	}
 	for _, a := range g.Scopes.Areas().All().List() {
 		for _, verb := range []string{scope.VerbWrite, scope.VerbRun} {
@@ -133,7 +134,7 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 		}
 	}
 	if runs := titles(g.Scopes, scope.VerbRun); runs != nil {
-		c.OnItsOwn = "Start what writes to people (" + inSeries(runs) + ") even if the app cannot ask you"
+		c.OnItsOwn = "Start what writes to people (" + english.WordSeries(runs, "and") + ") even if the app cannot ask you"
 		if g.Unasked {
 			c.Change = append(c.Change, c.OnItsOwn)
 		}
@@ -151,7 +152,7 @@ func (p *Pages) approvers(r *http.Request, you account.Account, grants []oauth.G
 		if _, ok := names[g.AccountID]; ok || len(names) > maxApprovers {
 			continue
 		}
-		a, err := p.accounts.Account(r.Context(), g.AccountID)
+		a, err := p.o.Accounts.Account(r.Context(), g.AccountID)
 		if errors.Is(err, account.ErrUnavailable) {
 			break
 		}

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -135,22 +136,22 @@ func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError
 
 // render responds with a page.
 func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, f frame, content any) {
-	page, err := p.views.page(name, f, content)
+	var page bytes.Buffer
+	err := p.views.pages[name].ExecuteTemplate(&page, "page", struct {
+		frame
+		Page string
+		It   any
+	}{f, name, content})
 	if err != nil {
 		fail(r, "", fmt.Errorf("rendering the page %s: %w", name, err))
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write([]byte("Something went wrong. Please try again in a moment.\n"))
+		http.Error(w, "Something went wrong. Please try again in a moment.", http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(len(page)))
+	h.Set("Content-Length", strconv.Itoa(page.Len()))
 	w.WriteHeader(status)
-	if r.Method == http.MethodHead {
-		return
-	}
-	if _, err := w.Write(page); err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
-		p.log.Debug("sending a page failed", zap.Error(err))
+	if _, err := page.WriteTo(w); err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
+		p.o.Log.Debug("sending a page failed", zap.Error(err))
 	}
 }

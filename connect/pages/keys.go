@@ -146,24 +146,24 @@ func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request, s *session) err
 }
 
 func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s *session, v keysView) (err error) {
-	if v.Keys, err = p.keys.List(r.Context(), s.account.BusinessID); err != nil {
+	if v.Keys, err = p.o.Keys.List(r.Context(), s.account.BusinessID); err != nil {
 		return unavailable(err)
 	}
-	v.Now, v.Token = p.now(), s.token(formKeys)
+	v.Now, v.Token = p.o.Now(), s.token(formKeys)
 	p.render(w, r, status, "keys", p.settings(w, r, s, "API and integrations", KeysPath), v)
 	return nil
 }
 
 // renderKey shows the form that rotates or revokes a key.
 func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s *session, view, title, publicKey string, v keyView) (err error) {
-	v.Key, err = p.keys.Get(r.Context(), s.account.BusinessID, publicKey)
+	v.Key, err = p.o.Keys.Get(r.Context(), s.account.BusinessID, publicKey)
 	switch {
 	case errors.Is(err, ErrNoKey):
 		return noKey()
 	case err != nil:
 		return unavailable(err)
 	}
-	v.Now, v.Token, v.Graces = p.now(), s.token(formKeys), graces()
+	v.Now, v.Token, v.Graces = p.o.Now(), s.token(formKeys), graces()
 	p.render(w, r, status, view, p.settings(w, r, s, title, KeysPath), v)
 	return nil
 }
@@ -190,7 +190,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request, s *session) e
 	}
 	if err := ownerOnly(s.account, "manage keys"); err != nil {
 		entry.Outcome, entry.Detail = audit.OutcomeDenied, "Not an owner"
-		_ = p.audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
+		_ = p.o.Audit.Record(r.Context(), p.entryOf(r.Context(), s.account, entry)) // logs its own failures
 		return err
 	}
 	if err := s.check(r, formKeys, KeysPath); err != nil {
@@ -211,7 +211,7 @@ func (p *Pages) beginKey(ctx context.Context, s *session, entry audit.Entry) (*a
 	if wait > 0 {
 		return nil, &pageError{
 			Status: http.StatusTooManyRequests, title: "Too many changes",
-			Detail: "You have changed keys too often in the past hour. Please try again in " + inWords(wait) + ".",
+			Detail: "You have changed keys too often in the past hour. Please try again " + fromNow(wait) + ".",
 			retry:  wait, Link: KeysPath, Label: "See your keys",
 		}
 	}
@@ -225,7 +225,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	test := r.PostForm.Get("kind") == "test"
 	a := s.account
-	issued, err := p.keys.Issue(ctx, a.Business, a.ID, digest(r.PostForm.Get(tokenField)), test)
+	issued, err := p.o.Keys.Issue(ctx, a.Business, a.ID, digest(r.PostForm.Get(tokenField)), test)
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has reached the maximum number of keys"
@@ -262,7 +262,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return err
 	}
 	publicKey := r.PostForm.Get("key")
-	issued, err := p.keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
+	issued, err := p.o.Keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
 	if errors.Is(err, ErrGracePending) {
 		fail(r, codeConflict, err)
 		until := dateTime(issued.PreviousUntil)
@@ -294,7 +294,7 @@ func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
-	err = p.keys.Revoke(ctx, s.account.BusinessID, r.PostForm.Get("key"))
+	err = p.o.Keys.Revoke(ctx, s.account.BusinessID, r.PostForm.Get("key"))
 	switch {
 	case errors.Is(err, ErrAlreadyDone): // also after a double click
 		change.Drop(ctx)

@@ -97,21 +97,14 @@ type Options struct {
 
 // Pages serves the pages. It is safe for concurrent use.
 type Pages struct {
-	issuer   string
-	oauth    OAuth
-	accounts account.Service
-	audit    *audit.Log
-	keys     Keys
-	store    *store
-	cookies  cookies
-	views    *views
-	pages    map[string]page
+	o       Options
+	issuer  string
+	store   *store
+	cookies cookies
+	views   *views
+	pages   map[string]page
 
 	crossOrigin http.CrossOriginProtection
-
-	clientAddr func(*http.Request) netip.Addr
-	log        *zap.Logger
-	now        func() time.Time
 }
 
 // New returns the pages.
@@ -133,14 +126,12 @@ func New(o Options) (*Pages, error) {
 		return nil, err
 	}
 	p := &Pages{
-		issuer: o.OAuth.Issuer(), oauth: o.OAuth, accounts: o.Accounts, audit: o.Audit, keys: o.Keys,
+		o: o, issuer: o.OAuth.Issuer(), views: v,
 		store: &store{
 			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now,
 			attempt: redis.NewScript(attemptScript),
 		},
-		cookies:    cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
-		views:      v,
-		clientAddr: o.ClientAddr, log: o.Log, now: o.Now,
+		cookies: cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 	}
 	p.pages = map[string]page{
 		SignInPath:      {get: p.showSignIn, post: p.signIn},
@@ -153,7 +144,7 @@ func New(o Options) (*Pages, error) {
 	if o.HomePage {
 		p.pages[HomePath] = page{get: p.showHome}
 	}
-	if p.keys != nil {
+	if p.o.Keys != nil {
 		p.pages[KeysPath] = page{get: p.forAccount("manage keys", p.showKeys), post: p.forAccount("", p.changeKeys)}
 	}
 	return p, nil

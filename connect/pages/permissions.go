@@ -66,7 +66,7 @@ func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"ch
 func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int, s *session, g oauth.Grant, checked scope.Set, problem string) error {
 	v := connectionView{
 		Token: s.token(formChange + " " + g.ID), Connection: p.connection(g, nil),
-		permissions: newPermissions(p.oauth.Areas().Everything(), checked),
+		permissions: newPermissions(p.o.OAuth.Areas().Everything(), checked),
 	}
 	v.Problem = problem
 	if text := v.Connection.OnItsOwn; text != "" {
@@ -78,8 +78,8 @@ func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int,
 
 // changeConnection stores what a connection may do.
 func (p *Pages) changeConnection(w http.ResponseWriter, r *http.Request, s *session, id string) error {
-	granted := chosen(r, p.oauth.Areas().Everything())
-	err := p.oauth.Change(r.Context(), id, r.PostForm.Get("version"), s.account, granted, r.PostForm.Has(unaskedField))
+	granted := chosen(r, p.o.OAuth.Areas().Everything())
+	err := p.o.OAuth.Change(r.Context(), id, r.PostForm.Get("version"), s.account, granted, r.PostForm.Has(unaskedField))
 	switch {
 	case err == nil:
 		return p.done(w, noticeChanged, changeURL(id))

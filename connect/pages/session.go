@@ -158,7 +158,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	if !ok {
 		return nil, nil
 	}
-	a, err := p.accounts.Account(ctx, rec.AccountID)
+	a, err := p.o.Accounts.Account(ctx, rec.AccountID)
 	switch {
 	case errors.Is(err, account.ErrUnknown):
 		err = p.store.endSessions(ctx, rec)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -72,7 +73,7 @@ func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int,
 	}
 	v.Token = newToken(visit, formSignIn)
 	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
-		if req, err := p.oauth.Pending(r.Context(), id); err == nil {
+		if req, err := p.o.OAuth.Pending(r.Context(), id); err == nil {
 			v.For = cleantext.Line(req.Client.Name, maxLabel)
 		}
 	}
@@ -87,10 +88,8 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	v := signInView{Return: ownPage(r.PostForm.Get(returnField))}
 	if !checkToken(p.cookies.get(r, visitCookie), formSignIn, r.PostForm.Get(tokenField)) {
-		failSignIn(r, requestlog.SignInInvalidForm, codeFormExpired, errors.New("the form has no valid token"))
 		v.Problem = "This page was open for too long, or your browser blocks cookies. Please sign in again."
-		p.renderSignIn(w, r, http.StatusForbidden, v)
-		return nil
+		return p.rejectSignIn(w, r, http.StatusForbidden, v, requestlog.SignInInvalidForm, codeFormExpired, errors.New("the form has no valid token"))
 	}
 	email, password := strings.TrimSpace(r.PostForm.Get("email")), r.PostForm.Get("password")
 	if len(email) <= maxEmail {
@@ -109,69 +108,62 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		v.Password = "This password is too long."
 	}
 	if v.EmailProblem != "" || v.Password != "" {
-		failSignIn(r, requestlog.SignInInvalidForm, codeInvalidForm, errors.New("the email address or the password is missing or malformed"))
-		p.renderSignIn(w, r, http.StatusUnprocessableEntity, v)
-		return nil
+		return p.rejectSignIn(w, r, http.StatusUnprocessableEntity, v, requestlog.SignInInvalidForm, codeInvalidForm,
+			errors.New("the email address or the password is missing or malformed"))
 	}
 
 	device := p.cookies.get(r, deviceCookie)
-	counted, wait, err := p.store.countSignIn(ctx, email, p.clientAddr(r), device)
+	counted, wait, err := p.store.countSignIn(ctx, email, p.o.ClientAddr(r), device)
 	if err != nil {
-		failSignIn(r, requestlog.SignInUnavailable, "", err)
-		return unavailable(err)
+		return p.signInUnavailable(w, r, v, err)
 	}
 	if wait > 0 {
-		failSignIn(r, requestlog.SignInRateLimited, "", errors.New("too many attempts to sign in"))
 		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
-		v.Problem = "Too many sign-in attempts. Please try again in " + inWords(wait) + "."
-		p.renderSignIn(w, r, http.StatusTooManyRequests, v)
-		return nil
+		v.Problem = "Too many sign-in attempts. Please try again " + fromNow(wait) + "."
+		return p.rejectSignIn(w, r, http.StatusTooManyRequests, v, requestlog.SignInRateLimited, "", errors.New("too many attempts to sign in"))
 	}
-	a, err := p.accounts.SignIn(ctx, email, password)
+	a, err := p.o.Accounts.SignIn(ctx, email, password)
 	switch {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
-		failSignIn(r, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 		p.recordDenied(r, email, "wrong credentials")
 		v.Problem = "The email address or password is incorrect."
-		p.renderSignIn(w, r, http.StatusForbidden, v)
-		return nil
+		return p.rejectSignIn(w, r, http.StatusForbidden, v, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 	case err != nil:
 		// If the service failed and the browser did not disconnect. Another account's response counts: it may be about a guess.
 		if ctx.Err() == nil && !errors.Is(err, account.ErrWrongAccount) {
 			p.refund(ctx, counted)
 		}
-		p.signInUnavailable(w, r, v, err)
-		return nil
+		return p.signInUnavailable(w, r, v, err)
 	}
 	p.refund(ctx, counted)
 	if err := p.startSession(w, r, a, email, device); err != nil {
-		p.signInUnavailable(w, r, v, err)
-		return nil
+		return p.signInUnavailable(w, r, v, err)
 	}
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.SignIn, f.BusinessID = requestlog.SignInOK, a.BusinessID })
 	return &redirectError{to: v.Return}
 }
 
-// failSignIn adds a failed sign-in to the request's log entry. A code of "" stands for that of the status.
-func failSignIn(r *http.Request, outcome, code string, cause error) {
+// rejectSignIn shows the form again, and adds the failure to the request's log entry. A code of "" stands for that of the status.
+func (p *Pages) rejectSignIn(w http.ResponseWriter, r *http.Request, status int, v signInView, outcome, code string, cause error) error {
 	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.SignIn = outcome })
 	fail(r, code, cause)
+	p.renderSignIn(w, r, status, v)
+	return nil
 }
 
 // refund removes an attempt from the limit of the account. It still counts against the client IP, whose user may sign in to an
 // account of their own in order to reset the count.
 func (p *Pages) refund(ctx context.Context, counted attempt) {
 	if err := p.store.refund(ctx, counted); err != nil {
-		p.log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
+		p.o.Log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 	}
 }
 
-func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) {
-	failSignIn(r, requestlog.SignInUnavailable, "", cause)
+func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v signInView, cause error) error {
 	w.Header().Set("Retry-After", strconv.Itoa(int(oauth.RetryAfter/time.Second)))
 	v.Problem = "Signing in is temporarily unavailable. Please try again in a moment."
-	p.renderSignIn(w, r, http.StatusServiceUnavailable, v)
+	return p.rejectSignIn(w, r, http.StatusServiceUnavailable, v, requestlog.SignInUnavailable, "", cause)
 }
 
 // startSession replaces the browser's session by a new one.
@@ -194,7 +186,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	p.cookies.set(w, sessionCookie, id, 0)
 	value, err := p.store.addDevice(ctx, email, device)
 	if err != nil {
-		p.log.Warn("storing the device failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
+		p.o.Log.Warn("storing the device failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
 		return nil
 	}
 	p.cookies.set(w, deviceCookie, value, deviceAge)
@@ -256,7 +248,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		change.Resolve(ctx, audit.OutcomeUnknown)
 		return outcomeUnknown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
 	}
-	if a, err := p.accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
+	if a, err := p.o.Accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
 		change.AccountName = a.DisplayName()
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
@@ -267,7 +259,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 
 // beginChange begins the audit entry of a change by an account. Its errors are pages.
 func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entry) (*audit.Change, error) {
-	change, err := p.audit.Begin(ctx, p.entryOf(ctx, a, e))
+	change, err := p.o.Audit.Begin(ctx, p.entryOf(ctx, a, e))
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -282,7 +274,7 @@ func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) a
 
 // recordDenied records a failed sign-in. It does not log the address as typed.
 func (p *Pages) recordDenied(r *http.Request, email, why string) {
-	_ = p.audit.Record(r.Context(), audit.Entry{ // logs its own failures
+	_ = p.o.Audit.Record(r.Context(), audit.Entry{ // logs its own failures
 		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
 		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
 		RequestID: requestlog.ID(r.Context()),
@@ -291,22 +283,14 @@ func (p *Pages) recordDenied(r *http.Request, email, why string) {
 
 // clientIP returns the client's address for the audit log.
 func (p *Pages) clientIP(r *http.Request) string {
-	if addr := p.clientAddr(r); addr.IsValid() {
+	if addr := p.o.ClientAddr(r); addr.IsValid() {
 		return addr.Unmap().String()
 	}
 	return ""
 }
 
-// inWords formats a waiting time, rounded up.
-func inWords(d time.Duration) string {
-	switch minutes := int((d + time.Minute - 1) / time.Minute); {
-	case d <= 45*time.Second:
-		return "less than a minute"
-	case minutes <= 1:
-		return "a minute"
-	case minutes < 60:
-		return strconv.Itoa(minutes) + " minutes"
-	default:
-		return "an hour"
-	}
+// fromNow says when a waiting time ends, in whole minutes.
+func fromNow(wait time.Duration) string {
+	var now time.Time
+	return humanize.RelTime(now, now.Add((wait + time.Minute - 1).Truncate(time.Minute)), "from now", "")
 }

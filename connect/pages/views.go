@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -46,7 +48,7 @@ func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, tit
 	}
 	add("Connected apps", ConnectionsPath)
 	if s.account.IsOwner() {
-		if p.keys != nil {
+		if p.o.Keys != nil {
 			add("API and integrations", KeysPath)
 		}
 		add("Activity", ActivityPath)
@@ -77,7 +79,7 @@ func newViews(name string, b Brand) (*views, error) {
 		"date": func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"when": dateTime,
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"list": inSeries,
+		"list": func(items []string) string { return english.WordSeries(items, "and") },
 	}).ParseFS(files, "templates/base/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("parsing the templates: %w", err)
@@ -106,20 +108,6 @@ func (v *views) addAsset(name, text string) string {
 	return hashed
 }
 
-// page renders a page.
-func (v *views) page(name string, f frame, content any) ([]byte, error) {
-	var b bytes.Buffer
-	err := v.pages[name].ExecuteTemplate(&b, "page", struct {
-		frame
-		Page string
-		It   any
-	}{f, name, content})
-	if err != nil {
-		return nil, fmt.Errorf("rendering the page %s: %w", name, err)
-	}
-	return b.Bytes(), nil
-}
-
 // asset serves the style sheet, the logo and the icon.
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.views.assets[r.URL.Path]
@@ -141,18 +129,6 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 
-// inSeries formats "a", "a and b", "a, b and c".
-func inSeries(items []string) string {
-	switch n := len(items); n {
-	case 0:
-		return ""
-	case 1:
-		return items[0]
-	default:
-		return strings.Join(items[:n-1], ", ") + " and " + items[n-1]
-	}
-}
-
 // titles returns the titles of the areas of which a set includes a right, also of those that are switched off.
 func titles(set scope.Set, verb string) (list []string) {
 	for _, a := range set.Areas().All().List() {
@@ -172,13 +148,13 @@ func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 	}
 	text := "May see everything"
 	if see := titles(set, scope.VerbRead); len(see) < len(all.List()) {
-		text = "May see " + inSeries(see)
+		text = "May see " + english.WordSeries(see, "and")
 	}
 	if change := titles(set, scope.VerbWrite); change != nil {
-		text += "; may change " + inSeries(change)
+		text += "; may change " + english.WordSeries(change, "and")
 	}
 	if run := titles(set, scope.VerbRun); run != nil {
-		text += "; may run " + inSeries(run)
+		text += "; may run " + english.WordSeries(run, "and")
 	}
 	if unasked {
 		text += "; may write to people even if it cannot ask"
