@@ -118,22 +118,21 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	}
 	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
-		Definition: tools,
-		Issuer:     issuer, Redis: app.redis.client, Version: caddy.CustomVersion,
-		Name: h.Name, Brand: h.Brand, HomePage: h.HomePage,
-		Do:      h.service.Do,
-		Timeout: time.Duration(h.Timeout), SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
-		ClientAddr:    func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
-		ClientSchemes: h.ClientSchemes,
-		ExceptAreas:   h.ExceptAreas,
-		OnResponse:    resource.checked,
-		Log:           logger,
+		Definition: tools, ExceptAreas: h.ExceptAreas, ClientSchemes: h.ClientSchemes,
+		Issuer: issuer, Redis: app.redis.client, Version: caddy.CustomVersion,
+		Do: h.service.Do, Timeout: time.Duration(h.Timeout), OnResponse: resource.checked,
+		Pages: pages.Options{
+			Name: h.Name, Brand: h.Brand, HomePage: h.HomePage,
+			SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
+			ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
+		},
+		Log: logger,
 	}
 	if h.ManageKeys {
 		if app.credentials == nil {
 			return errors.New(`manage_keys needs a credential source: set "credentials" in the global option "gatehouse"`)
 		}
-		if o.Keys, err = newPageKeys(app, logger); err != nil {
+		if o.Pages.Keys, err = newPageKeys(app, logger); err != nil {
 			return err
 		}
 	}

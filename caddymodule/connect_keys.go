@@ -11,8 +11,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/businesskeys"
-	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 )
 
@@ -24,7 +24,7 @@ type pageKeys struct {
 // newPageKeys returns the keys of the app's credential source.
 func newPageKeys(app *App, logger *zap.Logger) (*pageKeys, error) {
 	manager, err := businesskeys.New(businesskeys.Options{
-		Store: app.credentials.store, Redis: app.redis.client, Prefix: connect.Prefix, Log: logger,
+		Store: app.credentials.store, Redis: app.redis.client, Prefix: audit.DefaultPrefix, Log: logger,
 		// Gateways that the message does not reach look the key up when their cache's TTL ends.
 		Invalidate: func(ctx context.Context, publicKey string) {
 			app.credentials.cache.Invalidate(publicKey)

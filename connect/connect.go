@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -51,12 +50,6 @@ func LoadDefinition(document definition.File, overlays ...definition.File) (*def
 	return definition.Load(document, definition.Options{Tools: true, Overlays: overlays})
 }
 
-// Prefix begins the name of every key in Redis.
-const Prefix = audit.DefaultPrefix
-
-// MCPPath is the path of the MCP endpoint. The issuer with this path is the resource of every token.
-const MCPPath = oauth.ResourcePath
-
 // Options of a [Server].
 type Options struct {
 	// Issuer is the public origin, byte for byte as clients see it, such as "https://api.example.com". http is allowed for
@@ -77,33 +70,18 @@ type Options struct {
 	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
 	OnResponse func(error)
 
-	// Keys manages the keys of the public API. Default: none, and no page for them.
-	Keys pages.Keys
-
-	// Name is the platform's name on the pages, and in MCP and OAuth metadata. Default: the issuer's host, without the port.
-	Name string
-
-	// Brand is what the pages show of the platform, besides its name. Default: see pages.Brand.
-	Brand pages.Brand
-
-	// HomePage adds a page at pages.HomePath that explains how to connect an assistant. Default: false.
-	HomePage bool
+	// Pages are Keys, Name, Brand, HomePage, SessionIdle, SessionMax and ClientAddr of the pages; New sets the others. Name is in the
+	// metadata of MCP and OAuth too, and its default the issuer's host, without the port. ClientAddr serves OAuth too.
+	Pages pages.Options
 
 	// Version is the server's version in MCP. Default: "0".
 	Version string
-
-	// SessionIdle and SessionMax are the idle timeout and the maximum age of a user's session. Defaults:
-	// pages.DefaultSessionIdle and pages.DefaultSessionMax.
-	SessionIdle, SessionMax time.Duration
 
 	// Definition describes the calls to the data service, and the tools that make them. Default: Definition().
 	Definition *definition.Definition
 
 	// ExceptAreas are areas of the definition that assistants cannot be connected to: they have no scopes and no tools. Default: none.
 	ExceptAreas []string
-
-	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
-	ClientAddr func(*http.Request) netip.Addr
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
 	// oauth.DefaultClientSchemes.
@@ -154,9 +132,9 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("except_areas: %w", err)
 	}
-	o.Name = cmp.Or(o.Name, issuer.Hostname())
+	o.Pages.Name = cmp.Or(o.Pages.Name, issuer.Hostname())
 	o.Timeout = cmp.Or(o.Timeout, data.DefaultTimeout)
-	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Prefix: Prefix, Log: o.Log.Named("audit")})
+	auditLog, err := audit.New(audit.Options{Redis: o.Redis, Log: o.Log.Named("audit")})
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
@@ -176,34 +154,28 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cached, err := account.NewCache(accounts.Account)
-	if err != nil {
-		return nil, err
-	}
+	cached := account.NewCache(accounts.Account)
 	defer func() {
 		if err != nil {
 			cached.Close()
 		}
 	}()
 	auth, err := oauth.New(oauth.Options{
-		Issuer: o.Issuer, Redis: o.Redis, Prefix: Prefix, ResourceName: o.Name, ClientAddr: o.ClientAddr,
+		Issuer: o.Issuer, Redis: o.Redis, ResourceName: o.Pages.Name, ClientAddr: o.Pages.ClientAddr,
 		ClientSchemes: o.ClientSchemes, Areas: areas, Accounts: cached, Audit: auditLog,
 	})
 	if err != nil {
 		return nil, err
 	}
-	web, err := pages.New(pages.Options{
-		OAuth: auth, Accounts: accounts, Audit: auditLog, Redis: o.Redis, Keys: o.Keys, Prefix: Prefix,
-		Name: o.Name, Brand: o.Brand, HomePage: o.HomePage,
-		SessionIdle: o.SessionIdle, SessionMax: o.SessionMax, ClientAddr: o.ClientAddr, Log: o.Log.Named("pages"),
-	})
+	o.Pages.OAuth, o.Pages.Accounts, o.Pages.Audit, o.Pages.Redis, o.Pages.Log = auth, accounts, auditLog, o.Redis, o.Log.Named("pages")
+	web, err := pages.New(o.Pages)
 	if err != nil {
 		return nil, err
 	}
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
-		Origin: o.Issuer, Title: o.Name, Version: o.Version, Definition: o.Definition, Areas: areas,
-		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis, Prefix: Prefix,
+		Origin: o.Issuer, Title: o.Pages.Name, Version: o.Version, Definition: o.Definition, Areas: areas,
+		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis,
 		Log: o.Log.Named("mcp"),
 	})
 	if err != nil {
@@ -235,7 +207,7 @@ func logCall(ctx context.Context, took time.Duration, res *upstream.Response, er
 func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Operation {
 	all := map[string]*Operation{
 		// Guard comes first, so that requests from other origins get no token challenge.
-		MCPPath: {Handler: tools.Guard(web.Explain(auth.Protect(tools.Handler()))), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
+		oauth.ResourcePath: {Handler: tools.Guard(web.Explain(auth.Protect(tools.Handler()))), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
 	for _, path := range auth.Paths() {
 		all[path] = &Operation{Handler: auth.Handler(), Name: "metadata", Fail: oauth.Fail}

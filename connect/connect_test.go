@@ -17,6 +17,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
@@ -49,10 +50,10 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	} {
 		t.Run(test.method+" from "+test.origin, func(t *testing.T) {
 			t.Parallel()
-			r := httptest.NewRequest(test.method, issuer+connect.MCPPath, http.NoBody)
+			r := httptest.NewRequest(test.method, issuer+oauth.ResourcePath, http.NoBody)
 			r.Header.Set("Origin", test.origin)
 			w := httptest.NewRecorder()
-			s.Operation(connect.MCPPath).ServeHTTP(w, r)
+			s.Operation(oauth.ResourcePath).ServeHTTP(w, r)
 			assert.Equal(t, test.status, w.Code)
 			assert.Equal(t, []string{"Origin"}, w.Header().Values("Vary"))
 			assert.Equal(t, test.status == http.StatusUnauthorized, w.Header().Get("WWW-Authenticate") != "")
@@ -83,10 +84,10 @@ func TestMCPEndpointIsAPageForBrowsersOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := httptest.NewRequest(http.MethodGet, issuer+connect.MCPPath, http.NoBody)
+			r := httptest.NewRequest(http.MethodGet, issuer+oauth.ResourcePath, http.NoBody)
 			r.Header = test.header
 			w := httptest.NewRecorder()
-			s.Operation(connect.MCPPath).ServeHTTP(w, r)
+			s.Operation(oauth.ResourcePath).ServeHTTP(w, r)
 			assert.Equal(t, test.status, w.Code)
 			assert.Equal(t, test.kind, w.Header().Get("Content-Type"))
 			assert.Equal(t, test.status == http.StatusUnauthorized, w.Header().Get("WWW-Authenticate") != "")

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -21,14 +20,10 @@ type Cache struct {
 }
 
 // NewCache returns a cache in front of find, which is [Service.Account]. The caller must close it.
-func NewCache(find func(ctx context.Context, id string) (Account, error)) (*Cache, error) {
-	cache, err := otter.New(&otter.Options[string, Account]{
+func NewCache(find func(ctx context.Context, id string) (Account, error)) *Cache {
+	return &Cache{find: find, cache: otter.Must(&otter.Options[string, Account]{
 		MaximumSize: maxCached, ExpiryCalculator: otter.ExpiryWriting[string, Account](CacheTTL),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("creating the account cache: %w", err)
-	}
-	return &Cache{find: find, cache: cache}, nil
+	})}
 }
 
 // Account returns an account that is at most CacheTTL old, or the service's error.

@@ -108,7 +108,7 @@ type Options struct {
 	InsufficientScope func(h http.Header, required ...string)
 
 	Redis  redis.UniversalClient // required
-	Prefix string                // of the keys in Redis; default: oauth.DefaultPrefix
+	Prefix string                // of the keys in Redis; default: audit.DefaultPrefix
 }
 
 // Server is the MCP server. It is safe for concurrent use.
@@ -206,7 +206,7 @@ func (o *Options) complete() error {
 	if o.Origin == "" || o.Definition == nil || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
 		return errors.New("MCP server: Origin, Definition, Data, Audit, InsufficientScope, Log and Redis are required")
 	}
-	o.Prefix = cmp.Or(o.Prefix, oauth.DefaultPrefix)
+	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
 	o.Version = cmp.Or(o.Version, "0")
 	return nil
 }

@@ -41,9 +41,6 @@ const (
 	maxAccessTokens = 32
 )
 
-// DefaultPrefix is the default of Options.Prefix.
-const DefaultPrefix = audit.DefaultPrefix
-
 // Options configure a Server.
 type Options struct {
 	// Issuer is the gateway's public origin, byte for byte as clients see it, such as "https://api.example.com", without a
@@ -55,7 +52,7 @@ type Options struct {
 	Redis redis.UniversalClient
 
 	// Prefix begins every key, after the "rate:" of redis_rate's keys. It must not contain braces and must be the same for
-	// all gateways of a fleet. Default: DefaultPrefix.
+	// all gateways of a fleet. Default: audit.DefaultPrefix.
 	Prefix string
 
 	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
@@ -120,7 +117,7 @@ func defaultLimits() limits {
 }
 
 func (o *Options) complete() error {
-	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
 	o.timeout = cmp.Or(o.timeout, 2*time.Second)
 	o.limits = cmp.Or(o.limits, defaultLimits())
 	o.transport = cmp.Or(o.transport, publicTransport(publicDialer()))

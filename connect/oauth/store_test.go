@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
@@ -84,7 +85,7 @@ func TestEveryKeyExpiresAndNoTokenIsStored(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, ttl, bound, key)
-		require.True(t, strings.HasPrefix(strings.TrimPrefix(key, "rate:"), oauth.DefaultPrefix), key)
+		require.True(t, strings.HasPrefix(strings.TrimPrefix(key, "rate:"), audit.DefaultPrefix), key)
 		for _, token := range []string{waiting, id, code, unredeemed, tokens.Access, tokens.Refresh, next.Access, next.Refresh} {
 			secret := token[strings.Index(token, ".")+1:]
 			raw, err := base64.RawURLEncoding.DecodeString(secret)

@@ -22,7 +22,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
-	"github.com/gatehouse-gateway/gatehouse/connect"
+	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -168,7 +168,7 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		commands = append(commands, command{"DEL", "rate:" + key})
 	}
 	if l.hasConnect() {
-		key := connect.Prefix + "check:" + random
+		key := audit.DefaultPrefix + "check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
 		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
 			commands = append(commands, command{name, key})

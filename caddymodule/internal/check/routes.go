@@ -19,8 +19,8 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
-	"github.com/gatehouse-gateway/gatehouse/connect"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -43,7 +43,7 @@ func (d Defaults) sampleRequests(handler any) (samples []string) {
 		}
 	case connectName:
 		samples = []string{
-			"POST " + connect.MCPPath, "GET /.well-known/oauth-protected-resource" + connect.MCPPath, "GET /.well-known/oauth-protected-resource",
+			"POST " + oauth.ResourcePath, "GET /.well-known/oauth-protected-resource" + oauth.ResourcePath, "GET /.well-known/oauth-protected-resource",
 			"GET /.well-known/oauth-authorization-server", "GET /.well-known/openid-configuration", "POST /oauth/register", "GET /oauth/authorize", "POST /oauth/token",
 			"POST /oauth/revoke", "POST " + pages.ApprovePath, "GET " + pages.SignInPath, "POST " + pages.SignOutPath,
 			"GET " + pages.SettingsPath, "GET " + pages.ConnectionsPath, "GET " + pages.ActivityPath, "GET " + pages.AssetsPrefix + "x",

@@ -47,7 +47,8 @@ func TestSamplesAreServed(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: unreachableAddr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	server, err := connect.New(connect.Options{
-		Issuer: "https://api.example.com", Do: unused, Redis: client, Keys: struct{ pages.Keys }{}, HomePage: true, Log: zap.NewNop(),
+		Issuer: "https://api.example.com", Do: unused, Redis: client, Log: zap.NewNop(),
+		Pages: pages.Options{Keys: struct{ pages.Keys }{}, HomePage: true},
 	})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
