@@ -25,6 +25,27 @@ const (
 	typeAny = TypeNull | TypeString | TypeInteger | TypeNumber | TypeBoolean | TypeObject | TypeArray
 )
 
+// Names returns the types as JSON Schema names them.
+func (t Types) Names() (names []string) {
+	for _, known := range []struct {
+		is   Types
+		name string
+	}{
+		{TypeString, "string"},
+		{TypeInteger, "integer"},
+		{TypeNumber, "number"},
+		{TypeBoolean, "boolean"},
+		{TypeObject, "object"},
+		{TypeArray, "array"},
+		{TypeNull, "null"},
+	} {
+		if t&known.is != 0 && (known.is != TypeInteger || t&TypeNumber == 0) { // a number can be an integer
+			names = append(names, known.name)
+		}
+	}
+	return names
+}
+
 // Format is what a string must look like.
 type Format uint8
 
@@ -213,24 +234,12 @@ func (s *Schema) expected() string {
 			FormatDecimal: `a decimal number in a string, such as "12.50"`, FormatEmail: "an email address", FormatURI: "a URI",
 		}[s.Format]
 	}
-	var names []string
-	for _, t := range []struct {
-		is   Types
-		name string
-	}{
-		{TypeString, "a string"},
-		{TypeInteger, "an integer of at most 18 digits"},
-		{TypeNumber, "a number"},
-		{TypeBoolean, "true or false"},
-		{TypeObject, "an object"},
-		{TypeArray, "an array"},
-	} {
-		if s.Types&t.is != 0 && (t.is != TypeInteger || s.Types&TypeNumber == 0) {
-			names = append(names, t.name)
-		}
+	var words []string
+	for _, name := range (s.Types &^ TypeNull).Names() {
+		words = append(words, map[string]string{
+			"string": "a string", "integer": "an integer of at most 18 digits", "number": "a number",
+			"boolean": "true or false", "object": "an object", "array": "an array",
+		}[name])
 	}
-	if names == nil {
-		return "null"
-	}
-	return strings.Join(names, " or ")
+	return cmp.Or(strings.Join(words, " or "), "null")
 }

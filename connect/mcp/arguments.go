@@ -239,8 +239,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if s == nil {
 		return d
 	}
-	if values := enumOf(s); values != nil && v.Reason != "is required" {
-		texts := enumTexts(s)
+	if _, texts := enumOf(s); texts != nil && v.Reason != "is required" {
 		d.Problem, d.Allowed = "is not one of the possible values", strings.Join(texts, ", ")
 		if near := nearest(plain(at(sent, path...)), texts); near != "" {
 			d.Problem += ": did you mean " + near + "?"

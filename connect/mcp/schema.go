@@ -13,41 +13,19 @@ import (
 // maxShown is the maximum nesting depth of what a schema shows.
 const maxShown = 6
 
-// inputSchema returns what an assistant has to know of arguments: types, possible values, and what they mean. Errors say the rest.
-func inputSchema(s *upstream.Schema) map[string]any { return shape(s, 0, true) }
-
-// outputShape returns the types of what is in a result.
-func outputShape(s *upstream.Schema) map[string]any { return shape(s, 1, false) }
-
+// shape returns the types of what is in a result or, for the input, what an assistant has to know of arguments: also the possible values,
+// and what they mean. Errors say the rest.
 func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	shown := map[string]any{}
-	if values := enumOf(s); values != nil && input {
+	if values, _ := enumOf(s); values != nil && input {
 		shown["enum"] = values
 	}
 	if s.Choice != nil || s.FreeJSON() {
 		return shown
 	}
-	var types []string
-	for _, t := range []struct {
-		is   upstream.Types
-		name string
-	}{
-		{upstream.TypeString, "string"},
-		{upstream.TypeNumber, "number"},
-		{upstream.TypeInteger, "integer"},
-		{upstream.TypeBoolean, "boolean"},
-		{upstream.TypeObject, "object"},
-		{upstream.TypeArray, "array"},
-		{upstream.TypeNull, "null"},
-	} {
-		if s.Types&t.is != 0 && (t.is != upstream.TypeInteger || s.Types&upstream.TypeNumber == 0) {
-			types = append(types, t.name)
-		}
-	}
-	if len(types) == 1 {
+	shown["type"] = s.Types.Names()
+	if types := s.Types.Names(); len(types) == 1 {
 		shown["type"] = types[0]
-	} else {
-		shown["type"] = types
 	}
 	properties, required := map[string]any{}, []string{}
 	for i := range s.Properties {
@@ -83,19 +61,20 @@ func nameOf(p *upstream.Property) string {
 	return p.Name
 }
 
-// enumOf returns the possible values, or nil.
-func enumOf(s *upstream.Schema) (values []any) {
+// enumOf returns the possible values, or nil, and how they read.
+func enumOf(s *upstream.Schema) (values []jsontext.Value, texts []string) {
 	if s.Rules == nil {
-		return nil
+		return nil, nil
 	}
 	for _, v := range s.Rules.Enum {
-		if text, ok := strings.CutPrefix(v, `"`); ok {
-			values = append(values, text)
-		} else {
-			values = append(values, jsontext.Value(v))
+		text, ok := strings.CutPrefix(v, `"`)
+		value := jsontext.Value(v)
+		if ok {
+			value = encode(text)
 		}
+		values, texts = append(values, value), append(texts, text)
 	}
-	return values
+	return values, texts
 }
 
 // outputSchema returns the schema of the tool's results. The shape of a record is described only once.
@@ -132,7 +111,7 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 			case s.Items != nil && s.Items == record && (described[record] || t.fields != nil):
 				into[nameOf(p)] = map[string]any{"type": "array", "items": typed("object")}
 			default:
-				into[nameOf(p)] = outputShape(s)
+				into[nameOf(p)] = shape(s, 1, false)
 			}
 		}
 		if record != nil && t.fields == nil {

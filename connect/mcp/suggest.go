@@ -85,9 +85,8 @@ func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, pa
 	var found []string
 	for _, record := range records[:min(len(records), most)] {
 		named := slices.IndexFunc(list.Fields, func(field string) bool {
-			text := plain(record[field])
-			return field != id && !list.untrusted && record[field].Kind() == jsontext.KindString &&
-				!slices.Contains(enumTexts(list.Operation.Record().Property(field).Schema), text)
+			_, kinds := enumOf(list.Operation.Record().Property(field).Schema)
+			return field != id && !list.untrusted && record[field].Kind() == jsontext.KindString && !slices.Contains(kinds, plain(record[field]))
 		})
 		if found = append(found, quoted(plain(record[id]))); named >= 0 {
 			found[len(found)-1] += " (" + quoted(plain(record[list.Fields[named]])) + ")"
@@ -97,14 +96,4 @@ func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, pa
 		return ""
 	}
 	return "Did you mean the one with the id " + strings.Join(found, ", or ") + "?"
-}
-
-// enumTexts returns the possible values of a text.
-func enumTexts(s *upstream.Schema) (texts []string) {
-	for _, value := range enumOf(s) {
-		if text, ok := value.(string); ok {
-			texts = append(texts, text)
-		}
-	}
-	return texts
 }

@@ -308,7 +308,7 @@ func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 // declare sets how tools/list shows the tool. Descriptions and hints that say what goes without saying are left out, and output schemas say
 // no more than clients need: what a schema does not say, an error says in words.
 func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) {
-	in := inputSchema(input)
+	in := shape(input, 0, true)
 	for _, shared := range t.shared(res) {
 		if p, ok := in["properties"].(map[string]any)[shared].(map[string]any); ok {
 			delete(p, "description")

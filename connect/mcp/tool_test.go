@@ -102,7 +102,8 @@ func TestShownValuesAreAccepted(t *testing.T) {
 			if s.Items != nil {
 				s = s.Items
 			}
-			for _, value := range enumTexts(s) {
+			_, texts := enumOf(s)
+			for _, value := range texts {
 				seen++
 				_, failed := tool.readArguments(encode(map[string]jsontext.Value{p.Name: jsontext.Value(`"` + value + `"`)}))
 				if failed != nil { // another argument is required
@@ -119,6 +120,6 @@ func TestShownValuesAreAccepted(t *testing.T) {
 
 func TestUnknownSchemaTypesAreNotShown(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, inputSchema(upstream.AnyJSON()))
-	assert.Empty(t, outputShape(upstream.AnyJSON()))
+	assert.Empty(t, shape(upstream.AnyJSON(), 0, true))
+	assert.Empty(t, shape(upstream.AnyJSON(), 1, false))
 }
