@@ -93,9 +93,7 @@ type Options struct {
 // Server is the connection server.
 type Server struct {
 	hosts      []string
-	operations map[string]*Operation // by exact path
-	assets     *Operation
-	settings   *Operation
+	operations map[string]*Operation // by exact path, or by the beginning of a path, which ends with a slash
 	tools      *mcp.Server
 	accounts   *account.Cache
 }
@@ -184,8 +182,6 @@ func New(o Options) (_ *Server, err error) {
 	return &Server{
 		hosts:      hosts(issuer),
 		operations: operations(auth, web, tools),
-		assets:     &Operation{Handler: web.Handler(), Name: "assets", Fail: web.Fail},
-		settings:   &Operation{Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
 		tools:      tools,
 		accounts:   cached,
 	}, nil
@@ -206,6 +202,8 @@ func logCall(ctx context.Context, took time.Duration, res *upstream.Response, er
 // operations returns the operations by path.
 func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Operation {
 	all := map[string]*Operation{
+		pages.AssetsPrefix:       {Handler: web.Handler(), Name: "assets", Fail: web.Fail},
+		pages.SettingsPath + "/": {Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
 		// Guard comes first, so that requests from other origins get no token challenge.
 		oauth.ResourcePath: {Handler: tools.Guard(web.Explain(auth.Protect(tools.Handler()))), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
@@ -233,20 +231,17 @@ func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[str
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
 // Operations returns all operations.
-func (s *Server) Operations() []*Operation {
-	return append(slices.Collect(maps.Values(s.operations)), s.assets, s.settings)
-}
+func (s *Server) Operations() []*Operation { return slices.Collect(maps.Values(s.operations)) }
 
 // Operation returns the operation of a path, which is matched as sent, without normalisation. It returns nil for other paths.
 func (s *Server) Operation(path string) *Operation {
 	if op, ok := s.operations[path]; ok {
 		return op
 	}
-	switch {
-	case strings.HasPrefix(path, pages.AssetsPrefix):
-		return s.assets
-	case strings.HasPrefix(path, pages.SettingsPath+"/"):
-		return s.settings
+	for _, prefix := range []string{pages.AssetsPrefix, pages.SettingsPath + "/"} {
+		if strings.HasPrefix(path, prefix) {
+			return s.operations[prefix]
+		}
 	}
 	return nil
 }

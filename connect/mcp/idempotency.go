@@ -43,8 +43,8 @@ func (c *toolCall) unavailable(message string, err error) *toolError {
 	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: callAgainLater, cause: err}
 }
 
-// recordCreated stores which record a call created, for forgetCreated. If it is stored already, the call was a retry, even if the data
-// service does not say so.
+// recordCreated stores which record a call created, so that it can be created again when it is deleted. If it is stored already, the
+// call was a retry, even if the data service does not say so.
 func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record string) {
 	if i.fingerprint == "" || i.replayed {
 		return
@@ -52,13 +52,6 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	var err error
 	if i.replayed, err = c.server.store.RecordCreated(ctx, c.grant.ID, c.tool.Area, i.fingerprint, i.key, record); err != nil {
 		c.warn("storing a created record failed", err)
-	}
-}
-
-// forgetCreated removes the idempotency key of the call that created a record, so that a deleted record can be created again.
-func (c *toolCall) forgetCreated(ctx context.Context, record string) {
-	if err := c.server.store.ForgetCreated(ctx, c.grant.ID, c.tool.Area, record); err != nil {
-		c.warn("removing an idempotency key failed", err)
 	}
 }
 

@@ -136,7 +136,7 @@ func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error
 	if c, err := s.loadClient(ctx, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
-	body, header, err := s.fetcher.fetch(ctx, id)
+	body, header, err := s.fetch(ctx, id)
 	if err != nil {
 		return Client{}, documentProblem("the client's metadata document could not be fetched",
 			fmt.Errorf("fetching the metadata document %s: %w", loggedClientID(id), err))

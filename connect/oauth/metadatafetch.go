@@ -48,37 +48,21 @@ func publicDialer() *net.Dialer {
 	return &net.Dialer{Timeout: fetchTimeout, Control: guard.Safe}
 }
 
-// fetcher fetches metadata documents.
-type fetcher struct {
-	client *http.Client
-	slots  chan struct{}
-}
-
-func newFetcher(transport http.RoundTripper) *fetcher {
-	client := &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return &fetcher{client: client, slots: make(chan struct{}, maxConcurrentFetches)}
-}
-
 // fetch returns the document and the response's headers. Its errors may contain addresses and are for the log only.
-func (f *fetcher) fetch(ctx context.Context, address string) (body []byte, header http.Header, err error) {
+func (s *Server) fetch(ctx context.Context, address string) (body []byte, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
-	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("waiting for other fetches: %w", ctx.Err())
+	if err := s.fetching.Acquire(ctx, 1); err != nil {
+		return nil, nil, fmt.Errorf("waiting for other fetches: %w", err)
 	}
+	defer s.fetching.Release(1)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody) //nolint:gosec // G704: the transport connects to public addresses only
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the request: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "Gatehouse")
-	response, err := f.client.Do(request) //nolint:gosec // G704: as above
+	response, err := s.documents.Do(request) //nolint:gosec // G704: as above
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which may have a query

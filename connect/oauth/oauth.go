@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -101,7 +102,8 @@ type Server struct {
 	resource  string
 	scripts   map[string]*redis.Script
 	limiter   *redis_rate.Limiter
-	fetcher   *fetcher
+	documents *http.Client // fetches metadata documents
+	fetching  *semaphore.Weighted
 	fetches   singleflight.Group
 	endpoints map[string]endpoint
 	errorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
@@ -117,7 +119,11 @@ func New(o Options) (*Server, error) {
 		resource: o.Issuer + ResourcePath,
 		scripts:  readScripts(),
 		limiter:  redis_rate.NewLimiter(o.Redis),
-		fetcher:  newFetcher(o.transport),
+		documents: &http.Client{
+			Transport:     o.transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		fetching: semaphore.NewWeighted(maxConcurrentFetches),
 	}
 	post := func(serve handlerFunc) endpoint {
 		return endpoint{methods: []string{http.MethodPost}, cors: true, serve: serve}
