@@ -38,17 +38,12 @@ var definitionText []byte
 //
 //nolint:gochecknoglobals // compiled once
 var Definition = sync.OnceValue(func() *definition.Definition {
-	d, err := LoadDefinition(definition.File{Name: "connect/definition.yaml", Text: definitionText})
+	d, err := definition.Load(definition.File{Name: "connect/definition.yaml", Text: definitionText}, definition.Options{Tools: true})
 	if err != nil {
 		panic(err) // the document is part of the program
 	}
 	return d
 })
-
-// LoadDefinition compiles a document with tools. The error is a *definition.LoadError.
-func LoadDefinition(document definition.File, overlays ...definition.File) (*definition.Definition, error) {
-	return definition.Load(document, definition.Options{Tools: true, Overlays: overlays})
-}
 
 // Options of a [Server].
 type Options struct {
