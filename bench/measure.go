@@ -11,8 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
@@ -149,30 +150,28 @@ func number(m []string) float64 {
 
 // cpuTime returns the user and system time of a process.
 func cpuTime(pid int) (time.Duration, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	var stat procfs.ProcStat
+	proc, err := procfs.NewProc(pid)
+	if err == nil {
+		stat, err = proc.Stat()
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reading a process's times: %w", err)
 	}
-	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
-	const utime, stime, hertz = 11, 12, 100 // proc(5), without the first two fields
-	u, _ := strconv.Atoi(fields[utime])
-	s, _ := strconv.Atoi(fields[stime])
-	return time.Duration(u+s) * time.Second / hertz, nil
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
 }
 
 // peakMemory returns a process's peak resident memory in MiB.
 func peakMemory(pid int) (float64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	var status procfs.ProcStatus
+	proc, err := procfs.NewProc(pid)
+	if err == nil {
+		status, err = proc.NewStatus()
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reading a process's memory: %w", err)
 	}
-	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
-			kib, _ := strconv.ParseFloat(f[1], 64)
-			return kib / 1024, nil
-		}
-	}
-	return 0, nil
+	return float64(status.VmHWM) / (1 << 20), nil
 }
 
 func printMachine(o options) {

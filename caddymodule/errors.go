@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
@@ -176,7 +177,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.As(err, &method):
 		return problem{
 			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: method.allow,
-			Error: "Only " + listed(method.allow) + " are allowed on this path.",
+			Error: "Only " + english.WordSeries(strings.Split(method.allow, ", "), "and") + " are allowed on this path.",
 		}
 	case errors.Is(err, upstream.ErrNotVisible):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Not found."}
@@ -245,14 +246,6 @@ func unavailable() problem {
 		Status: http.StatusServiceUnavailable, Code: "SERVICE_UNAVAILABLE", RetryAfter: unavailableRetryAfter,
 		Error: "The service is not available at the moment.",
 	}
-}
-
-// listed returns a list such as "GET, HEAD" in words.
-func listed(list string) string {
-	if i := strings.LastIndex(list, ", "); i >= 0 {
-		return list[:i] + " and" + list[i+1:]
-	}
-	return list
 }
 
 // problemOfDataService returns the response for a data service's error response that the gateway passes on with a body of its own.

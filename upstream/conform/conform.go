@@ -21,6 +21,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
@@ -86,7 +88,7 @@ type run struct {
 	report     Report
 	positions  map[string]int // of findings in the report
 	mu         sync.Mutex
-	next       time.Time // of the next request
+	limiter    *rate.Limiter // of requests
 	operations []*upstream.Operation
 }
 
@@ -98,6 +100,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		examples: map[*upstream.Operation]reference.Request{}, exchanges: map[string]*exchange{}, positions: map[string]int{},
 	}
 	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
+	if r.limiter = rate.NewLimiter(rate.Inf, 1); r.Rate > 0 {
+		r.limiter.SetLimit(rate.Limit(r.Rate))
+	}
 	if err := r.prepare(ctx); err != nil {
 		return r.report, err
 	}

@@ -85,26 +85,13 @@ func (r *run) fetch(ctx context.Context, q request, as string) *exchange {
 // wait waits until the next request may be sent.
 func (r *run) wait(ctx context.Context, op *upstream.Operation) {
 	r.mu.Lock()
-	now := time.Now()
-	if r.next.Before(now) {
-		r.next = now
-	}
-	until := r.next.Sub(now)
-	if r.Rate > 0 {
-		r.next = r.next.Add(time.Duration(float64(time.Second) / r.Rate))
-	}
 	if r.Progress != nil {
 		r.Progress(r.report.Requests, op.ID)
 	}
 	r.report.Requests++
 	r.mu.Unlock()
-	if until > 0 {
-		timer := time.NewTimer(until)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+	if r.limiter.Wait(ctx) != nil {
+		<-ctx.Done() // which is before the next request may be sent
 	}
 }
 

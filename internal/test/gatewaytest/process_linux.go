@@ -1,7 +1,6 @@
 package gatewaytest
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -34,24 +34,13 @@ func (g *Gateway) InheritSocket(tb testing.TB) {
 // Memory returns the gateway's resident memory in bytes, and its maximum since the start or ResetPeak.
 func (g *Gateway) Memory(tb testing.TB) (resident, peak int64) {
 	tb.Helper()
-	status, err := os.ReadFile(g.proc("status"))
+	proc, err := procfs.NewProc(g.Pid())
 	require.NoError(tb, err)
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		if name != "VmRSS" && name != "VmHWM" {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		require.NoError(tb, err)
-		if name == "VmRSS" {
-			resident = kib << 10
-		} else {
-			peak = kib << 10
-		}
-	}
-	require.Positive(tb, resident)
-	require.Positive(tb, peak)
-	return resident, peak
+	status, err := proc.NewStatus()
+	require.NoError(tb, err)
+	require.Positive(tb, status.VmRSS)
+	require.Positive(tb, status.VmHWM)
+	return int64(status.VmRSS), int64(status.VmHWM)
 }
 
 // ResetPeak resets the peak of Memory.
@@ -104,24 +93,19 @@ func (g *Gateway) AwaitReload(tb testing.TB) {
 	tb.Helper()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(g.AdminURL, "http://"))
 	require.NoError(tb, err)
-	number, err := strconv.Atoi(port)
+	number, err := strconv.ParseUint(port, 10, 16)
 	require.NoError(tb, err)
-	address := fmt.Sprintf(":%04X", number)
+	proc, err := procfs.NewFS(g.proc(""))
+	require.NoError(tb, err)
 	require.Eventually(tb, func() bool {
-		sockets, err := os.Open(g.proc("net/tcp")) // see proc_net_tcp(5)
+		sockets, err := proc.NetTCP()
 		if err != nil {
 			return false
 		}
-		defer func() { _ = sockets.Close() }()
+		const listen = 10 // proc_net_tcp(5)
 		listening := 0
-		lines := bufio.NewScanner(sockets)
-		lines.Scan() // the titles
-		for lines.Scan() {
-			fields := strings.Fields(lines.Text()) // number, local address, remote address, state
-			if len(fields) < 4 || fields[3] != "0A" {
-				break // listening sockets come first, and there may be thousands of others
-			}
-			if strings.HasSuffix(fields[1], address) {
+		for _, socket := range sockets {
+			if socket.St == listen && socket.LocalPort == number {
 				listening++
 			}
 		}
