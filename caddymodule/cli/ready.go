@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 func registerReady() {
@@ -64,5 +65,5 @@ func ready(admin *adminAPI) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the gateway cannot serve signed requests: %s", strings.TrimSuffix(b.String(), "\n"))
 	}
-	return printable(b.String()), nil
+	return cleantext.Escape(b.String()), nil
 }
