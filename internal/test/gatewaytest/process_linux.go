@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"net"
