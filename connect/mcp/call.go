@@ -117,7 +117,7 @@ func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
 
 // panicked logs what a tool has panicked with, and returns the call's error.
 func (c *toolCall) panicked(v any) error {
-	c.server.log.Error("panic in a tool", zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID),
+	c.server.o.Log.Error("panic in a tool", zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID),
 		zap.Any("panic", v), zap.Stack("stack"))
 	return errPanic
 }

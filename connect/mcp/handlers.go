@@ -212,7 +212,7 @@ func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run 
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				c.server.log.Warn("polling a run failed", zap.String("run_id", r.ID),
+				c.server.o.Log.Warn("polling a run failed", zap.String("run_id", r.ID),
 					zap.String("request_id", c.requestID), zap.Error(err))
 			}
 			return r
@@ -253,7 +253,7 @@ func (c *toolCall) progress(r *run) {
 	}
 	c.lastProgress = &p
 	if err := c.stream.notify(message{Version: "2.0", Method: "notifications/progress", Params: encode(p)}); err != nil {
-		if e := c.server.log.Check(zap.DebugLevel, "progress not sent"); e != nil {
+		if e := c.server.o.Log.Check(zap.DebugLevel, "progress not sent"); e != nil {
 			e.Write(zap.String("request_id", c.requestID), zap.Error(err))
 		}
 	}

@@ -27,7 +27,7 @@ func (s *Server) limit(ctx context.Context, h http.Header, grantID string) time.
 	result, err := s.limiter.Allow(counting, s.o.Prefix+"mcp:{"+grantID+"}", s.rate)
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Limit += time.Since(start) })
 	if err != nil {
-		s.log.Warn("counting a request failed, allowing it", zap.String("request_id", requestlog.ID(ctx)),
+		s.o.Log.Warn("counting a request failed, allowing it", zap.String("request_id", requestlog.ID(ctx)),
 			zap.String("grant_id", grantID), zap.Error(err))
 		return 0
 	}

@@ -5,9 +5,7 @@ import (
 	"compress/flate"
 	"encoding/binary"
 	"hash/crc32"
-	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -72,15 +70,4 @@ func stored(text []byte, last bool) []byte {
 	n := uint16(len(text)) //nolint:gosec // as above
 	block = binary.LittleEndian.AppendUint16(block, n)
 	return append(binary.LittleEndian.AppendUint16(block, ^n), text...)
-}
-
-// acceptsGzip reports whether a response may be compressed with gzip (RFC 9110, section 12.5.3).
-func acceptsGzip(h http.Header) bool {
-	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
-		name, weight, _ := strings.Cut(accepted, ";")
-		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			return strings.Trim(strings.ToLower(strings.TrimSpace(weight)), "q=0.") != "" || strings.TrimSpace(weight) == ""
-		}
-	}
-	return false
 }

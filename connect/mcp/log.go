@@ -112,5 +112,5 @@ func (t *tool) argumentsError(details []data.Detail) error {
 
 // warn logs a fault that does not fail the call.
 func (c *toolCall) warn(what string, err error) {
-	c.server.log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
+	c.server.o.Log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
 }

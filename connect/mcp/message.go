@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
@@ -351,7 +352,7 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 	if before, after, ok := bytes.Cut(body, []byte(`"tools":[]`)); ok && m.Method == methodToolsList {
 		g, _ := oauth.GrantFrom(r.Context())
 		kept.header.Add("Vary", "Accept-Encoding")
-		if list := s.toolList(g.Scopes); acceptsGzip(r.Header) {
+		if list := s.toolList(g.Scopes); httpguts.HeaderValuesContainsToken(r.Header.Values("Accept-Encoding"), "gzip") {
 			body = list.gzipped(before, after)
 			kept.header.Set("Content-Encoding", "gzip")
 		} else {

@@ -209,7 +209,7 @@ func TestNameInBase64IsAccepted(t *testing.T) {
 func TestProgressIncreasesWithEveryNotification(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	c := &toolCall{server: &Server{log: zap.NewNop()}, progressToken: jsontext.Value("7"), stream: &eventStream{w: w}}
+	c := &toolCall{server: &Server{o: Options{Log: zap.NewNop()}}, progressToken: jsontext.Value("7"), stream: &eventStream{w: w}}
 	for _, step := range []struct {
 		progress      int
 		status, about string

@@ -114,7 +114,6 @@ type Options struct {
 // Server is the MCP server. It is safe for concurrent use.
 type Server struct {
 	o              Options
-	log            *zap.Logger
 	tools          map[string]*tool
 	store          *store
 	limiter        *redis_rate.Limiter
@@ -133,7 +132,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, log: o.Log, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
+		o: o, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
 		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[scope.Set, toolList]{MaximumSize: maxLists}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
@@ -173,7 +172,7 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 		entry := requestlog.From(ctx)
 		defer func() { // the SDK calls this in a goroutine of its own
 			if v := recover(); v != nil {
-				s.log.Error("panic while serving a request", zap.String("method", method),
+				s.o.Log.Error("panic while serving a request", zap.String("method", method),
 					zap.String("request_id", requestlog.ID(ctx)), zap.Any("panic", v), zap.Stack("stack"))
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error"}
 				logFault(entry, errPanic)

@@ -118,17 +118,9 @@ func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, err
 		return Client{}, err
 	}
 	// The fetch must not be cancelled with the request that started it, because others may wait for it.
-	fetched := s.fetches.DoChan(id, func() (any, error) { return s.fetchClient(context.WithoutCancel(ctx), id, key) })
-	select {
-	case result := <-fetched:
-		if result.Err != nil {
-			return Client{}, result.Err
-		}
-		c, _ := result.Val.(Client)
-		return c, nil
-	case <-ctx.Done():
-		return Client{}, unavailable("waiting for a metadata document", ctx.Err())
-	}
+	fetched, err, _ := s.fetches.Do(id, func() (any, error) { return s.fetchClient(context.WithoutCancel(ctx), id, key) })
+	c, _ := fetched.(Client)
+	return c, err
 }
 
 func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error) {

@@ -137,7 +137,7 @@ func (p *Pages) renderError(w http.ResponseWriter, r *http.Request, e *pageError
 // render responds with a page.
 func (p *Pages) render(w http.ResponseWriter, r *http.Request, status int, name string, f frame, content any) {
 	var page bytes.Buffer
-	err := p.views.pages[name].ExecuteTemplate(&page, "page", struct {
+	err := p.templates[name].ExecuteTemplate(&page, "page", struct {
 		frame
 		Page string
 		It   any

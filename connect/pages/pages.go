@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"html/template"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -97,12 +98,13 @@ type Options struct {
 
 // Pages serves the pages. It is safe for concurrent use.
 type Pages struct {
-	o       Options
-	issuer  string
-	store   *store
-	cookies cookies
-	views   *views
-	pages   map[string]page
+	o         Options
+	issuer    string
+	store     *store
+	cookies   cookies
+	templates map[string]*template.Template
+	assets    map[string][]byte // by path
+	pages     map[string]page
 
 	crossOrigin http.CrossOriginProtection
 }
@@ -121,17 +123,16 @@ func New(o Options) (*Pages, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	v, err := newViews(o.Name, o.Brand)
-	if err != nil {
-		return nil, err
-	}
 	p := &Pages{
-		o: o, issuer: o.OAuth.Issuer(), views: v,
+		o: o, issuer: o.OAuth.Issuer(), templates: map[string]*template.Template{}, assets: map[string][]byte{},
 		store: &store{
 			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now,
 			attempt: redis.NewScript(attemptScript),
 		},
 		cookies: cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
+	}
+	if err := p.parseViews(); err != nil {
+		return nil, err
 	}
 	p.pages = map[string]page{
 		SignInPath:      {get: p.showSignIn, post: p.signIn},

@@ -56,17 +56,11 @@ func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, tit
 	return f
 }
 
-// views are the parsed templates and the assets.
-type views struct {
-	pages  map[string]*template.Template
-	assets map[string][]byte // by path
-}
-
-func newViews(name string, b Brand) (*views, error) {
-	v := &views{pages: make(map[string]*template.Template), assets: make(map[string][]byte)}
-	platform, err := newBrand(name, b, v.addAsset)
+// parseViews parses the templates, and adds the assets.
+func (p *Pages) parseViews() error {
+	platform, err := newBrand(p.o.Name, p.o.Brand, p.addAsset)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
 		"brand": func() *brand { return platform },
@@ -82,35 +76,35 @@ func newViews(name string, b Brand) (*views, error) {
 		"list": func(items []string) string { return english.WordSeries(items, "and") },
 	}).ParseFS(files, "templates/base/*.html")
 	if err != nil {
-		return nil, fmt.Errorf("parsing the templates: %w", err)
+		return fmt.Errorf("parsing the templates: %w", err)
 	}
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
-		return nil, fmt.Errorf("listing the templates: %w", err)
+		return fmt.Errorf("listing the templates: %w", err)
 	}
 	for _, name := range names {
 		page, err := template.Must(base.Clone()).ParseFS(files, name)
 		if err != nil {
-			return nil, fmt.Errorf("parsing the templates: %w", err)
+			return fmt.Errorf("parsing the templates: %w", err)
 		}
-		v.pages[strings.TrimSuffix(path.Base(name), ".html")] = page
+		p.templates[strings.TrimSuffix(path.Base(name), ".html")] = page
 	}
-	return v, nil
+	return nil
 }
 
 // addAsset adds an asset under a name with its hash, so that browsers can cache it forever.
-func (v *views) addAsset(name, text string) string {
+func (p *Pages) addAsset(name, text string) string {
 	content := []byte(text)
 	sum := sha256.Sum256(content)
 	base, ext, _ := strings.Cut(name, ".")
 	hashed := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
-	v.assets[hashed] = content
+	p.assets[hashed] = content
 	return hashed
 }
 
 // asset serves the style sheet, the logo and the icon.
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
-	content, ok := p.views.assets[r.URL.Path]
+	content, ok := p.assets[r.URL.Path]
 	if !ok {
 		secure(w.Header())
 		p.renderError(w, r, notFound())
