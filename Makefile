@@ -29,8 +29,6 @@ SHARED = GOFLAGS="$(strip $(shell go env GOFLAGS) -trimpath)"
 
 # Every module of the repository, the product first.
 MODULES := $(shell cd $(ROOT) && find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o -name go.mod -printf '%h\n' | sort)
-# tools has no packages, only pinned tools of others.
-CODE_MODULES := $(filter-out ./tools,$(MODULES))
 
 LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' $(ROOT)/tools/go.mod)
 # Rebuilt when either version in its name changes.
@@ -108,7 +106,7 @@ test: packages modules test-servers clients verify lint fuzz-short simulation co
 
 .PHONY: unit
 unit: packages test-servers clients ## only the tests (TEST_PACKAGES=./ratelimit/... TEST_FLAGS="-race -run TestX")
-	@! find $(addprefix $(ROOT)/,$(filter-out .,$(CODE_MODULES))) -name '*_test.go' | grep . || { echo "tests of other modules are not run" >&2; exit 1; }
+	@! find $(addprefix $(ROOT)/,$(filter-out .,$(MODULES))) -name '*_test.go' | grep . || { echo "tests of other modules are not run" >&2; exit 1; }
 	@mkdir -p $(CACHE_BIN)/tested
 	@go -C $(ROOT)/tools build -o $(CACHE_BIN)/gotestsum gotest.tools/gotestsum
 	@cd $(ROOT) && $(GO_BUILD) -o $(CACHE_BIN)/tested/ ./cmd/gatehouse ./cmd/gatehouse-demo
@@ -137,7 +135,7 @@ verify: ## check that go.mod and go.sum are tidy and that the downloaded modules
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet over every module, and actionlint
-	@for module in $(CODE_MODULES); do \
+	@for module in $(MODULES); do \
 		echo "linting $$module"; \
 		(cd $(ROOT)/$$module && $(SHARED) $(GOLANGCI_LINT) run --config $(ROOT)/.golangci.yml --timeout 1h --build-tags $(GOTAGS) ./...) || exit 1; \
 	done
@@ -146,14 +144,14 @@ lint: $(GOLANGCI_LINT) ## golangci-lint with gofumpt and all checks of go vet ov
 
 .PHONY: vet
 vet: ## go vet over every module
-	@for module in $(CODE_MODULES); do \
+	@for module in $(MODULES); do \
 		echo "vetting $$module"; \
 		(cd $(ROOT)/$$module && go vet -trimpath -tags=$(GOTAGS) ./...) || exit 1; \
 	done
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT) ## gofumpt and import order, in place
-	@for module in $(CODE_MODULES); do \
+	@for module in $(MODULES); do \
 		(cd $(ROOT)/$$module && $(GOLANGCI_LINT) fmt --config $(ROOT)/.golangci.yml ./...) || exit 1; \
 	done
 
