@@ -221,6 +221,13 @@ $(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package.json $(CLIENTS)/p
 	@cd $(CLIENTS) && $(ROOT)/scripts/retry.sh npm ci --loglevel=error
 	@touch $@
 
+.PHONY: manifests
+manifests: ## render deploy/kubernetes/gatehouse.yaml from the chart, and copy the alerts and dashboards into the chart
+	cd $(ROOT)/deploy && cp prometheus-rules.yaml grafana/*.json chart/files/
+	cd $(ROOT)/deploy && { sed '/^$$/q' kubernetes/gatehouse.yaml && \
+		$(ROOT)/scripts/tool.sh helm template gatehouse chart --namespace gatehouse --values kubernetes/values.yaml; } >kubernetes/gatehouse.yaml.new
+	mv $(ROOT)/deploy/kubernetes/gatehouse.yaml.new $(ROOT)/deploy/kubernetes/gatehouse.yaml
+
 .PHONY: clean
 clean: ## remove everything that was built, including the linter and the test servers
 	rm -rf $(BIN) $(CACHE) $(CLIENTS)/node_modules
