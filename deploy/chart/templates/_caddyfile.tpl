@@ -91,8 +91,12 @@ no value can end a token, or become a placeholder.
 	grace_period {{ .Values.drain.graceSeconds }}s
 
 	servers {
+		{{- if $tls }}
 		# HTTP/3 would need UDP, and announce the port of the pod.
 		protocols h1 h2
+		{{- else }}
+		protocols h1
+		{{- end }}
 		{{- with .Values.trustedProxies }}
 		trusted_proxies static{{ range . }} {{ quote . }}{{ end }}
 		trusted_proxies_strict
@@ -148,6 +152,8 @@ no value can end a token, or become a placeholder.
 {{- if $tls }}
 	tls {{ include "gatehouse.file" (list . .Values.tls.certFile) | quote }} {{ include "gatehouse.file" (list . .Values.tls.keyFile) | quote }}
 {{- end }}
+	# /healthz and /readyz, here and below for load balancers that check the port of callers.
+	gatehouse_health
 {{- if .Values.assertion.keyFiles }}
 	# Publishes the public keys of assertion.
 	gatehouse_jwks
@@ -226,6 +232,7 @@ no value can end a token, or become a placeholder.
 {{- if $tls }}
 	tls {{ include "gatehouse.file" (list . .Values.tls.certFile) | quote }} {{ include "gatehouse.file" (list . .Values.tls.keyFile) | quote }}
 {{- end }}
+	gatehouse_health
 	gatehouse_errors
 	handle_errors {
 		gatehouse_errors

@@ -78,13 +78,13 @@ https://{{ first .Values.hosts }}
 - name: config
   configMap:
     name: {{ .config | quote }}
+# Files that the gateway's group may read, and others may not: it refuses such a credential file.
 {{- range include "gatehouse.secretNames" . | fromJsonArray }}
 {{- $secret := index $.root.Values.secrets . }}
 - name: {{ printf "secret-%s" . | quote }}
   {{- if $secret.secretName }}
   secret:
     secretName: {{ $secret.secretName | quote }}
-    # Readable by the gateway's group only: it refuses a credential file that others may read.
     defaultMode: 0440
   {{- else }}
   csi:

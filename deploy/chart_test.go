@@ -1,0 +1,346 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+)
+
+var update = flag.Bool("update", false, "write what the chart renders into testdata/golden")
+
+// valueFiles are files of testdata/values, with the further arguments of helm that render them.
+var valueFiles = map[string][]string{
+	"minimal":    nil,
+	"production": nil,
+	"files":      nil,
+	"definition": {
+		"--set-file", "definition.document=../examples/orders/orders.openapi.yaml",
+		"--set-file", "definition.overlay=../examples/orders/orders.gatehouse.yaml",
+	},
+	"assistants": nil,
+}
+
+func valuesArgs(name string) []string {
+	return append([]string{"--values", filepath.Join("testdata", "values", name+".yaml")}, valueFiles[name]...)
+}
+
+func TestChartRendersValueFiles(t *testing.T) {
+	t.Parallel()
+	for name := range valueFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := helm(t, append([]string{"lint", "--strict", "chart"}, valuesArgs(name)...)...)
+			require.NoError(t, err, out)
+
+			rendered := render(t, valuesArgs(name)...)
+			golden := filepath.Join("testdata", "golden", name+".yaml")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(rendered), 0o600))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), rendered, "go test ./deploy -run TestChartRendersValueFiles -update writes the file")
+
+			requireStrict(t, rendered)
+			for _, o := range objects(t, rendered) {
+				if o.Kind == "ConfigMap" && o.Data["Caddyfile"] != "" {
+					requireUsable(t, o)
+				}
+			}
+		})
+	}
+}
+
+// requireUsable adapts the Caddyfile of a ConfigMap, and requires that `gatehouse check` finds no errors.
+func requireUsable(t *testing.T, config object) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range config.Data {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "/etc/gatehouse/", dir+"/")), 0o600))
+	}
+	out, err := gatewaytest.Command(t, nil, "adapt", "--config", filepath.Join(dir, "Caddyfile"))
+	require.NoError(t, err, out)
+	assert.NotContains(t, out, "not formatted", config.Metadata.Name)
+	out, err = gatewaytest.Command(t, nil, "check", "--offline", "--config", filepath.Join(dir, "Caddyfile"))
+	assert.NoError(t, err, out)
+}
+
+// The chart has copies, because Helm packages no files from outside its directory.
+func TestManifestsAreThoseOfTheChart(t *testing.T) {
+	t.Parallel()
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(text)
+	}
+	sources, err := filepath.Glob("grafana/*.json")
+	require.NoError(t, err)
+	sources = append(sources, "prometheus-rules.yaml")
+	copies, err := os.ReadDir("chart/files")
+	require.NoError(t, err)
+	require.Len(t, copies, len(sources))
+	for _, source := range sources {
+		assert.Equal(t, read(source), read(filepath.Join("chart", "files", filepath.Base(source))), "make manifests copies %s", source)
+	}
+
+	_, manifests, _ := strings.Cut(read("kubernetes/gatehouse.yaml"), "\n\n")
+	rendered := render(t, "--namespace", "gatehouse", "--values", "kubernetes/values.yaml")
+	assert.Equal(t, rendered, manifests, "make manifests renders it")
+	requireStrict(t, manifests)
+}
+
+func TestAlertsAndDashboardsAreRendered(t *testing.T) {
+	t.Parallel()
+	rendered := render(t, "--set", "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true,monitoring.dashboards.enabled=true",
+		"--set-string", "monitoring.prometheusRule.labels.release=prometheus")
+	kinds := requireStrict(t, rendered)
+	for _, kind := range []string{"ServiceMonitor gatehouse\n", "PrometheusRule gatehouse\n", "ConfigMap gatehouse-dashboards\n"} {
+		assert.Contains(t, kinds, kind)
+	}
+	for _, o := range objects(t, rendered) {
+		switch {
+		case o.Kind == "PrometheusRule":
+			rules, err := os.ReadFile("prometheus-rules.yaml")
+			require.NoError(t, err)
+			var want map[string]any
+			require.NoError(t, yaml.Unmarshal(rules, &want))
+			assert.Equal(t, want, o.Spec)
+			assert.Equal(t, "prometheus", o.Metadata.Labels["release"])
+		case strings.HasSuffix(o.Metadata.Name, "-dashboards"):
+			assert.Len(t, o.Data, 3)
+			for name, text := range o.Data {
+				want, err := os.ReadFile(filepath.Join("grafana", strings.TrimPrefix(name, "gatehouse-")))
+				require.NoError(t, err)
+				assert.Equal(t, string(want), text, name)
+			}
+		case o.Kind == "ServiceMonitor":
+			assert.Equal(t, "app.kubernetes.io/name", o.Spec["jobLabel"])
+			assert.Equal(t, "gatehouse", o.Metadata.Labels["app.kubernetes.io/name"], "the alerts select this job")
+		}
+	}
+}
+
+// A wrong value must not be ignored, and no value may leave its place in the Caddyfile.
+func TestChartRejectsWrongValues(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ values, want string }{
+		"misspelt value":              {`replica: 2`, "'replica'"},
+		"misspelt nested value":       {`redis: {passwrodFile: redis/password}`, "'passwrodFile'"},
+		"misspelt value of a list":    {`api: {upstreams: [{addresses: ["http://a"], health: /}]}`, "'health'"},
+		"text for a number":           {`replicas: "3"`, "/replicas"},
+		"number for a text":           {`image: {tag: 1.2}`, "/image/tag"},
+		"text for a boolean":          {`connect: {enabled: "no"}`, "/connect/enabled"},
+		"removed value":               {`credentials: {vault: null}`, "'vault'"},
+		"no host":                     {`hosts: []`, "/hosts"},
+		"host with a block":           {`hosts: ["api.example.com {\n\trespond ok\n}\nb"]`, "/hosts/0"},
+		"host with a quotation mark":  {`hosts: ['a" "b']`, "/hosts/0"},
+		"host with a line feed":       {`hosts: ["api.example.com\n"]`, "/hosts/0"},
+		"variable in a host":          {`hosts: ["{$HOME}"]`, "/hosts/0"},
+		"placeholder in a name":       {`connect: {name: "{file./run/secrets/redis/password}"}`, "/connect/name"},
+		"quotation mark in a name":    {`connect: {name: 'A"'}`, "/connect/name"},
+		"backslash in a name":         {`connect: {name: 'A\'}`, "/connect/name"},
+		"backquote in a name":         {"connect: {name: 'A`'}", "/connect/name"},
+		"line feed in a name":         {`connect: {name: "A\nmanage_keys"}`, "/connect/name"},
+		"line separator in a name":    {`connect: {name: "A\u2028B"}`, "/connect/name"},
+		"next line in a name":         {`connect: {name: "A\u0085B"}`, "/connect/name"},
+		"colour that is a comment":    {`connect: {accentColor: "# x"}`, "/connect/accentColor"},
+		"link with a script":          {`connect: {termsUrl: "javascript:alert(1)"}`, "/connect/termsUrl"},
+		"link with a space":           {`connect: {privacyUrl: "https://example.com/ x"}`, "/connect/privacyUrl"},
+		"password in a URL":           {`redis: {urls: ["rediss://user:password@redis.internal:6379"]}`, "/redis/urls/0"},
+		"Redis without a URL":         {`redis: {urls: []}`, "/redis/urls"},
+		"space in a user name":        {`redis: {username: "a b"}`, "/redis/username"},
+		"Vault with a path":           {`credentials: {vault: {address: "https://vault/x"}}`, "/credentials/vault/address"},
+		"line feed in a role":         {`credentials: {vault: {auth: {kubernetes: {role: "a\n"}}}}`, "/role"},
+		"unknown method":              {`credentials: {vault: {auth: {method: token}}}`, "/method"},
+		"placeholder as a duration":   {`cache: {ttl: "{env.TTL}"}`, "/cache/ttl"},
+		"duration without a unit":     {`cache: {ttl: "30"}`, "/cache/ttl"},
+		"path with a space":           {`api: {docsPath: "/docs x"}`, "/api/docsPath"},
+		"upstream with a block":       {`api: {upstreams: [{addresses: ["http://a {"]}]}`, "/addresses/0"},
+		"resource with a quote":       {`api: {upstreams: [{addresses: ["http://a"], resources: ['a"']}]}`, "/resources/0"},
+		"trusted proxies by name":     {`trustedProxies: [private_ranges]`, "/trustedProxies/0"},
+		"file outside of secrets":     {`redis: {passwordFile: ../../etc/passwd}`, "/redis/passwordFile"},
+		"file above its mount":        {`redis: {passwordFile: redis/../hop/hop.pem}`, "/redis/passwordFile"},
+		"absolute file":               {`tls: {certFile: /etc/passwd}`, "/tls/certFile"},
+		"image with a line feed":      {`image: {repository: "a\nb"}`, "/image/repository"},
+		"secret of two kinds":         {`secrets: {a: {secretName: b, secretProviderClass: c}}`, "/secrets/a"},
+		"secret with a value":         {`secrets: {a: {secretName: b, value: c}}`, "/secrets/a"},
+		"mount above its directory":   {`secrets: {../../etc: {secretName: b}}`, "invalid propertyName"},
+		"too little time to stop":     {`drain: {graceSeconds: 5}`, "/drain/graceSeconds"},
+		"peer with a misspelt member": {`networkPolicy: {from: [{podSelektor: {}}]}`, "podSelektor"},
+		"peer that is everybody":      {`networkPolicy: {from: [{}]}`, "/networkPolicy/from/0"},
+
+		"file without a mount":              {`redis: {passwordFile: redis/password}`, `add "redis" to secrets`},
+		"certificate without its key":       {`{secrets: {tls: {secretName: a}}, tls: {certFile: tls/tls.crt}}`, "tls needs certFile and keyFile"},
+		"AppRole without its files":         {`credentials: {vault: {auth: {method: appRole}}}`, "roleIdFile is required"},
+		"token file without a file":         {`credentials: {vault: {auth: {method: tokenFile}}}`, "tokenFile is required"},
+		"credential file without a file":    {`credentials: {source: file}`, "credentials.file is required"},
+		"overlay without a document":        {`definition: {overlay: "overlay: 1.0.0"}`, "need definition.document"},
+		"tools without a document":          {`connect: {enabled: true, overlay: x, upstream: {addresses: ["http://a"]}}`, "needs definition.document"},
+		"assistants without a data service": {`connect: {enabled: true}`, "connect.upstream is required"},
+		"fewer gateways than the minimum":   {`autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}`, "less than minReplicas"},
+		"autoscaling without a request":     {`{autoscaling: {enabled: true}, resources: {requests: {cpu: null}}}`, "resources.requests.cpu"},
+		"keys job with a credential file":   {`{secrets: {k: {secretName: a}}, credentials: {source: file, file: k/keys.json}, keysJob: {enabled: true}}`, "keysJob needs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := helm(t, "template", "gatehouse", "chart", "--values", writeValues(t, test.values))
+			require.Error(t, err, out)
+			assert.Contains(t, out, test.want)
+		})
+	}
+}
+
+// Texts that are not part of the Caddyfile may contain anything. They arrive byte for byte, and create no other objects.
+func TestHostileTextsStayTexts(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"document end":       "a\n---\nkind: Secret\n...\n",
+		"template":           "{{ .Release.Name }} {{ fail \"no\" }}\n",
+		"placeholders":       "{$HOME} {env.HOME} `$(id)`\n",
+		"indented beginning": "    first: {\n\tsecond\n}\n",
+		"blanks at the ends": "  a  \n   \n b \t\n\n\n",
+		"line separators":    "a\u2028b\u2029c\r\nd\re",
+		"quotation marks":    `a: "b' # c: [d, {e` + "\n\"\"\"\n",
+		"comment":            "# only\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			values, err := yaml.Marshal(map[string]any{
+				"definition":     map[string]any{"document": text, "overlay": text},
+				"connect":        map[string]any{"overlay": text},
+				"caddyfile":      text,
+				"podAnnotations": map[string]any{"example.com/text": text},
+				"podLabels":      map[string]any{"app.kubernetes.io/name": "other"},
+				"service":        map[string]any{"annotations": map[string]any{"example.com/text": text}},
+			})
+			require.NoError(t, err)
+			rendered := render(t, "--values", writeValues(t, string(values)))
+			requireStrict(t, rendered)
+			all := objects(t, rendered)
+			require.Len(t, all, len(objects(t, render(t))))
+			for _, o := range all {
+				switch o.Kind + " " + o.Metadata.Name {
+				case "ConfigMap gatehouse":
+					for _, file := range []string{"Caddyfile", "openapi.yaml", "overlay.yaml", "assistants.yaml"} {
+						assert.Equal(t, text, o.Data[file], file)
+					}
+				case "Service gatehouse":
+					assert.Equal(t, text, o.Metadata.Annotations["example.com/text"])
+				case "Deployment gatehouse":
+					assert.Equal(t, text, o.pod(t).Metadata.Annotations["example.com/text"])
+					assert.Equal(t, "gatehouse", o.pod(t).Metadata.Labels["app.kubernetes.io/name"])
+				}
+			}
+		})
+	}
+}
+
+// A subchart gets the values `global` and no others.
+func TestChartMayBeADependency(t *testing.T) {
+	t.Parallel()
+	requireStrict(t, render(t, "--set", "global.region=eu"))
+}
+
+// object is what the tests read of an object.
+type object struct {
+	Kind     string            `yaml:"kind"`
+	Metadata metadata          `yaml:"metadata"`
+	Data     map[string]string `yaml:"data"`
+	Spec     map[string]any    `yaml:"spec"`
+}
+
+type metadata struct {
+	Name        string            `yaml:"name"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+// objects reads rendered manifests.
+func objects(t *testing.T, rendered string) []object {
+	t.Helper()
+	var all []object
+	for decoder := yaml.NewDecoder(strings.NewReader(rendered)); ; {
+		var o object
+		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+			require.NotEmpty(t, all)
+			return all
+		} else if err != nil {
+			require.NoError(t, err, rendered)
+		}
+		all = append(all, o)
+	}
+}
+
+func writeValues(t *testing.T, values string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(values), 0o600))
+	return file
+}
+
+// render renders the chart as the release "gatehouse".
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "gatehouse", "chart"}, args...)...)
+	require.NoError(t, err, out)
+	return out
+}
+
+// buildTools builds helm and manifests once, and returns their paths.
+var buildTools = sync.OnceValues(func() (tools [2]string, err error) {
+	if out, err := exec.Command("../scripts/tool.sh", "helm", "version").CombinedOutput(); err != nil {
+		return tools, errors.New(string(out))
+	}
+	bin, err := filepath.Abs("../.cache/bin")
+	if err != nil {
+		return tools, err
+	}
+	tools = [2]string{filepath.Join(bin, "helm"), filepath.Join(bin, "manifests")}
+	build := exec.Command("go", "-C", "../tools", "build", "-trimpath", "-ldflags=-s -w", "-o", tools[1], "./manifests")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return tools, errors.New(string(out))
+	}
+	return tools, nil
+})
+
+// helm runs the pinned Helm, and returns its output, or its errors if there are any.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	tools, err := buildTools()
+	require.NoError(t, err)
+	var out, faults bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), tools[0], args...)
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Stdout, cmd.Stderr = &out, &faults
+	if err := cmd.Run(); err != nil {
+		return out.String() + faults.String(), err
+	}
+	return out.String(), nil
+}
+
+// requireStrict decodes every object into its Go type, and returns their kinds and names.
+func requireStrict(t *testing.T, manifests string) string {
+	t.Helper()
+	tools, err := buildTools()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), tools[1])
+	cmd.Stdin = strings.NewReader(manifests)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return string(out)
+}
