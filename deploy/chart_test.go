@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,9 +52,7 @@ func TestChartRendersValueFiles(t *testing.T) {
 			if *update {
 				require.NoError(t, os.WriteFile(golden, []byte(rendered), 0o600))
 			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), rendered, "go test ./deploy -run TestChartRendersValueFiles -update writes the file")
+			assert.Equal(t, read(t, golden), rendered, "go test ./deploy -run TestChartRendersValueFiles -update writes the file")
 
 			requireStrict(t, rendered)
 			for _, o := range objects(t, rendered) {
@@ -81,11 +81,6 @@ func requireUsable(t *testing.T, config object) {
 // The chart has copies, because Helm packages no files from outside its directory.
 func TestManifestsAreThoseOfTheChart(t *testing.T) {
 	t.Parallel()
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		return string(text)
-	}
 	sources, err := filepath.Glob("grafana/*.json")
 	require.NoError(t, err)
 	sources = append(sources, "prometheus-rules.yaml")
@@ -93,10 +88,10 @@ func TestManifestsAreThoseOfTheChart(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, copies, len(sources))
 	for _, source := range sources {
-		assert.Equal(t, read(source), read(filepath.Join("chart", "files", filepath.Base(source))), "make manifests copies %s", source)
+		assert.Equal(t, read(t, source), read(t, filepath.Join("chart", "files", filepath.Base(source))), "make manifests copies %s", source)
 	}
 
-	_, manifests, _ := strings.Cut(read("kubernetes/gatehouse.yaml"), "\n\n")
+	_, manifests, _ := strings.Cut(read(t, "kubernetes/gatehouse.yaml"), "\n\n")
 	rendered := render(t, "--namespace", "gatehouse", "--values", "kubernetes/values.yaml")
 	assert.Equal(t, rendered, manifests, "make manifests renders it")
 	requireStrict(t, manifests)
@@ -113,18 +108,14 @@ func TestAlertsAndDashboardsAreRendered(t *testing.T) {
 	for _, o := range objects(t, rendered) {
 		switch {
 		case o.Kind == "PrometheusRule":
-			rules, err := os.ReadFile("prometheus-rules.yaml")
-			require.NoError(t, err)
 			var want map[string]any
-			require.NoError(t, yaml.Unmarshal(rules, &want))
+			require.NoError(t, yaml.Unmarshal([]byte(read(t, "prometheus-rules.yaml")), &want))
 			assert.Equal(t, want, o.Spec)
 			assert.Equal(t, "prometheus", o.Metadata.Labels["release"])
 		case strings.HasSuffix(o.Metadata.Name, "-dashboards"):
 			assert.Len(t, o.Data, 3)
 			for name, text := range o.Data {
-				want, err := os.ReadFile(filepath.Join("grafana", strings.TrimPrefix(name, "gatehouse-")))
-				require.NoError(t, err)
-				assert.Equal(t, string(want), text, name)
+				assert.Equal(t, read(t, filepath.Join("grafana", strings.TrimPrefix(name, "gatehouse-"))), text, name)
 			}
 		case o.Kind == "ServiceMonitor":
 			assert.Equal(t, "app.kubernetes.io/name", o.Spec["jobLabel"])
@@ -246,6 +237,40 @@ func TestHostileTextsStayTexts(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPageOnKubernetesNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	page := read(t, "../docs/kubernetes.md")
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1)
+	require.Len(t, blocks, 2)
+	for _, block := range blocks {
+		rendered := render(t, "--values", writeValues(t, block[1]))
+		requireStrict(t, rendered)
+		requireUsable(t, objects(t, rendered)[slices.IndexFunc(objects(t, rendered), func(o object) bool { return o.Data["Caddyfile"] != "" })])
+	}
+	for _, template := range regexp.MustCompile(`--show-only (\S+)`).FindAllStringSubmatch(page, -1) {
+		assert.FileExists(t, filepath.Join("chart", template[1]))
+	}
+
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "chart/values.yaml")), &values))
+	named := 0
+	for _, path := range regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?:: [^`]+)?`").FindAllStringSubmatch(page, -1) {
+		names := strings.Split(path[1], ".")
+		if _, ok := values[names[0]]; !ok {
+			continue
+		}
+		named++
+		var at any = values
+		for _, name := range names {
+			object, ok := at.(map[string]any)
+			require.True(t, ok, path[1])
+			require.Contains(t, object, name, path[1])
+			at = object[name]
+		}
+	}
+	assert.Greater(t, named, 10)
 }
 
 // A subchart gets the values `global` and no others.
