@@ -220,9 +220,12 @@ type pod struct {
 	root     string
 	Metadata metadata `yaml:"metadata"`
 	Spec     struct {
-		ServiceAccountName string      `yaml:"serviceAccountName"`
-		Containers         []container `yaml:"containers"`
-		Volumes            []struct {
+		ServiceAccountName            string      `yaml:"serviceAccountName"`
+		AutomountServiceAccountToken  *bool       `yaml:"automountServiceAccountToken"`
+		TerminationGracePeriodSeconds int         `yaml:"terminationGracePeriodSeconds"`
+		SecurityContext               any         `yaml:"securityContext"`
+		Containers                    []container `yaml:"containers"`
+		Volumes                       []struct {
 			Name      string `yaml:"name"`
 			ConfigMap *struct {
 				Name string `yaml:"name"`
@@ -244,8 +247,17 @@ type pod struct {
 }
 
 type container struct {
-	Args         []string `yaml:"args"`
-	WorkingDir   string   `yaml:"workingDir"`
+	Args            []string `yaml:"args"`
+	WorkingDir      string   `yaml:"workingDir"`
+	Env             any      `yaml:"env"`
+	SecurityContext any      `yaml:"securityContext"`
+	Lifecycle       struct {
+		PreStop struct {
+			Sleep struct {
+				Seconds int `yaml:"seconds"`
+			} `yaml:"sleep"`
+		} `yaml:"preStop"`
+	} `yaml:"lifecycle"`
 	VolumeMounts []struct {
 		Name      string `yaml:"name"`
 		MountPath string `yaml:"mountPath"`

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ var valueFiles = map[string][]string{
 	"definition": {
 		"--set-file", "definition.document=../examples/orders/orders.openapi.yaml",
 		"--set-file", "definition.overlay=../examples/orders/orders.gatehouse.yaml",
+		"--set-file", "connect.overlay=../examples/orders/orders.assistants.yaml",
 	},
 	"assistants": nil,
 }
@@ -56,8 +58,16 @@ func TestChartRendersValueFiles(t *testing.T) {
 
 			requireStrict(t, rendered)
 			for _, o := range objects(t, rendered) {
-				if o.Kind == "ConfigMap" && o.Data["Caddyfile"] != "" {
+				switch {
+				case o.Kind == "ConfigMap" && o.Data["Caddyfile"] != "":
 					requireUsable(t, o)
+				case o.Kind == "Deployment", o.Kind == "Job":
+					requireUnprivileged(t, o.pod(t))
+				default:
+					assert.NotEqual(t, "Secret", o.Kind)
+				}
+				if o.Kind == "Deployment" {
+					requireTimeToStop(t, o.pod(t), rendered)
 				}
 			}
 		})
@@ -76,6 +86,29 @@ func requireUsable(t *testing.T, config object) {
 	assert.NotContains(t, out, "not formatted", config.Metadata.Name)
 	out, err = gatewaytest.Command(t, nil, "check", "--offline", "--config", filepath.Join(dir, "Caddyfile"))
 	assert.NoError(t, err, out)
+}
+
+// requireUnprivileged requires what the Pod Security Standard "restricted" does, and more.
+func requireUnprivileged(t *testing.T, p pod) {
+	t.Helper()
+	assert.False(t, *p.Spec.AutomountServiceAccountToken)
+	assert.Subset(t, p.Spec.SecurityContext, map[string]any{
+		"runAsNonRoot": true, "runAsUser": 65532, "fsGroup": 65532, "seccompProfile": map[string]any{"type": "RuntimeDefault"},
+	})
+	assert.Equal(t, map[string]any{
+		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []any{"ALL"}},
+	}, p.container().SecurityContext)
+	assert.Nil(t, p.container().Env, "secrets are files")
+}
+
+// requireTimeToStop requires that Kubernetes waits for the preStop action, and for the requests in progress.
+func requireTimeToStop(t *testing.T, p pod, rendered string) {
+	t.Helper()
+	grace := regexp.MustCompile(`grace_period (\d+)s\n`).FindStringSubmatch(rendered)
+	require.NotNil(t, grace)
+	seconds, err := strconv.Atoi(grace[1])
+	require.NoError(t, err)
+	assert.Greater(t, p.Spec.TerminationGracePeriodSeconds, p.container().Lifecycle.PreStop.Sleep.Seconds+seconds)
 }
 
 // The chart has copies, because Helm packages no files from outside its directory.
@@ -146,6 +179,7 @@ func TestChartRejectsWrongValues(t *testing.T) {
 		"backquote in a name":         {"connect: {name: 'A`'}", "/connect/name"},
 		"line feed in a name":         {`connect: {name: "A\nmanage_keys"}`, "/connect/name"},
 		"line separator in a name":    {`connect: {name: "A\u2028B"}`, "/connect/name"},
+		"wide blank in a name":        {`connect: {name: "A\u3000B"}`, "/connect/name"},
 		"next line in a name":         {`connect: {name: "A\u0085B"}`, "/connect/name"},
 		"colour that is a comment":    {`connect: {accentColor: "# x"}`, "/connect/accentColor"},
 		"link with a script":          {`connect: {termsUrl: "javascript:alert(1)"}`, "/connect/termsUrl"},
@@ -192,6 +226,69 @@ func TestChartRejectsWrongValues(t *testing.T) {
 			assert.Contains(t, out, test.want)
 		})
 	}
+}
+
+// No text in values.yaml, whoever adds it, may end a token of the Caddyfile or hold a placeholder.
+func TestNoValueCanLeaveItsToken(t *testing.T) {
+	t.Parallel()
+	for _, hostile := range []string{`a"b`, `a\`, "a\nb", "`a`", "{$HOME}", "{env.HOME}", "a {"} {
+		t.Run(hostile, func(t *testing.T) {
+			t.Parallel()
+			var values map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(read(t, "chart/values.yaml")), &values))
+			for path, value := range map[string]any{ // what is empty there
+				"trustedProxies": []any{""}, "secrets": map[string]any{"a": map[string]any{"secretName": ""}},
+				"assertion": map[string]any{"keyFiles": []any{""}, "issuer": ""},
+				"api": map[string]any{"docsPath": "", "upstreams": []any{
+					map[string]any{"addresses": []any{""}, "resources": []any{""}, "caFile": "", "healthUri": ""},
+				}},
+			} {
+				require.Contains(t, values, path)
+				values[path] = value
+			}
+			paths := poison(values, hostile, "")
+			require.Greater(t, len(paths), 50)
+			text, err := yaml.Marshal(values)
+			require.NoError(t, err)
+			out, err := helm(t, "template", "gatehouse", "chart", "--values", writeValues(t, string(text)))
+			require.Error(t, err)
+			for _, path := range paths {
+				assert.Contains(t, out, "- at '"+path+"': ")
+			}
+		})
+	}
+}
+
+// poison replaces all texts within values, and returns their paths, without those of whole documents and of Kubernetes's own texts.
+func poison(values any, hostile, path string) (paths []string) {
+	switch v := values.(type) {
+	case map[string]any:
+		for name, value := range v {
+			at := path + "/" + name
+			if _, ok := value.(string); !ok {
+				paths = append(paths, poison(value, hostile, at)...)
+				continue
+			}
+			v[name] = hostile
+			switch {
+			case slices.Contains([]string{"/definition/document", "/definition/overlay", "/connect/overlay", "/caddyfile"}, at):
+			case strings.HasSuffix(at, "/audience"), strings.Contains(at, "abels/"):
+			default:
+				paths = append(paths, at)
+			}
+		}
+	case []any:
+		for i, value := range v {
+			at := path + "/" + strconv.Itoa(i)
+			if _, ok := value.(string); ok {
+				v[i] = hostile
+				paths = append(paths, at)
+				continue
+			}
+			paths = append(paths, poison(value, hostile, at)...)
+		}
+	}
+	return paths
 }
 
 // Texts that are not part of the Caddyfile may contain anything. They arrive byte for byte, and create no other objects.
@@ -271,6 +368,29 @@ func TestPageOnKubernetesNamesWhatExists(t *testing.T) {
 		}
 	}
 	assert.Greater(t, named, 10)
+}
+
+func TestManifestsAreDecodedStrictly(t *testing.T) {
+	t.Parallel()
+	tools, err := buildTools()
+	require.NoError(t, err)
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n"
+	for name, test := range map[string]struct{ manifest, want string }{
+		"unknown field":  {service + "spec: {typ: ClusterIP}", `unknown field "spec.typ"`},
+		"repeated field": {service + "spec: {}\nspec: {}", `"spec"`},
+		"wrong type":     {service + "spec: {ports: 80}", "cannot unmarshal number"},
+		"unknown kind":   {"apiVersion: v1\nkind: Sevrice", "Sevrice"},
+		"second object":  {"# comment\n---\n" + service + "---\nkind: Service", "document 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), tools[1])
+			cmd.Stdin = strings.NewReader(test.manifest)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err)
+			assert.Contains(t, string(out), test.want)
+		})
+	}
 }
 
 // A subchart gets the values `global` and no others.

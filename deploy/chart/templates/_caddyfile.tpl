@@ -192,6 +192,9 @@ no value can end a token, or become a placeholder.
 {{- with .termsUrl }}
 		terms_url {{ quote . }}
 {{- end }}
+{{- with .exceptAreas }}
+		except_areas{{ range . }} {{ quote . }}{{ end }}
+{{- end }}
 {{- if .homePage }}
 		home_page
 {{- end }}
