@@ -80,25 +80,8 @@ keysJob: {enabled: true}
 	caller := issueInJob(t, mount(t, all, "Job", nil, secrets), business)
 	caller.Client = &http.Client{Transport: &http.Transport{TLSClientConfig: ca.ClientTLS()}, Timeout: patience}
 
-	gateway := gatewaytest.New(t, gatewaytest.Options{})
-	_, port, _ := strings.Cut(gateway.Addr, ":")
-	probes := gatewaytest.FreeAddr(t)
-	_, probePort, _ := strings.Cut(probes, ":")
-	p := mount(t, all, "Deployment", []string{
-		"localhost:2019", strings.TrimPrefix(gateway.AdminURL, "http://"), ":8443", ":" + port, ":9180", ":" + probePort,
-	}, secrets)
-	require.Equal(t, []string{"run", "--config", "/etc/gatehouse/Caddyfile", "--adapter", "caddyfile"}, p.container().Args)
-	gateway.URL, gateway.Config = "https://"+gateway.Addr, filepath.Join(p.root, "etc", "gatehouse", "Caddyfile")
-	gateway.Run(t)
-
-	for _, probe := range []probe{p.container().StartupProbe, p.container().LivenessProbe, p.container().ReadinessProbe} {
-		require.Equal(t, "metrics", probe.HTTPGet.Port)
-		require.Eventually(t, func() bool {
-			return gatewaytest.Caller{}.Get(t, "http://"+probes, probe.HTTPGet.Path).Status == http.StatusOK
-		}, patience, 20*time.Millisecond, probe.HTTPGet.Path)
-	}
-	assert.Contains(t, gatewaytest.Caller{}.Get(t, "http://"+probes, "/metrics").Body, "gatehouse_build_info{")
-
+	gateway, _ := startRendered(t, all, secrets)
+	gateway.URL = "https://" + gateway.Addr
 	res := caller.Get(t, gateway.URL, "/api/v1/contacts")
 	require.Equal(t, http.StatusOK, res.Status, res.Body)
 	assert.Contains(t, res.Body, `{"contacts":[{`)
@@ -114,37 +97,107 @@ keysJob: {enabled: true}
 	gatewaytest.RequireNowhere(t, gateway.Output(), caller.PrivateKey.Reveal(), "made-up")
 }
 
+// An API of one's own from a ConfigMap, and a credential file from a Secret that Kubernetes replaces.
+func TestRenderedGatewayServesADefinition(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"owner":%q,"margin":1}`, r.Header.Get("X-Business-Id"))
+	}))
+	t.Cleanup(service.Close)
+	values := writeValues(t, fmt.Sprintf(`
+hosts: [127.0.0.1]
+trustedProxies: [10.20.0.0/16]
+secrets: {keys: {secretName: keys}}
+redis: {urls: ["redis://%s"]}
+credentials: {source: file, file: keys/keys.json}
+definition:
+  document: |
+    {openapi: 3.1.0, info: {title: Shop, version: "1"}, servers: [{url: /v1}], paths: {/owner: {get: {operationId: getOwner,
+      responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {owner: {type: string}}}}}}}}}}}
+  overlay: |
+    {overlay: 1.0.0, info: {title: Shop, version: "1"}, actions: [{target: $, update: {x-gatehouse-tenant: owner}}]}
+api: {upstreams: [{addresses: ["%s"]}]}
+`, redistest.Start(t).Addr, service.URL))
+	issue := func() (gatewaytest.Caller, map[string]map[string]string) {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		out, err := gatewaytest.Command(t, nil, "keys", "issue", "--json", "--file", file,
+			"--business-id", "b-1", "--business-name", "Harbour Bakery", "--business-slug", "harbour-bakery")
+		require.NoError(t, err, out)
+		return issuedCaller(t, []byte(out)), map[string]map[string]string{"keys": {"keys.json": read(t, file)}}
+	}
+	first, secrets := issue()
+	gateway, p := startRendered(t, objects(t, render(t, "--values", values)), secrets)
+	res := first.Get(t, gateway.URL, "/v1/owner")
+	require.Equal(t, http.StatusOK, res.Status, res.Body)
+	assert.Equal(t, `{"owner":"b-1"}`, res.Body)
+
+	second, secrets := issue()
+	project(t, p.root+"/run/secrets/keys", "..2027", secrets["keys"], 0o440)
+	require.Eventually(t, func() bool { return second.Get(t, gateway.URL, "/v1/owner").Status == http.StatusOK }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return first.Get(t, gateway.URL, "/v1/owner").Status == http.StatusUnauthorized }, patience, 100*time.Millisecond)
+}
+
+// startRendered starts the Deployment's gateway on ports of the test's, and waits until its probes succeed.
+func startRendered(t *testing.T, all []object, secrets map[string]map[string]string) (*gatewaytest.Gateway, pod) {
+	t.Helper()
+	gateway := gatewaytest.New(t, gatewaytest.Options{})
+	_, port, _ := strings.Cut(gateway.Addr, ":")
+	probes := gatewaytest.FreeAddr(t)
+	_, probePort, _ := strings.Cut(probes, ":")
+	p := mount(t, all, "Deployment", []string{
+		"localhost:2019", strings.TrimPrefix(gateway.AdminURL, "http://"), ":8080", ":" + port, ":8443", ":" + port, ":9180", ":" + probePort,
+	}, secrets)
+	require.Equal(t, []string{"run", "--config", "/etc/gatehouse/Caddyfile", "--adapter", "caddyfile"}, p.container().Args)
+	gateway.Config = filepath.Join(p.root, "etc", "gatehouse", "Caddyfile")
+	gateway.Run(t)
+	for _, probe := range []probe{p.container().StartupProbe, p.container().LivenessProbe, p.container().ReadinessProbe} {
+		require.Equal(t, "metrics", probe.HTTPGet.Port)
+		require.Eventually(t, func() bool {
+			return gatewaytest.Caller{}.Get(t, "http://"+probes, probe.HTTPGet.Path).Status == http.StatusOK
+		}, patience, 20*time.Millisecond, probe.HTTPGet.Path)
+	}
+	require.Contains(t, gatewaytest.Caller{}.Get(t, "http://"+probes, "/metrics").Body, "gatehouse_build_info{")
+	return gateway, p
+}
+
 // issueInJob starts the keys job and issues a key pair in it, as `kubectl exec` does. The job's log has no part of it.
 func issueInJob(t *testing.T, p pod, business demo.Business) gatewaytest.Caller {
 	t.Helper()
 	var log recordtest.Output
-	dir := filepath.Join(p.root, "etc", "gatehouse")
+	env := os.Environ()
+	for _, variable := range p.container().Env {
+		env = append(env, variable.Name+"="+p.replacer.Replace(variable.Value))
+	}
 	idle := exec.CommandContext(context.Background(), gatewaytest.Binary(t), p.container().Args...)
-	idle.Args[3] = filepath.Join(dir, "Caddyfile")
-	idle.Stdout, idle.Stderr = &log, &log
+	idle.Dir, idle.Env, idle.Stdout, idle.Stderr = p.root+p.container().WorkingDir, env, &log, &log
 	process, err := processtest.Start(idle)
 	require.NoError(t, err)
 	t.Cleanup(process.Kill)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "serving initial configuration") }, patience, 20*time.Millisecond)
 
-	require.Equal(t, "/etc/gatehouse", p.container().WorkingDir)
-	issue := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "keys", "issue", "--json",
-		"--business-id", business.ID, "--business-name", business.Name, "--business-slug", business.Slug)
-	issue.Dir = dir
+	issue := exec.CommandContext(t.Context(), gatewaytest.Binary(t), "keys", "issue", "--config", filepath.Join(p.root, "etc", "gatehouse", "Caddyfile"),
+		"--json", "--business-id", business.ID, "--business-name", business.Name, "--business-slug", business.Slug)
+	issue.Env = env
 	out, err := issue.Output()
 	require.NoError(t, err, log.String())
-	var issued struct {
-		PublicKey   string            `json:"public_key"`
-		PrivateKey  authsigner.Secret `json:"private_key"`
-		Invalidated *bool             `json:"invalidated"`
-	}
-	require.NoError(t, json.Unmarshal(out, &issued))
-	require.NotEmpty(t, issued.PrivateKey.Reveal())
-
+	issued := issuedCaller(t, out)
 	require.False(t, process.Ended())
 	require.NoError(t, process.End(syscall.SIGTERM))
 	require.Zero(t, process.State().ExitCode(), log.String())
 	gatewaytest.RequireNowhere(t, log.String(), issued.PrivateKey.Reveal(), "sk_live_", "made-up")
+	return issued
+}
+
+// issuedCaller reads what `gatehouse keys issue --json` prints.
+func issuedCaller(t *testing.T, out []byte) gatewaytest.Caller {
+	t.Helper()
+	var issued struct {
+		PublicKey  string            `json:"public_key"`
+		PrivateKey authsigner.Secret `json:"private_key"`
+	}
+	require.NoError(t, json.Unmarshal(out, &issued))
+	require.NotEmpty(t, issued.PrivateKey.Reveal())
 	return gatewaytest.Caller{PublicKey: issued.PublicKey, PrivateKey: issued.PrivateKey}
 }
 
@@ -218,7 +271,8 @@ func reviewToken(w http.ResponseWriter, r *http.Request) {
 // pod is what the tests read of a pod, and where its volumes are.
 type pod struct {
 	root     string
-	Metadata metadata `yaml:"metadata"`
+	replacer *strings.Replacer // of paths in the container
+	Metadata metadata          `yaml:"metadata"`
 	Spec     struct {
 		ServiceAccountName            string      `yaml:"serviceAccountName"`
 		AutomountServiceAccountToken  *bool       `yaml:"automountServiceAccountToken"`
@@ -247,10 +301,13 @@ type pod struct {
 }
 
 type container struct {
-	Args            []string `yaml:"args"`
-	WorkingDir      string   `yaml:"workingDir"`
-	Env             any      `yaml:"env"`
-	SecurityContext any      `yaml:"securityContext"`
+	Args       []string `yaml:"args"`
+	WorkingDir string   `yaml:"workingDir"`
+	Env        []struct {
+		Name  string `yaml:"name"`
+		Value string `yaml:"value"`
+	} `yaml:"env"`
+	SecurityContext any `yaml:"securityContext"`
 	Lifecycle       struct {
 		PreStop struct {
 			Sleep struct {
@@ -307,7 +364,7 @@ func mount(t *testing.T, all []object, kind string, replace []string, secrets ma
 		paths[m.Name] = p.root + m.MountPath
 		replace = append(replace, m.MountPath+"/", paths[m.Name]+"/")
 	}
-	replacer := strings.NewReplacer(replace...)
+	p.replacer = strings.NewReplacer(replace...)
 	for _, v := range p.Spec.Volumes {
 		require.Contains(t, paths, v.Name, "a volume that is not mounted")
 		files, mode := map[string]string{}, os.FileMode(0o644)
@@ -315,7 +372,7 @@ func mount(t *testing.T, all []object, kind string, replace []string, secrets ma
 		case v.ConfigMap != nil:
 			require.Contains(t, configs, v.ConfigMap.Name)
 			for name, text := range configs[v.ConfigMap.Name] {
-				files[name] = replacer.Replace(text)
+				files[name] = p.replacer.Replace(text)
 			}
 		case v.Secret != nil:
 			require.Contains(t, secrets, v.Secret.SecretName)
@@ -325,16 +382,23 @@ func mount(t *testing.T, all []object, kind string, replace []string, secrets ma
 			require.Equal(t, "vault", token.Audience)
 			files[token.Path] = serviceAccountToken(p.Spec.ServiceAccountName)
 		}
-		// The kubelet replaces the link ..data when the content changes.
-		dir := filepath.Join(paths[v.Name], "..2026")
-		require.NoError(t, os.MkdirAll(dir, 0o755))
-		require.NoError(t, os.Symlink("..2026", filepath.Join(paths[v.Name], "..data")))
-		for name, text := range files {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
+		project(t, paths[v.Name], "..2026", files, mode)
+		for name := range files {
 			require.NoError(t, os.Symlink("..data/"+name, filepath.Join(paths[v.Name], name)))
 		}
 	}
 	return p
+}
+
+// project replaces the content of a volume, as the kubelet does: in a new directory, and with the link ..data to it.
+func project(t *testing.T, volume, version string, files map[string]string, mode os.FileMode) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Join(volume, version), 0o755))
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(volume, version, name), []byte(text), mode))
+	}
+	require.NoError(t, os.Symlink(version, filepath.Join(volume, "..new")))
+	require.NoError(t, os.Rename(filepath.Join(volume, "..new"), filepath.Join(volume, "..data")))
 }
 
 func newHopKey(t *testing.T) string {

@@ -2,61 +2,6 @@
 The Caddyfile. Values are quoted everywhere, and values.schema.json keeps quotation marks, braces and backslashes out of them:
 no value can end a token, or become a placeholder.
 */}}
-{{/* The stores. The role of Vault's Kubernetes auth is (index . 1). */}}
-{{- define "gatehouse.caddyfile.stores" -}}
-{{- $root := first . }}{{ $role := last . }}
-{{- with $root.Values.redis }}
-		# Rate limits of the whole fleet, and connections of assistants.
-		redis{{ range .urls }} {{ quote . }}{{ end }} {
-			{{- if .cluster }}
-			cluster
-			{{- end }}
-			{{- with .sentinel }}
-			sentinel {{ quote . }}
-			{{- end }}
-			{{- with .username }}
-			username {{ quote . }}
-			{{- end }}
-			{{- with .passwordFile }}
-			password "{file.{{ include "gatehouse.file" (list $root .) }}}"
-			{{- end }}
-			{{- with .caFile }}
-			tls {
-				ca {{ include "gatehouse.file" (list $root .) | quote }}
-			}
-			{{- end }}
-			timeout 50ms
-		}
-{{- end }}
-
-		# The credentials of calling businesses.
-{{- if eq $root.Values.credentials.source "file" }}
-		credentials file {{ include "gatehouse.file" (list $root (required "credentials.file is required with the source file" $root.Values.credentials.file)) | quote }}
-{{- else }}
-{{- with $root.Values.credentials.vault }}
-		credentials vault {{ quote .address }} {
-			mount {{ quote .mount }}
-			path {{ quote .path }}
-			{{- with .namespace }}
-			namespace {{ quote . }}
-			{{- end }}
-			{{- if eq .auth.method "kubernetes" }}
-			auth kubernetes {{ quote $role }} /run/vault/token {{ quote .auth.kubernetes.mount }}
-			{{- else if eq .auth.method "appRole" }}
-			auth approle "{file.{{ include "gatehouse.file" (list $root (required "credentials.vault.auth.appRole.roleIdFile is required with the method appRole" .auth.appRole.roleIdFile)) }}}" "{file.{{ include "gatehouse.file" (list $root (required "credentials.vault.auth.appRole.secretIdFile is required with the method appRole" .auth.appRole.secretIdFile)) }}}"
-			{{- else }}
-			auth token_file {{ include "gatehouse.file" (list $root (required "credentials.vault.auth.tokenFile is required with the method tokenFile" .auth.tokenFile)) | quote }}
-			{{- end }}
-			{{- with .caFile }}
-			tls {
-				ca {{ include "gatehouse.file" (list $root .) | quote }}
-			}
-			{{- end }}
-		}
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{/* A data service: (list $ UPSTREAM). */}}
 {{- define "gatehouse.caddyfile.upstream" -}}
 {{- $root := first . }}
@@ -114,7 +59,57 @@ no value can end a token, or become a placeholder.
 	}
 
 	gatehouse {
-{{- include "gatehouse.caddyfile.stores" (list . .Values.credentials.vault.auth.kubernetes.role) }}
+{{- with $.Values.redis }}
+		# Rate limits of the whole fleet, and connections of assistants.
+		redis{{ range .urls }} {{ quote . }}{{ end }} {
+			{{- if .cluster }}
+			cluster
+			{{- end }}
+			{{- with .sentinel }}
+			sentinel {{ quote . }}
+			{{- end }}
+			{{- with .username }}
+			username {{ quote . }}
+			{{- end }}
+			{{- with .passwordFile }}
+			password "{file.{{ include "gatehouse.file" (list $ .) }}}"
+			{{- end }}
+			{{- with .caFile }}
+			tls {
+				ca {{ include "gatehouse.file" (list $ .) | quote }}
+			}
+			{{- end }}
+			timeout 50ms
+		}
+{{- end }}
+
+		# The credentials of calling businesses.
+{{- if eq $.Values.credentials.source "file" }}
+		credentials file {{ include "gatehouse.file" (list $ (required "credentials.file is required with the source file" $.Values.credentials.file)) | quote }}
+{{- else }}
+{{- with $.Values.credentials.vault }}
+		credentials vault {{ quote .address }} {
+			mount {{ quote .mount }}
+			path {{ quote .path }}
+			{{- with .namespace }}
+			namespace {{ quote . }}
+			{{- end }}
+			{{- if eq .auth.method "kubernetes" }}
+			# The variable is set in the keys job only.
+			auth kubernetes "{$GATEHOUSE_VAULT_ROLE:{{ .auth.kubernetes.role }}}" /run/vault/token {{ quote .auth.kubernetes.mount }}
+			{{- else if eq .auth.method "appRole" }}
+			auth approle "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.roleIdFile is required with the method appRole" .auth.appRole.roleIdFile)) }}}" "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.secretIdFile is required with the method appRole" .auth.appRole.secretIdFile)) }}}"
+			{{- else }}
+			auth token_file {{ include "gatehouse.file" (list $ (required "credentials.vault.auth.tokenFile is required with the method tokenFile" .auth.tokenFile)) | quote }}
+			{{- end }}
+			{{- with .caFile }}
+			tls {
+				ca {{ include "gatehouse.file" (list $ .) | quote }}
+			}
+			{{- end }}
+		}
+{{- end }}
+{{- end }}
 {{- with .Values.cache }}
 {{- if or .ttl .staleIfError }}
 
