@@ -94,19 +94,24 @@ func (g *Gateway) AwaitReload(tb testing.TB) {
 	tb.Helper()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(g.AdminURL, "http://"))
 	require.NoError(tb, err)
-	number, err := strconv.ParseUint(port, 10, 16)
+	number, err := strconv.Atoi(port)
 	require.NoError(tb, err)
-	proc, err := procfs.NewFS(g.proc(""))
-	require.NoError(tb, err)
+	address := fmt.Sprintf(":%04X", number)
 	require.Eventually(tb, func() bool {
-		sockets, err := proc.NetTCP()
+		sockets, err := os.Open(g.proc("net/tcp")) // see proc_net_tcp(5)
 		if err != nil {
 			return false
 		}
-		const listen = 10 // proc_net_tcp(5)
+		defer func() { _ = sockets.Close() }()
 		listening := 0
-		for _, socket := range sockets {
-			if socket.St == listen && socket.LocalPort == number {
+		lines := bufio.NewScanner(sockets)
+		lines.Scan() // the titles
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text()) // number, local address, remote address, state
+			if len(fields) < 4 || fields[3] != "0A" {
+				break // listening sockets come first, and there may be thousands of others
+			}
+			if strings.HasSuffix(fields[1], address) {
 				listening++
 			}
 		}
