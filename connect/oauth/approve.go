@@ -138,16 +138,12 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	if h.Named {
 		named = h.RedirectURI
 	}
-	refreshes := "0"
-	if h.Client.Refreshes {
-		refreshes = "1"
-	}
 	// The code is derived from the request's secret, which only the user's browser has, and the attempt, which only Redis
 	// has. A second submission gets the same code, and either half alone is useless to a thief.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	e.GrantID, e.Detail = h.id, recorded(granted)
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
-		milliseconds(codeLifetime),
+		codeLifetime.Milliseconds(),
 		fieldFormat, versioned.Format,
 		fieldState, stateCode,
 		fieldCode, digest(derive(h.secret, "code", attempt)),
@@ -160,7 +156,7 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 		fieldResource, h.Resource,
 		fieldRedirect, named,
 		fieldChallenge, h.Challenge,
-		fieldRefreshes, refreshes,
+		fieldRefreshes, h.Client.Refreshes,
 	)
 	if err != nil {
 		return "", err
@@ -178,7 +174,7 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 	}
 	e, attempt := s.decisionEntry(ctx, h, by, audit.ConnectionDenied), newID()
 	_, err = s.decide(ctx, h, e, audit.OutcomeDenied, attempt, "deny", []string{s.requestKey(h.id)}, attempt,
-		milliseconds(codeLifetime))
+		codeLifetime.Milliseconds())
 	if err != nil {
 		return "", err
 	}

@@ -27,7 +27,7 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if !ok {
 		return Grant{}, ErrInvalidToken
 	}
-	args := []any{accessField(digest(secret)), s.resource, milliseconds(lastUsedPrecision)}
+	args := []any{accessField(digest(secret)), s.resource, lastUsedPrecision.Milliseconds()}
 	for _, field := range grantFields() {
 		args = append(args, field)
 	}
@@ -128,15 +128,14 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 		return ErrScopes
 	}
 	e.Detail = recorded(granted)
-	more := "0"
-	if unasked && granted.Runs() {
-		e.Detail, more = e.Detail+" "+RecordedUnasked, "1"
+	if unasked = unasked && granted.Runs(); unasked {
+		e.Detail += " " + RecordedUnasked
 	}
 	attempt := newID()
 	var outcome string
 	_, err = s.change(ctx, e, audit.OutcomeOK, func() (changed bool, err error) {
 		outcome, err = s.runText(ctx, []string{outcomeChanged, outcomeSame, outcomeOutdated, outcomeGone}, "change",
-			s.grantKeys(grantID), attempt, version, granted.Pin(), more)
+			s.grantKeys(grantID), attempt, version, granted.Pin(), unasked)
 		return outcome == outcomeChanged, err
 	})
 	switch {

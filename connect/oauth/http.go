@@ -148,11 +148,6 @@ func noStore(w http.ResponseWriter) {
 	w.Header().Set("Pragma", "no-cache")
 }
 
-type errorBody struct {
-	Error       string `json:"error"`
-	Description string `json:"error_description,omitempty"`
-}
-
 func writeProblem(w http.ResponseWriter, p *problem) {
 	noStore(w)
 	if p.retry > 0 {
@@ -161,7 +156,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	if p.challenge != "" {
 		w.Header().Set("WWW-Authenticate", p.challenge)
 	}
-	writeJSON(w, p.status, errorBody{Error: p.code, Description: p.description})
+	writeJSON(w, p.status, map[string]string{"error": p.code, "error_description": p.description})
 }
 
 // Fail responds with an error in the JSON of RFC 6749, section 5.2.

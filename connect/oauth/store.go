@@ -242,10 +242,6 @@ func texts(values []any) func(i int) string {
 	}
 }
 
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(max(1, d.Milliseconds()), 10)
-}
-
 // unixMilli parses a Unix time in milliseconds; invalid ones are the zero time.
 func unixMilli(s string) time.Time {
 	ms, err := strconv.ParseInt(s, 10, 64)

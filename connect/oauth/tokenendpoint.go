@@ -121,7 +121,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		return tokenResponse{}, err
 	}
 	args := append([]any{
-		newID(), rec.code, accessField(digest(access)), milliseconds(accessLifetime), milliseconds(lifetime),
+		newID(), rec.code, accessField(digest(access)), accessLifetime.Milliseconds(), lifetime.Milliseconds(),
 	}, fields...)
 	var outcome string
 	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, recorded(rec.Scopes)), audit.OutcomeOK,
@@ -255,8 +255,8 @@ func (s *Server) rotate(
 	}
 	next, access := token.next(nonce), token.access(nonce, stored)
 	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
-		newID(), presented, nonce, digest(next.own), accessField(digest(access)), stored, milliseconds(accessLifetime),
-		milliseconds(refreshIdle), milliseconds(grantLifetime), milliseconds(refreshGrace), maxRepeats, maxAccessTokens,
+		newID(), presented, nonce, digest(next.own), accessField(digest(access)), stored, accessLifetime.Milliseconds(),
+		refreshIdle.Milliseconds(), grantLifetime.Milliseconds(), refreshGrace.Milliseconds(), maxRepeats, maxAccessTokens,
 		rec.granted)
 	if err != nil {
 		return tokenResponse{}, "", err

@@ -33,9 +33,9 @@ type attempt struct{ key, id string }
 
 // allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
 func (s *store) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
-	counted = attempt{key: s.prefix + name, id: newRandom()}
+	counted = attempt{key: s.o.Prefix + name, id: newRandom()}
 	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
-		ms, err := s.attempt.Run(ctx, s.redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
+		ms, err := s.attempt.Run(ctx, s.o.Redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
 		wait = time.Duration(ms) * time.Millisecond
 		return err
 	})
@@ -45,7 +45,7 @@ func (s *store) allow(ctx context.Context, name string, limit int, window time.D
 // refund removes a counted attempt from its limit.
 func (s *store) refund(ctx context.Context, counted attempt) error {
 	return call(ctx, "removing an attempt from its limit", func(ctx context.Context) error {
-		return s.redis.ZRem(ctx, counted.key, counted.id).Err()
+		return s.o.Redis.ZRem(ctx, counted.key, counted.id).Err()
 	})
 }
 
@@ -86,7 +86,7 @@ func (s *store) knownDevice(ctx context.Context, email, device string) (known bo
 		return false, nil
 	}
 	err = call(ctx, "looking up a device", func(ctx context.Context) error {
-		devices, err := s.redis.LRange(ctx, s.devicesKey(accountDigest(email)), 0, -1).Result()
+		devices, err := s.o.Redis.LRange(ctx, s.devicesKey(accountDigest(email)), 0, -1).Result()
 		known = slices.Contains(devices, deviceDigest(email, device))
 		return err
 	})
@@ -98,7 +98,7 @@ func (s *store) addDevice(ctx context.Context, email, old string) (string, error
 	device := newRandom()
 	key := s.devicesKey(accountDigest(email))
 	err := call(ctx, "storing a device", func(ctx context.Context) error {
-		_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.LRem(ctx, key, 0, deviceDigest(email, old))
 			p.LPush(ctx, key, deviceDigest(email, device))
 			p.LTrim(ctx, key, 0, maxDevices-1)

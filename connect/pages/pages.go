@@ -125,10 +125,7 @@ func New(o Options) (*Pages, error) {
 	}
 	p := &Pages{
 		o: o, issuer: o.OAuth.Issuer(), templates: map[string]*template.Template{}, assets: map[string][]byte{},
-		store: &store{
-			redis: o.Redis, prefix: o.Prefix, idle: o.SessionIdle, max: o.SessionMax, now: o.Now,
-			attempt: redis.NewScript(attemptScript),
-		},
+		store:   &store{o: o, attempt: redis.NewScript(attemptScript)},
 		cookies: cookies{secure: strings.HasPrefix(o.OAuth.Issuer(), "https://")},
 	}
 	if err := p.parseViews(); err != nil {

@@ -42,11 +42,8 @@ func (s *session) token(purpose string) string { return newToken(s.id, purpose) 
 //
 // They may be in different Cluster slots, so every command uses only one key.
 type store struct {
-	redis     redis.UniversalClient
-	prefix    string
-	idle, max time.Duration // of sessions
-	now       func() time.Time
-	attempt   *redis.Script
+	o       Options
+	attempt *redis.Script
 }
 
 // record is a session as it is stored.
@@ -58,37 +55,37 @@ type record struct {
 	Devices    string `json:"devices,omitempty"` // accountDigest of the address as typed; see knownDevice
 }
 
-func (s *store) sessionKey(id string) string            { return s.prefix + "session:" + digest(id) }
-func (s *store) generationKey(account string) string    { return s.prefix + "sessions:" + account }
-func (s *store) devicesKey(accountDigest string) string { return s.prefix + "devices:" + accountDigest }
+func (s *store) sessionKey(id string) string         { return s.o.Prefix + "session:" + digest(id) }
+func (s *store) generationKey(account string) string { return s.o.Prefix + "sessions:" + account }
+func (s *store) devicesKey(digest string) string     { return s.o.Prefix + "devices:" + digest }
 
 // keepGeneration is the TTL of a generation. It must exceed that of its sessions.
-func (s *store) keepGeneration() time.Duration { return s.max + time.Hour }
+func (s *store) keepGeneration() time.Duration { return s.o.SessionMax + time.Hour }
 
 // startSession begins a session and returns its ID.
 func (s *store) startSession(ctx context.Context, a account.Account, email string) (id string, err error) {
 	// Each command is idempotent, because a Redis client with retries sends it again if its reply is lost.
 	err = call(ctx, "beginning a session", func(ctx context.Context) error {
 		key := s.generationKey(a.ID)
-		generation, err := s.redis.GetEx(ctx, key, s.keepGeneration()).Result()
+		generation, err := s.o.Redis.GetEx(ctx, key, s.keepGeneration()).Result()
 		if errors.Is(err, redis.Nil) {
-			if err := s.redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
+			if err := s.o.Redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
 				return err
 			}
-			generation, err = s.redis.Get(ctx, key).Result()
+			generation, err = s.o.Redis.Get(ctx, key).Result()
 		}
 		if err != nil {
 			return err
 		}
 		value, err := versioned.Encode(record{
-			AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.now().UnixMilli(),
+			AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.o.Now().UnixMilli(),
 			Devices: accountDigest(email),
 		})
 		if err != nil {
 			return err
 		}
 		id = newRandom()
-		return s.redis.Set(ctx, s.sessionKey(id), value, min(s.idle, s.max)).Err()
+		return s.o.Redis.Set(ctx, s.sessionKey(id), value, min(s.o.SessionIdle, s.o.SessionMax)).Err()
 	})
 	return id, err
 }
@@ -99,7 +96,7 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 		return record{}, false, nil
 	}
 	err = call(ctx, "looking up a session", func(ctx context.Context) error {
-		value, err := s.redis.Get(ctx, s.sessionKey(id)).Bytes()
+		value, err := s.o.Redis.Get(ctx, s.sessionKey(id)).Bytes()
 		if err != nil {
 			return err
 		}
@@ -109,15 +106,15 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 		case err != nil:
 			return redis.Nil
 		}
-		generation, err := s.redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
+		generation, err := s.o.Redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
 		if err != nil {
 			return err
 		}
-		left := time.UnixMilli(rec.Started).Add(s.max).Sub(s.now())
+		left := time.UnixMilli(rec.Started).Add(s.o.SessionMax).Sub(s.o.Now())
 		if left <= 0 || generation != rec.Generation {
 			return redis.Nil
 		}
-		return s.redis.PExpire(ctx, s.sessionKey(id), min(s.idle, left)).Err()
+		return s.o.Redis.PExpire(ctx, s.sessionKey(id), min(s.o.SessionIdle, left)).Err()
 	})
 	if errors.Is(err, redis.Nil) {
 		return record{}, false, s.endSession(ctx, id)
@@ -130,17 +127,17 @@ func (s *store) endSession(ctx context.Context, id string) error {
 	if !wellFormed(id) {
 		return nil
 	}
-	return call(ctx, "ending a session", func(ctx context.Context) error { return s.redis.Del(ctx, s.sessionKey(id)).Err() })
+	return call(ctx, "ending a session", func(ctx context.Context) error { return s.o.Redis.Del(ctx, s.sessionKey(id)).Err() })
 }
 
 // endSessions ends every session of rec's account, also those being started concurrently, and removes its known devices.
 func (s *store) endSessions(ctx context.Context, rec record) error {
 	return call(ctx, "ending an account's sessions", func(ctx context.Context) error {
-		err := s.redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
+		err := s.o.Redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
 		if err != nil {
 			return err
 		}
-		return s.redis.Del(ctx, s.devicesKey(rec.Devices)).Err()
+		return s.o.Redis.Del(ctx, s.devicesKey(rec.Devices)).Err()
 	})
 }
 
