@@ -68,7 +68,10 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 			found = append(found, stored{m, stream})
 		}
 	}
-	slices.SortFunc(found, stored.compare)
+	slices.SortFunc(found, func(s, other stored) int { // the newest first
+		a, b := parseID(s.ID), parseID(other.ID)
+		return cmp.Or(slices.Compare(b[:], a[:]), cmp.Compare(s.stream, other.stream))
+	})
 	if len(found) > limit {
 		found = found[:limit]
 		next = fmt.Sprintf("%s.%d", found[limit-1].ID, found[limit-1].stream)
@@ -84,12 +87,6 @@ type stored struct {
 	redis.XMessage
 
 	stream int
-}
-
-// compare orders the newest first.
-func (s stored) compare(other stored) int {
-	a, b := parseID(s.ID), parseID(other.ID)
-	return cmp.Or(slices.Compare(b[:], a[:]), cmp.Compare(s.stream, other.stream))
 }
 
 // parseID parses an ID in a stream: milliseconds and a number.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,7 +138,8 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 		return nil, err
 	}
 	wait := time.Duration(c.args.number(argWait, 20)) * time.Second
-	c.stream.extendDeadline(wait)
+	// Whatever the server's write timeout. Not all writers support it.
+	_ = http.NewResponseController(c.stream.w).SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
 	response, err := c.send(context.WithoutCancel(ctx), c.tool.Operation, w)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -309,11 +308,6 @@ func (e *eventStream) notify(v any) error {
 func (e *eventStream) event(v any) error {
 	_, err := e.w.Write(slices.Concat([]byte("event: message\ndata: "), encode(v), []byte("\n\n")))
 	return err
-}
-
-// extendDeadline lets the response take d, and some time to write it, whatever the server's write timeout.
-func (e *eventStream) extendDeadline(d time.Duration) {
-	_ = http.NewResponseController(e.w).SetWriteDeadline(time.Now().Add(d + 30*time.Second)) // not all writers support it
 }
 
 // respond sends the last message.

@@ -143,7 +143,9 @@ func New(o Options) (*Server, error) {
 		Instructions: instructionsFor(o.Areas, o.Definition.Instructions),
 		Logger:       sdkLogger(o.Log),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
-		SetCacheable: setCacheable,
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
+			c.TTLMs, c.CacheScope = int(listTTL.Milliseconds()), "private" // it depends on the connection's scopes
+		},
 	}
 	server := s.newSDKServer(options)
 	// It is stateless, because the gateways of a fleet share nothing but Redis.
@@ -229,9 +231,3 @@ func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools))
 // request's context, and that by [Server.Guard]. It takes the request's ID and log entry from the context too (package
 // requestlog).
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
-
-// setCacheable sets how long clients may cache a list. It is private, because it depends on the connection's scopes.
-func setCacheable(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
-	c.TTLMs = int(listTTL.Milliseconds())
-	c.CacheScope = "private"
-}

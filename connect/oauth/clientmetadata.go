@@ -177,10 +177,7 @@ func documentProblem(description string, cause error) error {
 
 func isJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return false
-	}
-	return kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
 // freshness returns the freshness lifetime of a response (RFC 9111, section 4.2), clamped to the bounds. Expires counts only

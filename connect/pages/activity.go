@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -119,7 +121,8 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 		}
 	case audit.ToolCalled:
 		if out.Code = e.Sentence == ""; !out.Code && out.ClientName != "" {
-			out.What = out.ClientName + " " + lowerFirst(e.Sentence)
+			first, n := utf8.DecodeRuneInString(e.Sentence)
+			out.What = out.ClientName + " " + string(unicode.ToLower(first)) + e.Sentence[n:]
 			out.What, out.ClientName, out.Target, out.Detail = cleantext.Line(out.What, maxText), "", "", ""
 		}
 	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked:

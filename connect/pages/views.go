@@ -12,6 +12,8 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -154,4 +156,23 @@ func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 		text += "; may write to people even if it cannot ask"
 	}
 	return text
+}
+
+// Maximum lengths in characters of texts from clients and other services, which pages show after cleantext.Line.
+const (
+	maxLabel = 64
+	maxText  = 500
+)
+
+// initial returns the letter of a name's badge.
+func initial(name string) string {
+	for _, r := range name {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return string(unicode.ToUpper(r))
+		}
+	}
+	if r, _ := utf8.DecodeRuneInString(name); r != utf8.RuneError {
+		return string(r)
+	}
+	return "?"
 }
