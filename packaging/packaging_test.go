@@ -298,7 +298,10 @@ func testDeb(t *testing.T, m *machine, deb string) {
 		newer(t, "9.0.1")
 		edited := m.read(t, "etc/gatehouse/Caddyfile") + m.read(t, "etc/gatehouse/gatehouse.env")
 		secrets := m.state(t, "/etc/gatehouse/secrets/*")
+		const other = "usr/local/bin/gatehouse" // which the unit does not run
+		m.write(t, other, "#!/bin/sh\nexit 1\n", 0o755)
 		_, calls := upgrade(t)
+		require.NoError(t, os.Remove(m.path(other)))
 		require.Contains(t, calls, "restart gatehouse.service\n")
 		require.NotContains(t, calls, "disable")
 		require.Equal(t, edited, m.read(t, "etc/gatehouse/Caddyfile")+m.read(t, "etc/gatehouse/gatehouse.env"))
@@ -328,6 +331,11 @@ func testDeb(t *testing.T, m *machine, deb string) {
 	})
 	t.Run("it can be installed again", func(t *testing.T) {
 		m.sh(t, "dpkg --install /root/gatehouse.deb && dpkg --purge gatehouse")
+	})
+	t.Run("it can be installed where only the group exists", func(t *testing.T) {
+		m.sh(t, "userdel gatehouse; groupadd --force gatehouse; dpkg --install /root/gatehouse.deb")
+		require.Equal(t, "root:gatehouse 750 /etc/gatehouse/secrets\n", m.state(t, "/etc/gatehouse/secrets"))
+		require.Equal(t, "gatehouse\n", m.sh(t, "id --group --name gatehouse; dpkg --purge gatehouse >/dev/null"))
 	})
 }
 

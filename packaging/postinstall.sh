@@ -7,8 +7,9 @@ configure | [0-9]*) ;;
 *) exit 0 ;; # dpkg undoes something that failed
 esac
 
+getent group gatehouse >/dev/null || groupadd --system gatehouse
 if ! getent passwd gatehouse >/dev/null; then
-	useradd --system --user-group --no-create-home --home-dir /var/lib/gatehouse --shell /usr/sbin/nologin \
+	useradd --system --gid gatehouse --no-create-home --home-dir /var/lib/gatehouse --shell /usr/sbin/nologin \
 		--comment "Gatehouse API gateway" gatehouse
 fi
 if ! [ -d /etc/gatehouse/secrets ]; then
@@ -25,7 +26,7 @@ systemctl --quiet is-active gatehouse.service || exit 0
 set -- --offline --config /etc/gatehouse/Caddyfile
 [ ! -e /etc/gatehouse/gatehouse.env ] || set -- "$@" --envfile /etc/gatehouse/gatehouse.env
 cd /etc/gatehouse
-if gatehouse check "$@"; then
+if /usr/bin/gatehouse check "$@"; then
 	systemctl restart gatehouse.service ||
 		echo "gatehouse: the restart failed: see journalctl -u gatehouse" >&2
 else
