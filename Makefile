@@ -96,7 +96,8 @@ snapshot: ## build into dist/ what a release has, for all platforms: archives, d
 
 .PHONY: release
 release: ## build and upload a draft of the release of the tag that is checked out; only the workflow "release" can sign it
-	scripts/release-notes.sh >$(BIN)/notes.md
+	@mkdir -p $(BIN)
+	$(ROOT)/scripts/release-notes.sh >$(BIN)/notes.md
 	$(GORELEASER) release --clean --release-notes=$(BIN)/notes.md
 
 ##@ Testing

@@ -121,6 +121,20 @@ func TestRelease(t *testing.T) { //nolint:tparallel // the parts follow each oth
 	t.Run("rpm", func(t *testing.T) { testRPM(t, m, rpms[0]) })
 }
 
+func TestReleaseStartsInAFreshClone(t *testing.T) {
+	t.Parallel()
+	root, err := processtest.Root()
+	require.NoError(t, err)
+	clone := filepath.Join(t.TempDir(), "clone")
+	run(t, "git", "clone", "--quiet", root, clone)
+	run(t, "git", "-C", clone, "tag", "v0.1.0")
+	run(t, "make", "-C", clone, "release", "TOOL=true") // true stands in for GoReleaser
+	notes, err := os.ReadFile(filepath.Join(clone, "bin", "notes.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(notes), "(https://github.com/gatehouse-gateway/gatehouse/blob/v0.1.0/docs/install.md)")
+	require.NotContains(t, string(notes), "## [")
+}
+
 // machine is a clean Debian below a folder, which is used with chroot: its processes see the network of the test, and no service
 // manager.
 type machine struct{ root string }

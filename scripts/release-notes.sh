@@ -8,4 +8,5 @@ notes=$(awk -v heading="## [${tag#v}]" 'index($0, "## ") == 1 { on = index($0, h
 	echo "release-notes.sh: CHANGELOG.md has no section ${tag#v}" >&2
 	exit 1
 }
-echo "$notes"
+# A release is on a page of its own, where relative links lead nowhere.
+echo "$notes" | sed "s|](\\([A-Za-z][^):]*\\))|](https://github.com/gatehouse-gateway/gatehouse/blob/$tag/\\1)|g"
