@@ -24,8 +24,8 @@ Asks the admin API of the running gateway for its readiness, with the cause of
 each check that fails: the same state as /readyz. The image uses it as its health
 check.
 
-Exit status: 0 also if the gateway is degraded, 1 it cannot serve signed requests
-or cannot be asked.`,
+Exit status: 0 also if the gateway is degraded, 1 if it cannot serve signed
+requests or cannot be asked.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			var admin adminAPI
 			admin.addFlags(cmd)
