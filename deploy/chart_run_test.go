@@ -336,7 +336,7 @@ func (p pod) container() container { return p.Spec.Containers[0] }
 // pod returns the pod that a Deployment or Job makes.
 func (o object) pod(t *testing.T) pod {
 	t.Helper()
-	text, err := yaml.Marshal(o.Spec["template"])
+	text, err := json.Marshal(o.Spec["template"]) // the YAML encoder cannot write all texts
 	require.NoError(t, err)
 	var p pod
 	require.NoError(t, yaml.Unmarshal(text, &p))

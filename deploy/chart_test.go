@@ -98,8 +98,8 @@ func requireUnprivileged(t *testing.T, p pod) {
 	assert.Equal(t, map[string]any{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []any{"ALL"}},
 	}, p.container().SecurityContext)
-	for _, variable := range p.container().Env { // of the keys job
-		assert.Contains(t, []string{"CADDY_ADMIN", "GATEHOUSE_VAULT_ROLE"}, variable.Name, "secrets are files")
+	for _, variable := range p.container().Env { // of the keys job, and of testdata/values
+		assert.Contains(t, []string{"CADDY_ADMIN", "GATEHOUSE_VAULT_ROLE", "OTEL_EXPORTER_OTLP_ENDPOINT"}, variable.Name, "secrets are files")
 	}
 }
 
@@ -111,6 +111,12 @@ func requireTimeToStop(t *testing.T, p pod, rendered string) {
 	seconds, err := strconv.Atoi(grace[1])
 	require.NoError(t, err)
 	assert.Greater(t, p.Spec.TerminationGracePeriodSeconds, p.container().Lifecycle.PreStop.Sleep.Seconds+seconds)
+}
+
+// Names of digits are legal, and YAML would read them as numbers.
+func TestNamespaceMayBeANumber(t *testing.T) {
+	t.Parallel()
+	requireStrict(t, render(t, append(valuesArgs("production"), "--namespace", "2027")...))
 }
 
 // The chart has copies, because Helm packages no files from outside its directory.
@@ -210,6 +216,10 @@ func TestChartRejectsWrongValues(t *testing.T) {
 		"secret of two kinds":         {`secrets: {a: {secretName: b, secretProviderClass: c}}`, "/secrets/a"},
 		"secret with a value":         {`secrets: {a: {secretName: b, value: c}}`, "/secrets/a"},
 		"mount above its directory":   {`secrets: {../../etc: {secretName: b}}`, "invalid propertyName"},
+		"variable of the chart":       {`env: {GATEHOUSE_VAULT_ROLE: a}`, "invalid propertyName"},
+		"variable with a blank":       {`env: {"A B": c}`, "invalid propertyName"},
+		"number as a variable":        {`env: {A: 1}`, "/env/A"},
+		"negative quantity":           {`resources: {requests: {cpu: -0.5}}`, "/cpu"},
 		"too little time to stop":     {`drain: {graceSeconds: 5}`, "/drain/graceSeconds"},
 		"peer with a misspelt member": {`networkPolicy: {from: [{podSelektor: {}}]}`, "podSelektor"},
 		"peer that is everybody":      {`networkPolicy: {from: [{}]}`, "/networkPolicy/from/0"},
@@ -318,6 +328,7 @@ func TestHostileTextsStayTexts(t *testing.T) {
 				"connect":        map[string]any{"overlay": text},
 				"caddyfile":      text,
 				"podAnnotations": map[string]any{"example.com/text": text},
+				"env":            map[string]any{"TEXT": text},
 				"podLabels":      map[string]any{"app.kubernetes.io/name": "other"},
 				"service":        map[string]any{"annotations": map[string]any{"example.com/text": text}},
 			})
@@ -336,6 +347,7 @@ func TestHostileTextsStayTexts(t *testing.T) {
 					assert.Equal(t, text, o.Metadata.Annotations["example.com/text"])
 				case "Deployment gatehouse":
 					assert.Equal(t, text, o.pod(t).Metadata.Annotations["example.com/text"])
+					assert.Equal(t, text, o.pod(t).container().Env[0].Value)
 					assert.Equal(t, "gatehouse", o.pod(t).Metadata.Labels["app.kubernetes.io/name"])
 				}
 			}

@@ -133,6 +133,14 @@ https://{{ first .Values.hosts }}
   mountPath: /tmp
 {{- end }}
 
+{{/* The variables of env. */}}
+{{- define "gatehouse.env" -}}
+{{- range $name, $value := .Values.env }}
+- name: {{ $name }}
+  value: {{ quote $value }}
+{{- end }}
+{{- end }}
+
 {{/* The pod's security, which the profile "restricted" of the Pod Security Standards allows (with tcpMigrateReq, none does). */}}
 {{- define "gatehouse.podSecurity" -}}
 runAsNonRoot: true
