@@ -328,7 +328,7 @@ func TestHostileTextsStayTexts(t *testing.T) {
 				"connect":        map[string]any{"overlay": text},
 				"caddyfile":      text,
 				"podAnnotations": map[string]any{"example.com/text": text},
-				"env":            map[string]any{"TEXT": text},
+				"env":            map[string]any{"NULL": text},
 				"podLabels":      map[string]any{"app.kubernetes.io/name": "other"},
 				"service":        map[string]any{"annotations": map[string]any{"example.com/text": text}},
 			})

@@ -136,7 +136,7 @@ https://{{ first .Values.hosts }}
 {{/* The variables of env. */}}
 {{- define "gatehouse.env" -}}
 {{- range $name, $value := .Values.env }}
-- name: {{ $name }}
+- name: {{ quote $name }}
   value: {{ quote $value }}
 {{- end }}
 {{- end }}
