@@ -58,7 +58,8 @@ type adminReadiness struct {
 	readiness
 	Causes map[string]string `json:"causes,omitempty"` // by the check's name
 	// Credentials is the number of cached credentials.
-	Credentials int `json:"credentials_cached"`
+	Credentials int    `json:"credentials_cached"`
+	Version     string `json:"version"`
 }
 
 func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
@@ -71,6 +72,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, r *http.Request) error {
 	}
 	state := adminReadiness{readiness: app.readiness()}
 	state.Causes = state.causes
+	state.Version, _ = caddy.Version()
 	if app.credentials != nil {
 		state.Credentials = app.credentials.cache.Len()
 	}

@@ -398,15 +398,13 @@ func followPage(t *testing.T, m *machine, deb string) packaged {
 	}
 	httpPort, httpsPort := port(), port()
 	copyFile(t, deb, m.path("root/gatehouse_0.1.0_amd64.deb"))
-	// The page's names are this test's servers; the admin API is where the page says for machines with other users.
-	const socket = "unix//run/gatehouse/admin.sock"
+	// The page's names are this test's servers.
 	names := strings.NewReplacer(
 		"./gatehouse_0.1.0_amd64.deb", "/root/gatehouse_0.1.0_amd64.deb",
 		"https://vault.internal:8200", vault.Addr, "hvs.example", vault.RootToken,
 		"rediss://redis.internal:6379", redis.URL(), "https://data.internal:8443", data.URL,
-		"GATEHOUSE_DOMAIN=api.example.com\n", "GATEHOUSE_DOMAIN=localhost\nGATEHOUSE_ADMIN="+socket+"\n",
+		"GATEHOUSE_DOMAIN=api.example.com\n", "GATEHOUSE_DOMAIN=localhost\n",
 		"https://api.example.com", "https://localhost:"+httpsPort,
-		"gatehouse ready\n", "gatehouse ready --address "+socket+"\n",
 	)
 	step := func(i int) string { return names.Replace(blocks[i]) }
 

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -13,19 +16,26 @@ import (
 // maxAdminResponse is the maximum size of the admin API's response in bytes. That of drift is the largest.
 const maxAdminResponse = 64 << 20
 
+// packageSocket is the admin API of a gateway that the deb or rpm has installed.
+const packageSocket = "/run/gatehouse/admin.sock"
+
 // adminAPI holds the flags of commands that ask the running gateway.
 type adminAPI struct{ address, config, adapter string }
 
 func (a *adminAPI) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.address, "address", "", "address of the running gateway's admin API (default: that of --config, or localhost:2019)")
+	f.StringVar(&a.address, "address", "", "address of the running gateway's admin API (default: that of --config; else unix/"+packageSocket+" if it exists, or localhost:2019)")
 	f.StringVarP(&a.config, "config", "c", "", "configuration file, for the address of the admin API")
 	f.StringVarP(&a.adapter, "adapter", "a", "", "name of the config adapter to use")
 }
 
-// get decodes the response of the admin API, which is at the address or where the configuration says.
+// get decodes the response of the admin API.
 func (a *adminAPI) get(path string, response any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(a.address, nil, a.config, a.adapter)
+	address := a.address
+	if _, err := os.Stat(packageSocket); address == "" && a.config == "" && !errors.Is(err, fs.ErrNotExist) { // nor if only root may look
+		address = "unix/" + packageSocket
+	}
+	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, a.config, a.adapter)
 	if err != nil {
 		return fmt.Errorf("finding the admin API: %w", err)
 	}

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
@@ -21,8 +23,8 @@ func registerReady() {
 		Short: "Says whether the running gateway can serve signed requests",
 		Long: `
 Asks the admin API of the running gateway for its readiness, with the cause of
-each check that fails: the same state as /readyz. The image uses it as its health
-check.
+each check that fails: the same state as /readyz. Says so if the gateway runs
+another version than this program. The image uses it as its health check.
 
 Exit status: 0 also if the gateway is degraded, 1 if it cannot serve signed
 requests or cannot be asked.`,
@@ -45,7 +47,8 @@ requests or cannot be asked.`,
 // ready returns the state of a gateway that can serve signed requests, for people.
 func ready(admin *adminAPI) (string, error) {
 	var state struct {
-		Status string            `json:"status"`
+		Status  string            `json:"status"`
+		Version string            `json:"version"`
 		Checks map[string]string `json:"checks"`
 		Causes map[string]string `json:"causes"`
 	}
@@ -55,6 +58,9 @@ func ready(admin *adminAPI) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(state.Status + "\n")
+	if installed, _ := caddy.Version(); installed != state.Version {
+		fmt.Fprintf(&b, "  the gateway runs version %s, and this program is %s: restart the gateway\n", cmp.Or(state.Version, "unknown"), installed)
+	}
 	for _, name := range slices.Sorted(maps.Keys(state.Checks)) {
 		fmt.Fprintf(&b, "  %s: %s", name, state.Checks[name])
 		if cause := state.Causes[name]; cause != "" {
