@@ -49,8 +49,8 @@ func ready(admin *adminAPI) (string, error) {
 	var state struct {
 		Status  string            `json:"status"`
 		Version string            `json:"version"`
-		Checks map[string]string `json:"checks"`
-		Causes map[string]string `json:"causes"`
+		Checks  map[string]string `json:"checks"`
+		Causes  map[string]string `json:"causes"`
 	}
 	err := admin.get(caddymodule.AdminReadyPath, &state)
 	if err != nil && (json.Unmarshal(adminResponse(err), &state) != nil || state.Status == "") {
