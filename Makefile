@@ -80,6 +80,13 @@ bench: ## compare Gatehouse to plain Caddy with wrk and a real Redis (BENCH_FLAG
 	@$(ROOT)/scripts/packages.sh redis-server wrk
 	cd $(ROOT) && go run -tags=$(GOTAGS) ./bench $(BENCH_FLAGS)
 
+.PHONY: sizing
+sizing: test-servers ## measure what requests, keys, connections and callers cost here, with a real Redis and Vault, in about two minutes
+	@$(ROOT)/scripts/packages.sh redis-server
+	@echo "measuring"
+	@cd $(ROOT) && GATEHOUSE_SIZING=$(CACHE)/sizing.md $(SHARED) go test -count=1 -vet=off -timeout=30m -tags=$(GOTAGS) -run '^TestSizing$$' ./e2e
+	@cat $(CACHE)/sizing.md
+
 ##@ Releasing
 
 # GoReleaser finds the tools that it calls in PATH, and takes the time and the name of a commit only where there is a remote.
