@@ -64,7 +64,7 @@ secrets:
   redis: {secretName: gatehouse-redis}
   hop: {secretName: gatehouse-hop}
 redis: {urls: ["rediss://%s"], username: gateway, passwordFile: redis/password, caFile: redis/ca.crt}
-credentials: {vault: {address: "%s"}}
+credentials: {vault: {address: "%s/"}}
 assertion: {keyFiles: [hop/hop.pem]}
 api: {upstreams: [{addresses: ["%s"]}]}
 keysJob: {enabled: true}

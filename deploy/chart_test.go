@@ -113,6 +113,112 @@ func requireTimeToStop(t *testing.T, p pod, rendered string) {
 	assert.Greater(t, p.Spec.TerminationGracePeriodSeconds, p.container().Lifecycle.PreStop.Sleep.Seconds+seconds)
 }
 
+// A Service's name is a DNS label that begins with a letter. A release's need not be.
+func TestNamesOfObjects(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 53)
+	for name, test := range map[string]struct{ release, values, want string }{
+		"release":                     {"shop", `{}`, "shop-gatehouse"},
+		"release that says it":        {"gatehouse-eu", `{}`, "gatehouse-eu"},
+		"long release":                {long, `{}`, long[:40] + "-gatehouse"},
+		"cut at a hyphen":             {long[:39] + "-b", `{}`, long[:39] + "-gatehouse"},
+		"other name":                  {"shop", `nameOverride: edge`, "shop-edge"},
+		"release that says the other": {"edge-eu", `nameOverride: edge`, "edge-eu"},
+		"longest names":               {long, `nameOverride: ` + long[:30], long[:50]},
+		"long release with the other": {strings.Repeat("b", 53), `nameOverride: ` + long[:30], strings.Repeat("b", 19) + "-" + long[:30]},
+		"whole name":                  {"1.shop", `{nameOverride: ignored, fullnameOverride: edge-2}`, "edge-2"},
+		"null":                        {"shop", `{nameOverride: null, fullnameOverride: null}`, "shop-gatehouse"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := helm(t, "template", test.release, "chart", "--values", "testdata/values/production.yaml",
+				"--set", "monitoring.dashboards.enabled=true", "--values", writeValues(t, test.values))
+			require.NoError(t, err, out)
+			requireStrict(t, out)
+			for _, o := range objects(t, out) {
+				assert.Regexp(t, "^"+test.want+"(-keys|-metrics|-dashboards)?$", o.Metadata.Name)
+				assert.LessOrEqual(t, len(o.Metadata.Name), 63)
+				assert.Equal(t, "gatehouse", o.Metadata.Labels["app.kubernetes.io/name"], "the alerts select this job")
+				assert.Equal(t, test.release, o.Metadata.Labels["app.kubernetes.io/instance"])
+			}
+		})
+	}
+	for _, release := range []string{"1-shop", "shop.eu", long[:39] + ".b"} {
+		out, err := helm(t, "template", release, "chart")
+		require.Error(t, err, out)
+		assert.Contains(t, out, "set fullnameOverride")
+	}
+}
+
+// Helm removes a value that is null if it has a default, and keeps it otherwise. Both mean that it is empty.
+func TestNullIsEmpty(t *testing.T) {
+	t.Parallel()
+	defaults := render(t)
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "chart/values.yaml")), &values))
+	text, err := yaml.Marshal(withNulls(values))
+	require.NoError(t, err)
+	require.Greater(t, strings.Count(string(text), ": null\n"), 50)
+	assert.Equal(t, defaults, render(t, "--values", writeValues(t, string(text))))
+	assert.Equal(t, defaults, render(t, "--values", writeValues(t, `{tls: null, cache: null, limits: null, assertion: null,
+definition: null, connect: null, serviceAccount: null, autoscaling: null, monitoring: null, keysJob: null, networkPolicy: {redis: null}}`)))
+	assert.Equal(t, render(t, "--set", "podDisruptionBudget.enabled=false"), render(t, "--set", "podDisruptionBudget=null"))
+	assert.Equal(t, render(t, "--values", "testdata/values/files.yaml"), render(t, "--values", "testdata/values/files.yaml", "--set", "credentials.vault=null"))
+	assert.Equal(t, render(t, "--values", "testdata/values/minimal.yaml"),
+		render(t, "--values", "testdata/values/minimal.yaml", "--set", "credentials.vault.auth.kubernetes=null"))
+
+	rendered := render(t, "--values", writeValues(t, `
+api: {upstreams: [{addresses: ["https://data.internal:8443"], caFile: null, healthUri: null, resources: null}]}
+env: {A: null, B: b}
+podLabels: {a: null, b: b}
+podAnnotations: {a: null, b: b}
+nodeSelector: {a: null, b: b}
+resources: {requests: null, limits: {cpu: null, memory: 1073741824}}
+`))
+	requireStrict(t, rendered)
+	assert.NotContains(t, rendered, "null")
+	for _, o := range objects(t, rendered) {
+		if o.Kind == "Deployment" {
+			assert.Len(t, o.pod(t).container().Env, 1)
+			assert.NotContains(t, o.pod(t).Metadata.Labels, "a")
+			assert.NotContains(t, o.pod(t).Metadata.Annotations, "a")
+		}
+	}
+	assert.Contains(t, rendered, "          resources:\n            limits:\n              memory: 1073741824\n          securityContext:")
+
+	out, err := helm(t, "template", "gatehouse", "chart", "--set", "resources=null,autoscaling.enabled=true")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "autoscaling needs resources.requests.cpu")
+	rendered = render(t, "--set", "resources=null")
+	requireStrict(t, rendered)
+	assert.Contains(t, rendered, "          resources:\n            {}\n")
+}
+
+// withNulls returns values in which everything empty is null.
+func withNulls(values map[string]any) map[string]any {
+	result := map[string]any{}
+	for name, value := range values {
+		switch v := value.(type) {
+		case map[string]any:
+			result[name] = withNulls(v)
+			if len(v) == 0 {
+				result[name] = nil
+			}
+		case []any:
+			result[name] = v
+			if len(v) == 0 {
+				result[name] = nil
+			}
+		default:
+			result[name] = v
+			if v == "" || v == 0 || v == false {
+				result[name] = nil
+			}
+		}
+	}
+	return result
+}
+
 // Names of digits are legal, and YAML would read them as numbers.
 func TestNamespaceMayBeANumber(t *testing.T) {
 	t.Parallel()
@@ -174,56 +280,77 @@ func TestAlertsAndDashboardsAreRendered(t *testing.T) {
 func TestChartRejectsWrongValues(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ values, want string }{
-		"misspelt value":              {`replica: 2`, "'replica'"},
-		"misspelt nested value":       {`redis: {passwrodFile: redis/password}`, "'passwrodFile'"},
-		"misspelt value of a list":    {`api: {upstreams: [{addresses: ["http://a"], health: /}]}`, "'health'"},
-		"text for a number":           {`replicas: "3"`, "/replicas"},
-		"number for a text":           {`image: {tag: 1.2}`, "/image/tag"},
-		"text for a boolean":          {`connect: {enabled: "no"}`, "/connect/enabled"},
-		"removed value":               {`credentials: {vault: null}`, "'vault'"},
-		"no host":                     {`hosts: []`, "/hosts"},
-		"host with a block":           {`hosts: ["api.example.com {\n\trespond ok\n}\nb"]`, "/hosts/0"},
-		"host with a quotation mark":  {`hosts: ['a" "b']`, "/hosts/0"},
-		"host with a line feed":       {`hosts: ["api.example.com\n"]`, "/hosts/0"},
-		"variable in a host":          {`hosts: ["{$HOME}"]`, "/hosts/0"},
-		"placeholder in a name":       {`connect: {name: "{file./run/secrets/redis/password}"}`, "/connect/name"},
-		"quotation mark in a name":    {`connect: {name: 'A"'}`, "/connect/name"},
-		"backslash in a name":         {`connect: {name: 'A\'}`, "/connect/name"},
-		"backquote in a name":         {"connect: {name: 'A`'}", "/connect/name"},
-		"line feed in a name":         {`connect: {name: "A\nmanage_keys"}`, "/connect/name"},
-		"line separator in a name":    {`connect: {name: "A\u2028B"}`, "/connect/name"},
-		"wide blank in a name":        {`connect: {name: "A\u3000B"}`, "/connect/name"},
-		"next line in a name":         {`connect: {name: "A\u0085B"}`, "/connect/name"},
-		"colour that is a comment":    {`connect: {accentColor: "# x"}`, "/connect/accentColor"},
-		"link with a script":          {`connect: {termsUrl: "javascript:alert(1)"}`, "/connect/termsUrl"},
-		"link with a space":           {`connect: {privacyUrl: "https://example.com/ x"}`, "/connect/privacyUrl"},
-		"password in a URL":           {`redis: {urls: ["rediss://user:password@redis.internal:6379"]}`, "/redis/urls/0"},
-		"Redis without a URL":         {`redis: {urls: []}`, "/redis/urls"},
-		"space in a user name":        {`redis: {username: "a b"}`, "/redis/username"},
-		"Vault with a path":           {`credentials: {vault: {address: "https://vault/x"}}`, "/credentials/vault/address"},
-		"line feed in a role":         {`credentials: {vault: {auth: {kubernetes: {role: "a\n"}}}}`, "/role"},
-		"unknown method":              {`credentials: {vault: {auth: {method: token}}}`, "/method"},
-		"placeholder as a duration":   {`cache: {ttl: "{env.TTL}"}`, "/cache/ttl"},
-		"duration without a unit":     {`cache: {ttl: "30"}`, "/cache/ttl"},
-		"path with a space":           {`api: {docsPath: "/docs x"}`, "/api/docsPath"},
-		"upstream with a block":       {`api: {upstreams: [{addresses: ["http://a {"]}]}`, "/addresses/0"},
-		"resource with a quote":       {`api: {upstreams: [{addresses: ["http://a"], resources: ['a"']}]}`, "/resources/0"},
-		"trusted proxies by name":     {`trustedProxies: [private_ranges]`, "/trustedProxies/0"},
-		"file outside of secrets":     {`redis: {passwordFile: ../../etc/passwd}`, "/redis/passwordFile"},
-		"file above its mount":        {`redis: {passwordFile: redis/../hop/hop.pem}`, "/redis/passwordFile"},
-		"absolute file":               {`tls: {certFile: /etc/passwd}`, "/tls/certFile"},
-		"image with a line feed":      {`image: {repository: "a\nb"}`, "/image/repository"},
-		"secret of two kinds":         {`secrets: {a: {secretName: b, secretProviderClass: c}}`, "/secrets/a"},
-		"secret with a value":         {`secrets: {a: {secretName: b, value: c}}`, "/secrets/a"},
-		"mount above its directory":   {`secrets: {../../etc: {secretName: b}}`, "invalid propertyName"},
-		"variable of the chart":       {`env: {GATEHOUSE_VAULT_ROLE: a}`, "invalid propertyName"},
-		"variable with a blank":       {`env: {"A B": c}`, "invalid propertyName"},
-		"number as a variable":        {`env: {A: 1}`, "/env/A"},
-		"negative quantity":           {`resources: {requests: {cpu: -0.5}}`, "/cpu"},
-		"too little time to stop":     {`drain: {graceSeconds: 5}`, "/drain/graceSeconds"},
-		"peer with a misspelt member": {`networkPolicy: {from: [{podSelektor: {}}]}`, "podSelektor"},
-		"peer that is everybody":      {`networkPolicy: {from: [{}]}`, "/networkPolicy/from/0"},
+		"misspelt value":               {`replica: 2`, "'replica'"},
+		"misspelt nested value":        {`redis: {passwrodFile: redis/password}`, "'passwrodFile'"},
+		"misspelt value of a list":     {`api: {upstreams: [{addresses: ["http://a"], health: /}]}`, "'health'"},
+		"text for a number":            {`replicas: "3"`, "/replicas"},
+		"number for a text":            {`image: {tag: 1.2}`, "/image/tag"},
+		"text for a boolean":           {`connect: {enabled: "no"}`, "/connect/enabled"},
+		"removed value":                {`credentials: {vault: null}`, "'vault'"},
+		"no host":                      {`hosts: []`, "/hosts"},
+		"every host":                   {`hosts: ["*"]`, "/hosts/0"},
+		"wildcard within a host":       {`hosts: ["api.*.example.com"]`, "/hosts/0"},
+		"wildcard in a label":          {`hosts: ["a*.example.com"]`, "/hosts/0"},
+		"name with a dot":              {`fullnameOverride: a.b`, "/fullnameOverride"},
+		"name with a leading digit":    {`nameOverride: 1st`, "/nameOverride"},
+		"name with a capital letter":   {`fullnameOverride: Gate`, "/fullnameOverride"},
+		"name that is too long":        {`fullnameOverride: ` + strings.Repeat("a", 51), "/fullnameOverride"},
+		"affinity that is a list":      {`affinity: []`, "/affinity"},
+		"port of a URL":                {`credentials: {vault: {address: "https://vault:65536"}}`, "/credentials/vault/address"},
+		"port 0 of a URL":              {`api: {upstreams: [{addresses: ["http://a:0"]}]}`, "/addresses/0"},
+		"port of Redis":                {`redis: {urls: ["redis://a:99999"]}`, "/redis/urls/0"},
+		"port of an issuer":            {`assertion: {issuer: "https://a:70000"}`, "/assertion/issuer"},
+		"port of a network policy":     {`networkPolicy: {vault: {ports: [65536]}}`, "/networkPolicy/vault/ports/0"},
+		"data service with a slash":    {`api: {upstreams: [{addresses: ["http://a/"]}]}`, "/addresses/0"},
+		"key file that is null":        {`assertion: {keyFiles: [null]}`, "/assertion/keyFiles/0"},
+		"label of a peer that is null": {`networkPolicy: {from: [{podSelector: {matchLabels: {a: null}}}]}`, "/matchLabels/a"},
+		"load balancer with a quote":   {`service: {loadBalancerClass: 'a"'}`, "/service/loadBalancerClass"},
+		"host with a block":            {`hosts: ["api.example.com {\n\trespond ok\n}\nb"]`, "/hosts/0"},
+		"host with a quotation mark":   {`hosts: ['a" "b']`, "/hosts/0"},
+		"host with a line feed":        {`hosts: ["api.example.com\n"]`, "/hosts/0"},
+		"variable in a host":           {`hosts: ["{$HOME}"]`, "/hosts/0"},
+		"placeholder in a name":        {`connect: {name: "{file./run/secrets/redis/password}"}`, "/connect/name"},
+		"quotation mark in a name":     {`connect: {name: 'A"'}`, "/connect/name"},
+		"backslash in a name":          {`connect: {name: 'A\'}`, "/connect/name"},
+		"backquote in a name":          {"connect: {name: 'A`'}", "/connect/name"},
+		"line feed in a name":          {`connect: {name: "A\nmanage_keys"}`, "/connect/name"},
+		"line separator in a name":     {`connect: {name: "A\u2028B"}`, "/connect/name"},
+		"wide blank in a name":         {`connect: {name: "A\u3000B"}`, "/connect/name"},
+		"next line in a name":          {`connect: {name: "A\u0085B"}`, "/connect/name"},
+		"colour that is a comment":     {`connect: {accentColor: "# x"}`, "/connect/accentColor"},
+		"link with a script":           {`connect: {termsUrl: "javascript:alert(1)"}`, "/connect/termsUrl"},
+		"link with a space":            {`connect: {privacyUrl: "https://example.com/ x"}`, "/connect/privacyUrl"},
+		"password in a URL":            {`redis: {urls: ["rediss://user:password@redis.internal:6379"]}`, "/redis/urls/0"},
+		"Redis without a URL":          {`redis: {urls: []}`, "/redis/urls"},
+		"space in a user name":         {`redis: {username: "a b"}`, "/redis/username"},
+		"Vault with a path":            {`credentials: {vault: {address: "https://vault/x"}}`, "/credentials/vault/address"},
+		"line feed in a role":          {`credentials: {vault: {auth: {kubernetes: {role: "a\n"}}}}`, "/role"},
+		"unknown method":               {`credentials: {vault: {auth: {method: token}}}`, "/method"},
+		"placeholder as a duration":    {`cache: {ttl: "{env.TTL}"}`, "/cache/ttl"},
+		"duration without a unit":      {`cache: {ttl: "30"}`, "/cache/ttl"},
+		"path with a space":            {`api: {docsPath: "/docs x"}`, "/api/docsPath"},
+		"upstream with a block":        {`api: {upstreams: [{addresses: ["http://a {"]}]}`, "/addresses/0"},
+		"resource with a quote":        {`api: {upstreams: [{addresses: ["http://a"], resources: ['a"']}]}`, "/resources/0"},
+		"trusted proxies by name":      {`trustedProxies: [private_ranges]`, "/trustedProxies/0"},
+		"file outside of secrets":      {`redis: {passwordFile: ../../etc/passwd}`, "/redis/passwordFile"},
+		"file above its mount":         {`redis: {passwordFile: redis/../hop/hop.pem}`, "/redis/passwordFile"},
+		"absolute file":                {`tls: {certFile: /etc/passwd}`, "/tls/certFile"},
+		"image with a line feed":       {`image: {repository: "a\nb"}`, "/image/repository"},
+		"secret of two kinds":          {`secrets: {a: {secretName: b, secretProviderClass: c}}`, "/secrets/a"},
+		"secret with a value":          {`secrets: {a: {secretName: b, value: c}}`, "/secrets/a"},
+		"mount above its directory":    {`secrets: {../../etc: {secretName: b}}`, "invalid propertyName"},
+		"variable of the chart":        {`env: {GATEHOUSE_VAULT_ROLE: a}`, "invalid propertyName"},
+		"variable with a blank":        {`env: {"A B": c}`, "invalid propertyName"},
+		"number as a variable":         {`env: {A: 1}`, "/env/A"},
+		"negative quantity":            {`resources: {requests: {cpu: -0.5}}`, "/cpu"},
+		"too little time to stop":      {`drain: {graceSeconds: 5}`, "/drain/graceSeconds"},
+		"peer with a misspelt member":  {`networkPolicy: {from: [{podSelektor: {}}]}`, "podSelektor"},
+		"peer that is everybody":       {`networkPolicy: {from: [{}]}`, "/networkPolicy/from/0"},
 
+		"node port of a ClusterIP":          {`service: {nodePort: 30443}`, "service.nodePort needs the type"},
+		"load balancer without one":         {`service: {type: NodePort, loadBalancerSourceRanges: [203.0.113.0/24]}`, "need the type LoadBalancer"},
+		"assertion of a wildcard":           {`{hosts: ["*.example.com"], secrets: {hop: {secretName: a}}, assertion: {keyFiles: [hop/hop.pem]}}`, `assertion.issuer is required, because "*.example.com"`},
+		"assistants of a wildcard":          {`{hosts: ["*.example.com"], connect: {enabled: true, upstream: {addresses: ["http://a"]}}}`, "connect.issuer is required"},
 		"file without a mount":              {`redis: {passwordFile: redis/password}`, `add "redis" to secrets`},
 		"certificate without its key":       {`{secrets: {tls: {secretName: a}}, tls: {certFile: tls/tls.crt}}`, "tls needs certFile and keyFile"},
 		"AppRole without its files":         {`credentials: {vault: {auth: {method: appRole}}}`, "roleIdFile is required"},

@@ -22,8 +22,8 @@ no value can end a token, or become a placeholder.
 {{- end }}
 
 {{- define "gatehouse.caddyfile" -}}
-{{- $tls := ne .Values.tls.certFile "" }}
-{{- if ne $tls (ne .Values.tls.keyFile "") }}{{ fail "tls needs certFile and keyFile, or neither" }}{{ end }}
+{{- $tls := not (empty (.Values.tls).certFile) }}
+{{- if eq $tls (empty (.Values.tls).keyFile) }}{{ fail "tls needs certFile and keyFile, or neither" }}{{ end }}
 {{- $scheme := ternary "https" "http" $tls }}
 {{- $port := include "gatehouse.port" . -}}
 # Made by the Helm chart; see docs/kubernetes.md.
@@ -98,7 +98,7 @@ no value can end a token, or become a placeholder.
 			# The variable is set in the keys job only.
 			auth kubernetes "{$GATEHOUSE_VAULT_ROLE:{{ .auth.kubernetes.role }}}" /run/vault/token {{ quote .auth.kubernetes.mount }}
 			{{- else if eq .auth.method "appRole" }}
-			auth approle "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.roleIdFile is required with the method appRole" .auth.appRole.roleIdFile)) }}}" "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.secretIdFile is required with the method appRole" .auth.appRole.secretIdFile)) }}}"
+			auth approle "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.roleIdFile is required with the method appRole" (.auth.appRole).roleIdFile)) }}}" "{file.{{ include "gatehouse.file" (list $ (required "credentials.vault.auth.appRole.secretIdFile is required with the method appRole" (.auth.appRole).secretIdFile)) }}}"
 			{{- else }}
 			auth token_file {{ include "gatehouse.file" (list $ (required "credentials.vault.auth.tokenFile is required with the method tokenFile" .auth.tokenFile)) | quote }}
 			{{- end }}
@@ -125,19 +125,19 @@ no value can end a token, or become a placeholder.
 {{- end }}
 
 		limits {
-			{{- with .Values.limits.perKey }}
+			{{- with (.Values.limits).perKey }}
 			per_key {{ int . }}
 			{{- end }}
-			{{- with .Values.limits.perIp }}
+			{{- with (.Values.limits).perIp }}
 			per_ip {{ int . }}
 			{{- end }}
-			on_outage {{ quote .Values.limits.onOutage }}
+			on_outage {{ (.Values.limits).onOutage | default "local" | quote }}
 		}
-{{- if .Values.assertion.keyFiles }}
+{{- if (.Values.assertion).keyFiles }}
 
 		# Lets data services verify that a request came through a gateway.
 		assertion{{ range .Values.assertion.keyFiles }} {{ include "gatehouse.file" (list $ .) | quote }}{{ end }} {
-			issuer {{ .Values.assertion.issuer | default (include "gatehouse.origin" .) | quote }}
+			issuer {{ include "gatehouse.issuer" (list . "assertion.issuer" .Values.assertion.issuer) | quote }}
 		}
 {{- end }}
 	}
@@ -149,7 +149,7 @@ no value can end a token, or become a placeholder.
 {{- end }}
 	# /healthz and /readyz, here and below for load balancers that check the port of callers.
 	gatehouse_health
-{{- if .Values.assertion.keyFiles }}
+{{- if (.Values.assertion).keyFiles }}
 	# Publishes the public keys of assertion.
 	gatehouse_jwks
 {{- end }}
@@ -157,13 +157,13 @@ no value can end a token, or become a placeholder.
 {{- if .enabled }}
 	# The connection server for AI assistants.
 	gatehouse_connect {
-		issuer {{ .issuer | default (include "gatehouse.origin" $) | quote }}
-{{- if not .upstream.addresses }}{{ fail "connect.upstream is required if connect is enabled" }}{{ end }}
+		issuer {{ include "gatehouse.issuer" (list $ "connect.issuer" .issuer) | quote }}
+{{- if not (.upstream).addresses }}{{ fail "connect.upstream is required if connect is enabled" }}{{ end }}
 {{- include "gatehouse.caddyfile.upstream" (list $ .upstream) }}
 {{- if .overlay }}
-{{- if not $.Values.definition.document }}{{ fail "connect.overlay needs definition.document" }}{{ end }}
+{{- if not ($.Values.definition).document }}{{ fail "connect.overlay needs definition.document" }}{{ end }}
 		definition /etc/gatehouse/openapi.yaml {
-			{{- if $.Values.definition.overlay }}
+			{{- if ($.Values.definition).overlay }}
 			overlay /etc/gatehouse/overlay.yaml
 			{{- end }}
 			overlay /etc/gatehouse/assistants.yaml
@@ -207,10 +207,10 @@ no value can end a token, or become a placeholder.
 			{{- if .overlay }}
 			overlay /etc/gatehouse/overlay.yaml
 			{{- end }}
-			enforce {{ quote .enforce }}
+			enforce {{ .enforce | default "all" | quote }}
 		}
 {{- else if or .overlay .name }}{{ fail "definition.overlay and definition.name need definition.document" }}
-{{- else if ne .enforce "all" }}
+{{- else if ne (.enforce | default "all") "all" }}
 		definition {
 			enforce {{ quote .enforce }}
 		}

@@ -1,8 +1,16 @@
-{{/* The name of all objects. */}}
+{{/* The name of all objects, which is at most 50 characters long: there are objects with a suffix. */}}
 {{- define "gatehouse.fullname" -}}
-{{- if contains "gatehouse" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-gatehouse" (.Release.Name | trunc 40 | trimSuffix "-") }}
+{{- $own := .Values.nameOverride | default "gatehouse" }}
+{{- $name := .Values.fullnameOverride }}
+{{- if not $name }}
+{{- if contains $own .Release.Name }}{{ $name = .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ $name = printf "%s-%s" (.Release.Name | trunc (sub 49 (len $own) | int) | trimSuffix "-") $own }}
 {{- end }}
+{{- end }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "no Service may be named %q, because of the release's name: set fullnameOverride to a name that begins with a letter and has no dot" $name) }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{/* The labels by which Services, policies and constraints find the pods of a component. */}}
@@ -18,6 +26,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
+{{/* A map as JSON, which keeps every text as it is, without what is null in it. */}}
+{{- define "gatehouse.map" -}}
+{{- $some := dict }}
+{{- range $name, $value := . }}
+{{- if kindIs "map" $value }}{{ $_ := set $some $name (include "gatehouse.map" $value | fromJson) }}
+{{- else if not (kindIs "invalid" $value) }}{{ $_ := set $some $name $value }}
+{{- end }}
+{{- end }}
+{{- toJson $some }}
+{{- end }}
+
 {{/* The files in /etc/gatehouse. */}}
 {{- define "gatehouse.config" -}}
 {{- if .Values.caddyfile }}
@@ -26,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 Caddyfile: |
   {{- include "gatehouse.caddyfile" . | trimSuffix "\n" | nindent 2 }}
 {{- end }}
-{{- range $name, $text := dict "openapi.yaml" .Values.definition.document "overlay.yaml" .Values.definition.overlay "assistants.yaml" .Values.connect.overlay }}
+{{- range $name, $text := dict "openapi.yaml" (.Values.definition).document "overlay.yaml" (.Values.definition).overlay "assistants.yaml" (.Values.connect).overlay }}
 {{- if $text }}
 {{ toYaml (dict $name $text) }}
 {{- end }}
@@ -41,18 +60,23 @@ Caddyfile: |
 
 {{/* The port of callers in the pod. */}}
 {{- define "gatehouse.port" -}}
-{{ ternary "8443" "8080" (ne .Values.tls.certFile "") }}
+{{ ternary "8443" "8080" (not (empty (.Values.tls).certFile)) }}
 {{- end }}
 
-{{- define "gatehouse.origin" -}}
-https://{{ first .Values.hosts }}
+{{/* What names the gateway: (list $ "path of the value" VALUE). */}}
+{{- define "gatehouse.issuer" -}}
+{{- $host := first (first .).Values.hosts }}
+{{- if last . }}{{ last . }}
+{{- else if hasPrefix "*" $host }}{{ fail (printf "%s is required, because %q, the first of hosts, names no host" (index . 1) $host) }}
+{{- else }}https://{{ $host }}
+{{- end }}
 {{- end }}
 
 {{/* The path of a file of `secrets`: (list $ "redis/password"). */}}
 {{- define "gatehouse.file" -}}
 {{- $root := first . }}{{ $file := last . }}
 {{- $secret := first (splitList "/" $file) }}
-{{- if not (hasKey $root.Values.secrets $secret) }}
+{{- if not (index ($root.Values.secrets | default dict) $secret) }}
 {{- fail (printf "the file %q is in no mount: add %q to secrets" $file $secret) }}
 {{- end -}}
 /run/secrets/{{ $file }}
@@ -66,7 +90,7 @@ https://{{ first .Values.hosts }}
 {{/* The names in `secrets`, as JSON: (dict "root" $ "files" FILES). With FILES, only those that have one of the files. */}}
 {{- define "gatehouse.secretNames" -}}
 {{- $names := list }}
-{{- range $name := keys .root.Values.secrets | sortAlpha }}
+{{- range $name := keys (.root.Values.secrets | default dict) | sortAlpha }}
 {{- $used := not $.files }}
 {{- range $.files }}{{ if hasPrefix (print $name "/") . }}{{ $used = true }}{{ end }}{{ end }}
 {{- if $used }}{{ $names = append $names $name }}{{ end }}
@@ -86,6 +110,9 @@ https://{{ first .Values.hosts }}
   secret:
     secretName: {{ $secret.secretName | quote }}
     defaultMode: 0440
+  {{- else if $secret.configMapName }}
+  configMap:
+    name: {{ $secret.configMapName | quote }}
   {{- else }}
   csi:
     driver: secrets-store.csi.k8s.io
@@ -135,7 +162,7 @@ https://{{ first .Values.hosts }}
 
 {{/* The variables of env. */}}
 {{- define "gatehouse.env" -}}
-{{- range $name, $value := .Values.env }}
+{{- range $name, $value := include "gatehouse.map" .Values.env | fromJson }}
 - name: {{ quote $name }}
   value: {{ quote $value }}
 {{- end }}
@@ -161,7 +188,7 @@ capabilities:
 
 {{/* Egress to the addresses of URLs: (dict "urls" URLS "rule" a value of networkPolicy "more" PORTS). */}}
 {{- define "gatehouse.egress" }}
-{{- $ports := .rule.ports }}
+{{- $ports := (.rule).ports }}
 {{- if not $ports }}
 {{- $ports = .more | default list }}
 {{- range .urls }}
@@ -175,7 +202,7 @@ capabilities:
     - port: {{ int . }}
       protocol: TCP
     {{- end }}
-  {{- with .rule.to }}
+  {{- with (.rule).to }}
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -189,7 +216,7 @@ capabilities:
     - port: 53
       protocol: TCP
 {{- with .Values.redis }}
-{{- include "gatehouse.egress" (dict "urls" .urls "rule" $.Values.networkPolicy.redis "more" (ternary (list 6379) list (ne .sentinel ""))) }}
+{{- include "gatehouse.egress" (dict "urls" .urls "rule" $.Values.networkPolicy.redis "more" (ternary list (list 6379) (empty .sentinel))) }}
 {{- end }}
 {{- if eq .Values.credentials.source "vault" }}
 {{- include "gatehouse.egress" (dict "urls" (list .Values.credentials.vault.address) "rule" .Values.networkPolicy.vault) }}
