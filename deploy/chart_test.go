@@ -489,14 +489,30 @@ func TestPageOnKubernetesNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	page := read(t, "../docs/kubernetes.md")
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1)
-	require.Len(t, blocks, 2)
+	require.Len(t, blocks, 3)
 	for _, block := range blocks {
+		if strings.HasPrefix(block[1], "apiVersion: ") {
+			requireStrict(t, block[1])
+			assert.Contains(t, render(t), "    - name: http\n", "the port that the Ingress names")
+			continue
+		}
 		rendered := render(t, "--values", writeValues(t, block[1]))
 		requireStrict(t, rendered)
 		requireUsable(t, objects(t, rendered)[slices.IndexFunc(objects(t, rendered), func(o object) bool { return o.Data["Caddyfile"] != "" })])
 	}
 	for _, template := range regexp.MustCompile(`--show-only (\S+)`).FindAllStringSubmatch(page, -1) {
 		assert.FileExists(t, filepath.Join("chart", template[1]))
+	}
+
+	_, list, _ := strings.Cut(page, "## Not in the values")
+	rows := regexp.MustCompile("(?m)^\\| (`.*?) (?:of `(.*?)` )?\\|").FindAllStringSubmatch(list, -1)
+	require.Greater(t, len(rows), 5)
+	for _, row := range rows {
+		for _, name := range regexp.MustCompile("`(.*?)`").FindAllStringSubmatch(row[1], -1) {
+			out, err := helm(t, "template", "gatehouse", "chart", "--set", strings.TrimPrefix(row[2]+"."+name[1]+"=1", "."))
+			require.Error(t, err, out)
+			assert.Contains(t, out, "'"+name[1]+"' not allowed")
+		}
 	}
 
 	var values map[string]any
