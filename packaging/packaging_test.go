@@ -449,7 +449,10 @@ func followPage(t *testing.T, m *machine, deb string) packaged {
 			break
 		}
 	}
-	require.Contains(t, m.sh(t, ready), "credentials: ok")
+	require.Eventually(t, func() bool { // the login to Vault need not have ended
+		out, err := m.command(t.Context(), ready).CombinedOutput()
+		return err == nil && strings.Contains(string(out), "credentials: ok")
+	}, patience, 100*time.Millisecond)
 
 	keys := regexp.MustCompile(`(?s)public key: +(\S+)\nprivate key: +(\S+)\n`).FindStringSubmatch(m.sh(t, step(4)))
 	require.Len(t, keys, 3)
