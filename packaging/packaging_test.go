@@ -218,7 +218,7 @@ func (u unit) script(t *testing.T, command string) string {
 	fmt.Fprintf(&b, "set -a; . %s; export %s; set +a\n", strings.TrimPrefix(one("EnvironmentFile"), "-"), one("Environment"))
 	fmt.Fprintf(&b, "umask %s; cd %s\n", one("UMask"), one("WorkingDirectory"))
 	capability := "+" + strings.ToLower(strings.TrimPrefix(one("AmbientCapabilities"), "CAP_"))
-	fmt.Fprintf(&b, "exec setpriv --reuid=%s --regid=%s --init-groups --no-new-privs --inh-caps=-all,%[3]s --ambient-caps=-all,%[3]s --bounding-set=-all,%[3]s %[4]s\n",
+	fmt.Fprintf(&b, "exec setpriv --pdeathsig=KILL --reuid=%s --regid=%s --init-groups --no-new-privs --inh-caps=-all,%[3]s --ambient-caps=-all,%[3]s --bounding-set=-all,%[3]s %[4]s\n",
 		one("User"), one("Group"), capability, command)
 	return b.String()
 }
@@ -246,8 +246,11 @@ func testDeb(t *testing.T, m *machine, deb string) {
 	})
 
 	var g packaged
-	t.Run("the steps of docs/install.md lead to a signed 200", func(t *testing.T) { g = followPage(t, m, deb) })
-	require.NotNil(t, g.process)
+	served := t.Run("the steps of docs/install.md lead to a signed 200", func(t *testing.T) { followPage(t, m, deb, &g) })
+	if g.process != nil {
+		t.Cleanup(g.process.Kill)
+	}
+	require.True(t, served)
 
 	reload := func(t *testing.T) (string, error) {
 		t.Helper()
@@ -371,7 +374,7 @@ func (g packaged) requireServed(t *testing.T, m *machine) {
 const systemctlLog = "root/systemctl.log"
 
 // followPage runs the commands of docs/install.md with real stores, and starts the gateway as the unit says.
-func followPage(t *testing.T, m *machine, deb string) packaged {
+func followPage(t *testing.T, m *machine, deb string, g *packaged) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/install.md")
 	require.NoError(t, err)
@@ -422,7 +425,7 @@ func followPage(t *testing.T, m *machine, deb string) packaged {
 	start, ready, found := strings.Cut(step(3), "\n")
 	require.True(t, found)
 	require.Equal(t, "systemctl enable --now gatehouse", start)
-	g := packaged{unit: m.unit(t), output: new(recordtest.Output)}
+	*g = packaged{unit: m.unit(t), output: new(recordtest.Output)}
 	require.Equal(t, []string{"notify"}, g.unit.lines["Type"])
 	require.Len(t, g.unit.lines["ExecStartPre"], 1)
 	require.Len(t, g.unit.lines["ExecStart"], 1)
@@ -437,7 +440,6 @@ func followPage(t *testing.T, m *machine, deb string) packaged {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			g.process.Kill()
 			t.Logf("what the gateway printed:\n%s", g.output)
 		}
 	})
@@ -459,7 +461,6 @@ func followPage(t *testing.T, m *machine, deb string) packaged {
 	g.request = "export SSL_CERT_FILE=/var/lib/gatehouse/caddy/pki/authorities/local/root.crt\n" +
 		strings.NewReplacer("pk_live_example", keys[1], "sk_live_example", keys[2]).Replace(step(5))
 	g.requireServed(t, m)
-	return g
 }
 
 // change replaces a text of the machine's Caddyfile.
