@@ -58,7 +58,8 @@ const (
 	DefaultMaxEntries = 10_000
 	DefaultMaxAge     = 400 * 24 * time.Hour // a year and a month
 
-	// ResolveWithin is the maximum time of a change. An entry that is pending for longer becomes OutcomeUnknown.
+	// ResolveWithin is the maximum time of a change. An entry that is pending for longer becomes OutcomeUnknown when the next
+	// entry of its action is stored, or entries are listed.
 	ResolveWithin = 10 * time.Minute
 
 	defaultTimeout = 2 * time.Second
@@ -151,7 +152,7 @@ func (l *Log) Begin(ctx context.Context, e Entry) (*Change, error) {
 	if !e.valid() || e.BusinessID == "" {
 		return nil, ErrInvalidEntry
 	}
-	if err := l.run(ctx, "begin", c.id, e); err != nil {
+	if err := l.run(ctx, "begin", c.id, e, streamOf(e)); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -172,7 +173,7 @@ func (c *Change) Drop(ctx context.Context) {
 	if c.ended.Swap(true) {
 		return
 	}
-	_ = c.log.run(context.WithoutCancel(ctx), "drop", c.id, c.Entry) // if it fails, the entry becomes OutcomeUnknown
+	_ = c.log.run(context.WithoutCancel(ctx), "drop", c.id, c.Entry, streamOf(c.Entry)) // if it fails, the entry becomes OutcomeUnknown
 }
 
 // Record stores an entry that is not about a change, such as a denied attempt. It ignores ctx's cancellation. If it returns an
@@ -190,7 +191,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 		if e.BusinessID == "" {
 			return nil
 		}
-		err = l.run(context.WithoutCancel(ctx), "end", id, e)
+		err = l.run(context.WithoutCancel(ctx), "end", id, e, streamOf(e))
 	}
 	if err != nil {
 		l.o.Log.Error("audit entry not stored", zap.String("action", e.Action), zap.String("outcome", e.Outcome),
@@ -199,8 +200,8 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 	return err
 }
 
-// run runs a step of audit.lua, and logs the entries that it found unresolved.
-func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
+// run runs a step of audit.lua with the streams that it may use, and logs the entries that it found unresolved.
+func (l *Log) run(ctx context.Context, step, id string, e Entry, streams ...string) error {
 	entry, err := versioned.Encode(e)
 	if err != nil {
 		return fmt.Errorf("%w: encoding: %w", ErrInvalidEntry, err)
@@ -208,15 +209,15 @@ func (l *Log) run(ctx context.Context, step, id string, e Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()
 	keys := []string{l.key(e.BusinessID, "pending")}
-	for _, name := range streams() {
+	for _, name := range streams {
 		keys = append(keys, l.key(e.BusinessID, name))
 	}
 	length := l.o.MaxEntries
 	if e.Outcome == OutcomeDenied {
 		length = max(1, length/10)
 	}
-	unresolved, err := l.script.Run(ctx, l.o.Redis, keys, step, l.key(e.BusinessID, streamOf(e)), id, entry, length,
-		l.o.MaxAge.Milliseconds(), ResolveWithin.Milliseconds(), l.o.MaxEntries).StringSlice()
+	unresolved, err := l.script.Run(ctx, l.o.Redis, keys, step, id, entry, length, l.o.MaxAge.Milliseconds(),
+		ResolveWithin.Milliseconds(), l.o.MaxEntries).StringSlice()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

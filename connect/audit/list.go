@@ -40,7 +40,7 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()
-	if err := l.run(ctx, "sweep", "", Entry{BusinessID: businessID}); err != nil {
+	if err := l.run(ctx, "sweep", "", Entry{BusinessID: businessID}, streams()...); err != nil {
 		return nil, "", fmt.Errorf("listing: %w", err)
 	}
 	replies := make(map[int]*redis.XMessageSliceCmd)
