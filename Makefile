@@ -131,7 +131,7 @@ simulation: ## run the rate limiter's simulation with all its seeds, without the
 compiled: ## compile the tests and their dependencies
 	@echo "compiling the tests"
 	@cd $(ROOT) && CGO_ENABLED=1 go list -export -deps -test $(RACE) -tags=$(GOTAGS) ./... >/dev/null
-	@for tool in goreleaser cyclonedx-gomod; do $(TOOL) $$tool --help >/dev/null || exit 1; done
+	@for tool in "goreleaser --version" "cyclonedx-gomod version" "helm version"; do $(TOOL) $$tool >/dev/null || exit 1; done
 
 .PHONY: verify
 verify: ## check that go.mod and go.sum are tidy and that the downloaded modules are unchanged
