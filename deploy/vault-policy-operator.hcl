@@ -32,3 +32,8 @@ path "auth/token/renew-self" {
 path "auth/token/revoke-self" {
   capabilities = ["update"]
 }
+
+# `gatehouse check` compares the login's capabilities to those that it needs.
+path "sys/capabilities-self" {
+  capabilities = ["update"]
+}

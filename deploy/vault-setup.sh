@@ -20,9 +20,9 @@ umask 077
 
 # vault METHOD PATH [JSON]: calls Vault's HTTP API and prints the response. The token is not a process argument.
 vault() {
-	printf 'header = "X-Vault-Token: %s"\nheader = "X-Vault-Request: true"\n' "$VAULT_TOKEN" |
+	printf 'header = "X-Vault-Token: %s"\nheader = "X-Vault-Request: true"\nheader = "Content-Type: application/json"\n' "$VAULT_TOKEN" |
 		curl --config - --silent --show-error --fail-with-body --max-time 30 \
-			--request "$1" ${3+--json "$3"} "$VAULT_ADDR/v1/$2"
+			--request "$1" ${3+--data "$3"} "$VAULT_ADDR/v1/$2"
 }
 
 # field NAME: prints the string member NAME of the JSON on standard input. Vault's ids contain no escapes.

@@ -11,8 +11,11 @@ import (
 // Inspection is what [Source.Inspect] finds.
 type Inspection struct {
 	// Missing and Surplus are capabilities, such as "list of kv/metadata/gateway/keys/", that the login needs and lacks, or has
-	// and does not need. Both are nil if the login may not ask for its capabilities.
+	// and does not need.
 	Missing, Surplus []string
+
+	// Hidden means that the login may not ask for its capabilities (sys/capabilities-self). Missing and Surplus are then nil.
+	Hidden bool
 
 	// Root means that the login may do everything.
 	Root bool
@@ -58,7 +61,7 @@ func (s *Source) Inspect(ctx context.Context, manage bool) (Inspection, error) {
 	for path, needed := range needs {
 		has, err := current.client.Sys().CapabilitiesSelfWithContext(ctx, path)
 		if statusOf(err) == http.StatusForbidden {
-			return Inspection{ClockAhead: found.ClockAhead, Took: found.Took}, nil
+			return Inspection{Hidden: true, ClockAhead: found.ClockAhead, Took: found.Took}, nil
 		}
 		if err != nil {
 			return found, unavailable(readable(err))

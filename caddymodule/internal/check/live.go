@@ -239,6 +239,8 @@ func (l *liveChecker) probeCredentials(ctx context.Context) {
 		return
 	}
 	switch {
+	case found.Hidden:
+		l.skip("the capabilities of the login to Vault", "it may not ask for them: let its policy update sys/capabilities-self")
 	case found.Root:
 		l.report("GH042", pointer, "the gateway logs in to Vault with a root token")
 	case len(found.Surplus) > 0:

@@ -254,13 +254,13 @@ func TestCheckProbesVault(t *testing.T) {
 	policy := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
 		require.NoError(t, err)
-		return string(text) + "\npath \"sys/capabilities-self\" {\n capabilities = [\"update\"]\n}\n"
+		return string(text)
 	}
 	narrow := strings.ReplaceAll(policy("vault-policy.hcl"), "gateway/keys", "gateway/others")
 	source := func(auth string) string { return "credentials vault " + server.Addr + " {\nauth " + auth + "\n}" }
 	login := func(t *testing.T, name, rules string) string {
 		t.Helper()
-		role, secret := server.AppRole(t, name, rules, nil)
+		role, secret := server.AppRole(t, name, rules, map[string]any{"token_no_default_policy": true}) // as by vault-setup.sh
 		t.Setenv("CHECK_SECRET_ID", secret)
 		return source("approle " + role + " {env.CHECK_SECRET_ID}")
 	}
@@ -294,6 +294,11 @@ func TestCheckProbesVault(t *testing.T) {
 			assert.Contains(t, text, c.says)
 		})
 	}
+	t.Run("a login that may not ask for its capabilities", func(t *testing.T) {
+		hidden := strings.ReplaceAll(policy("vault-policy-operator.hcl"), "sys/capabilities-self", "sys/other")
+		_, text := probeVault(t, probed{redis: redis, service: service, credentials: login(t, "hidden", hidden)})
+		assert.Contains(t, text, `"what":"the capabilities of the login to Vault","why":"it may not ask for them: let its policy update sys/capabilities-self"`)
+	})
 	t.Run("a root token", func(t *testing.T) {
 		t.Setenv("CHECK_TOKEN", server.RootToken)
 		ids, text := probeVault(t, probed{redis: redis, service: service, credentials: source("token {env.CHECK_TOKEN}")})
