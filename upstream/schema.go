@@ -174,6 +174,17 @@ func (s *Schema) Property(name string) *Property {
 	return nil
 }
 
+// At returns the schema of a member of objects in objects, or nil.
+func (s *Schema) At(names []string) *Schema {
+	for _, name := range names {
+		if s == nil || s.Property(name) == nil {
+			return nil
+		}
+		s = s.Property(name).Schema
+	}
+	return s
+}
+
 // compile prepares a schema and those it refers to.
 func (s *Schema) compile() {
 	if s == nil || s.index != nil {

@@ -299,6 +299,28 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	assert.Equal(t, `Delete the order "7, sent" for good?`, yes.asked[0].Message)
 }
 
+// A tool may be a PUT itself. It writes the whole record, and what an object in it has.
+func TestToolForAPUTKeepsWhatIsNotMentioned(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(
+		t, "{name: order_save, replace: replaceOrder,", "{name: order_save,", "      operationId: replaceOrder", "      operationId: replaceOrder\n      x-gatehouse-tool: {}",
+		"fields: {type: array, maxItems: 3, items: {type: integer}}", "fields: {type: array, maxItems: 3, items: {type: integer}}\n        gift: {$ref: \"#/components/schemas/Gift\"}",
+		"    State: ", "    Gift: {type: object, properties: {text: {type: string}, by: {type: object, properties: {name: {type: string}, id: {type: integer}}}}}\n    State: ",
+	)
+	c := s.connect(modern, "bearer", nil)
+	service.order["gift"] = object{"text": "Yours", "by": object{"name": "Ann", "id": 1}}
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "replace_order", Arguments: object{"number": 7, "gift": object{"by": object{"name": "Zoe"}}}})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	assert.Equal(t, []string{
+		"GET /shop/orders/7",
+		`PUT /shop/orders/7 W/"v1"  {"state":"open","remark":"Ring twice.","fields":[1],"gift":{"text":"Yours","by":{"name":"Zoe","id":1}}}`,
+	}, service.requests())
+	fails(t, c, "replace_order", object{"state": "open"}, "INVALID_ARGUMENTS", "number", "required")
+	fails(t, c, "replace_order", object{"number": 7}, "contains no change")
+	assert.Empty(t, service.requests())
+}
+
 func TestRecordsOfAnotherTenantAreRejectedWithAnyDefinition(t *testing.T) {
 	t.Parallel()
 	s, service := newShop(t)

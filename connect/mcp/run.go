@@ -41,9 +41,9 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	}
 	ctx = context.WithoutCancel(ctx) // once begun, a change must not be interrupted
 	switch {
-	case t.Replace != nil && c.args.all[t.changed()] != nil:
+	case t.Replace != nil && (!t.upserts() || c.args.all[t.changed()] != nil):
 		return c.replace(ctx)
-	case t.Replace != nil && c.args.own[argIfVersion] != nil:
+	case t.upserts() && c.args.own[argIfVersion] != nil:
 		return nil, c.tool.badArguments(data.Detail{Field: argIfVersion, Problem: "requires " + t.changed() + ": a new record has no version"})
 	case t.key:
 		return c.create(ctx)
@@ -53,6 +53,9 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 
 // changes returns the operation that changes a record.
 func (t *tool) changes() *upstream.Operation { return cmp.Or(t.Replace, t.Operation) }
+
+// upserts reports whether the tool creates a record, or changes the one that is named.
+func (t *tool) upserts() bool { return t.Replace != nil && t.Replace != t.Operation }
 
 // changed returns the argument that names the record that Replace changes. Without it, one is created.
 func (t *tool) changed() string {
@@ -214,21 +217,21 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		merged := map[string]jsontext.Value{}
+		whole := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
 			name := p.Name
 			if shown := t.Read.Record().Property(name); shown != nil {
 				name = nameOf(shown) // another one if it is text from outside
 			}
-			old := at(record, name)
-			nullable := p.Schema.Types&upstream.TypeNull != 0
+			old, nullable := at(record, name), p.Schema.Types&upstream.TypeNull != 0
+			if old != nil && (old.Kind() != jsontext.KindNull || nullable) && p.Schema.Refused == "" {
+				whole[p.Name] = writable(p.Schema, old)
+			}
 			if value, ok := changes[p.Name]; ok {
-				merged[p.Name] = value
-			} else if old != nil && (old.Kind() != jsontext.KindNull || nullable) && p.Schema.Refused == "" {
-				merged[p.Name] = writable(p.Schema, old)
+				whole[p.Name] = merged(p.Schema, whole[p.Name], value)
 			}
 		}
-		c.args.body = merged
+		c.args.body = whole
 		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(asked, version)})
 		if err == nil || asked != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
 			c.done(content)
@@ -256,6 +259,24 @@ func writable(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 		return encode(kept)
 	}
 	return v
+}
+
+// merged returns a value of a body that replaces another one. Objects keep the members that it does not mention.
+func merged(s *upstream.Schema, old, value jsontext.Value) jsontext.Value {
+	if len(s.Properties) == 0 || old.Kind() != jsontext.KindBeginObject || value.Kind() != jsontext.KindBeginObject {
+		return value
+	}
+	all := map[string]jsontext.Value{}
+	for name, v := range members(old) {
+		all[name] = v.Clone()
+	}
+	for name, v := range members(value) {
+		if p := s.Property(name); p != nil {
+			v = merged(p.Schema, all[name], v)
+		}
+		all[name] = v.Clone()
+	}
+	return encode(all)
 }
 
 // done notes which record a change was about, and what was done.

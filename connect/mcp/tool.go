@@ -115,7 +115,7 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	for _, one := range append([]*upstream.Operation{op}, t.With...) {
 		t.untrusted = t.untrusted || hasUntrusted(one.Success().Body, map[*upstream.Schema]bool{})
 	}
-	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.Replace != nil) && op.Forwards("Idempotency-Key")
+	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts()) && op.Forwards("Idempotency-Key")
 	input := &upstream.Schema{Types: upstream.TypeObject}
 	for _, a := range append(t.sent(), t.own()...) {
 		if input.Property(a.Name) != nil {
@@ -155,7 +155,7 @@ func (t *tool) sent() (all []argument) {
 	}
 	path, body := t.changes().PathParams, t.changes().Body
 	for i, p := range path {
-		created := t.Replace != nil && i == len(path)-1
+		created := t.upserts() && i == len(path)-1
 		add(upstream.Property{Name: p.Name, Schema: p.Schema, Required: !created, Description: p.Description}, slot{path: true})
 	}
 	if body != nil {
@@ -207,7 +207,7 @@ func (t *tool) own() (all []argument) {
 	}
 	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
 		version := textOf(1, 128) // an empty one would be none
-		if s := schemaAt(t.Operation.Success().Body, t.Version); s != nil {
+		if s := t.Operation.Success().Body.At(t.Version); s != nil {
 			version.Types = s.Types &^ upstream.TypeNull
 		}
 		add(argIfVersion, version)
@@ -234,17 +234,6 @@ func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
 	list := &upstream.Schema{Types: upstream.TypeArray, Items: s, Rules: upstream.NewRules()}
 	list.Rules.MinItems, list.Rules.MaxItems = least, most
 	return list
-}
-
-// schemaAt returns the schema of a member, or nil.
-func schemaAt(s *upstream.Schema, names []string) *upstream.Schema {
-	for _, name := range names {
-		if s == nil || s.Property(name) == nil {
-			return nil
-		}
-		s = s.Property(name).Schema
-	}
-	return s
 }
 
 // fieldsOf returns the names of the fields that records can have.

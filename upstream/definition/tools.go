@@ -2,6 +2,7 @@ package definition
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ type Tool struct {
 	// Confirm says what a person is asked before it is done. Default: nil, nothing.
 	Confirm *Confirm
 
-	// Replace changes the record with an ID; without one, Operation creates it. Default: nil.
+	// Replace changes the record with an ID; without one, Operation creates it. Of a tool for a PUT, it is Operation. Default: nil.
 	Replace *upstream.Operation
 
 	// Read reads the record that the tool changes: it is the GET of the same path. Default: nil, there is none.
@@ -175,8 +176,8 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 	if op.Read {
 		initial = KindRead
 	}
-	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
-		c.fault(says.get("kind"), "must be read for an operation that reads, and otherwise create, update, delete or run")
+	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || initial == KindDelete && t.Kind != initial || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
+		c.fault(says.get("kind"), "must be read for an operation that reads, delete for DELETE, and otherwise create, update, delete or run")
 	}
 	if op.ByGateway {
 		c.fault(says, "the gateway answers this operation itself, with what is no use to an assistant")
@@ -185,9 +186,6 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		if t.People = risk.text() == "people"; !t.People || op.Read {
 			c.fault(risk, "must be people, of an operation that writes")
 		}
-	}
-	for _, e := range c.members(says.get("arguments")) {
-		t.Arguments[e.name] = c.string(e.value)
 	}
 	for _, with := range c.list(says.get("with")) {
 		if read := named(with); read != nil {
@@ -219,10 +217,25 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			t.Read = readOf(t.Replace, all)
 			c.replacement(t, replace)
 		}
+	} else if op.Method == http.MethodPut && op.Body != nil {
+		t.Replace = op
+		c.replacement(t, says)
+	}
+	names := argumentsOf(op)
+	if t.Replace != nil {
+		names = append(names, argumentsOf(t.Replace)...)
+	}
+	for _, e := range c.members(says.get("arguments")) {
+		if t.Arguments[e.name] = c.string(e.value); !slices.Contains(names, e.name) {
+			c.fault(e.value, "%s is neither a parameter nor a member of the body", e.name)
+		}
+	}
+	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
+		c.fault(says.get("version"), "is not in the response of %s", t.Read.ID)
 	}
 	for _, one := range []*upstream.Operation{op, t.Replace} {
-		if one != nil && t.Read == nil && t.Version == nil && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
-			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path", one.ID)
+		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
+			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path with an ETag", one.ID)
 		}
 	}
 	if confirm := says.get("confirm"); confirm.Node != nil {
@@ -243,6 +256,12 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		if t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "" {
 			c.fault(confirm, "a deletion is always confirmed: if and unless are for others")
 		}
+		for i, name := range []string{t.Confirm.If, t.Confirm.Unless} {
+			isArgument := t.Handler != "" || slices.ContainsFunc(names, func(n string) bool { return cmp.Or(t.Arguments[n], n) == name })
+			if name != "" && !isArgument && (i > 0 || record == nil || record.Property(name) == nil) {
+				c.fault(confirm, "%s is not an argument, nor for if a member of the record", name)
+			}
+		}
 		c.placeholders(confirm.get("text"), record, op)
 	}
 	c.placeholders(says.get("does"), record, op)
@@ -259,6 +278,19 @@ func (c *compiler) instructions() string {
 }
 
 func required(p upstream.Param) bool { return p.Required }
+
+// argumentsOf returns the names of the parameters of an operation, and of the members of its body.
+func argumentsOf(op *upstream.Operation) (names []string) {
+	for _, p := range slices.Concat(op.PathParams, op.Params) {
+		names = append(names, p.Name)
+	}
+	if op.Body != nil {
+		for _, p := range op.Body.Kinds[0].Schema.Properties {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
 
 // readOf returns the GET of the path of an operation that writes, or nil.
 func readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {
@@ -277,6 +309,7 @@ func (c *compiler) replacement(t *Tool, n node) {
 	}
 	r := t.Replace
 	switch {
+	case r == t.Operation:
 	case t.Operation.Method != http.MethodPost || r.Method != http.MethodPut && r.Method != http.MethodPatch || r.Body == nil || t.Operation.Body == nil:
 		c.fault(n, "is for POST, beside a PUT or PATCH, each with a body")
 		return
@@ -286,33 +319,71 @@ func (c *compiler) replacement(t *Tool, n node) {
 	case r.Method == http.MethodPatch:
 		return
 	}
-	switch {
-	case t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag:
-		c.fault(n, "replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required")
-	case !readable(r.Body.Kinds[0].Schema, t.Read.Record(), map[[2]*upstream.Schema]bool{}, false):
-		c.fault(n, "replaces what cannot be read: a member that is writeOnly or not in the record, or a map. PATCH is required")
+	if t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag {
+		c.fault(n, "%s replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required", r.ID)
+		return
+	}
+	body, lost := r.Body.Kinds[0].Schema, ""
+	if body.Types&upstream.TypeObject == 0 {
+		lost = "the body, which is not an object"
+	} else {
+		lost = unreadable(body, t.Read.Record(), map[[2]*upstream.Schema]bool{}, "the body")
+	}
+	if lost != "" {
+		c.fault(n, "%s replaces what cannot be read as it was written: %s. PATCH is required", r.ID, lost)
 	}
 }
 
-// readable reports whether a record has all that a body can have, so that it can be written back.
-func readable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, nested bool) bool {
+// unreadable names what a body can have and a record does not have in the same way, so that it could not be written back: "" if there is
+// nothing. Both are at a place in the body, which is at first the body itself.
+func unreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, place string) string {
+	nested := place != "the body"
 	switch {
-	case record == nil || record.Withheld || nested && record.Visible != "" || body.Additional != nil || body.Choice != nil || record.Choice != nil:
-		return false
+	case record == nil || record.Withheld || nested && record.Visible != "":
+		return place + ", which is not always in the record"
+	case body.Additional != nil:
+		return place + ", which is a map"
+	case body.Choice != nil || record.Choice != nil:
+		return place + ", which is one of several schemas"
 	case seen[[2]*upstream.Schema{body, record}]:
-		return true
+		return ""
 	}
 	seen[[2]*upstream.Schema{body, record}] = true
 	for _, p := range body.Properties {
 		if p.Schema.Refused != "" || p.Name == body.Tenant || p.Name == body.AlsoTenant {
 			continue
 		}
-		of := record.Property(p.Name)
-		if of == nil || of.Internal || nested && of.As != "" || !readable(p.Schema, of.Schema, seen, true) {
-			return false
+		below, of := strings.TrimPrefix(place+"."+p.Name, "the body."), record.Property(p.Name)
+		switch {
+		case of == nil || of.Internal:
+			return below + ", which is not in the record"
+		case nested && of.As != "":
+			return below + ", which is text from outside in an object"
+		case lossy(of):
+			return below + ", of which several values become one"
+		}
+		if lost := unreadable(p.Schema, of.Schema, seen, below); lost != "" {
+			return lost
 		}
 	}
-	return body.Items == nil || readable(body.Items, record.Items, seen, true)
+	if body.Items != nil {
+		return unreadable(body.Items, record.Items, seen, place+"[]")
+	}
+	return ""
+}
+
+// lossy reports whether different values of the data service become one.
+func lossy(p *upstream.Property) bool {
+	f := p.From
+	switch {
+	case f == nil:
+		return false
+	case f.As == upstream.ConvertUnix || f.As == upstream.ConvertUnixMilli:
+		return p.Schema.Format == upstream.FormatDate
+	case f.Values != nil: // null is not converted back
+		return len(f.Back) < len(f.Values) || slices.Contains(slices.Collect(maps.Values(f.Values)), "null")
+	}
+	return f.As == upstream.ConvertURL
 }
 
 // placeholders checks the members in braces of a text: of the record, or parameters of the path.

@@ -125,6 +125,23 @@ func TestToolsFollowFromTheirOperations(t *testing.T) {
 	assert.Equal(t, []definition.Area{{Name: "notes", Title: "Remarks", Noun: "your notes", Read: "See your notes", Write: "Write notes"}}, d.Areas)
 }
 
+// A PUT writes the whole record, also as a tool of its own.
+func TestToolForAPUTIsAReplacement(t *testing.T) {
+	t.Parallel()
+	text := func(of string, changes map[string]string) string {
+		return strings.Replace(changed(changes), "      operationId: replaceNote\n", "      operationId: replaceNote\n      x-gatehouse-tool: {"+of+"}\n", 1)
+	}
+	d, err := loadTools(text("version: /version", nil))
+	require.NoError(t, err)
+	require.Equal(t, "replaceNote", d.Tools[2].Operation.ID)
+	assert.Equal(t, d.Tools[2].Operation, d.Tools[2].Replace)
+	assert.Equal(t, "getNote", d.Tools[2].Read.ID)
+	_, err = loadTools(text("", nil))
+	require.ErrorContains(t, err, "replaceNote replaces: without If-Match and a version")
+	_, err = loadTools(strings.ReplaceAll(text("version: /version", map[string]string{"content": "\n        pin: {type: string}"}), ", replace: replaceNote", ""))
+	require.ErrorContains(t, err, "replaceNote replaces what cannot be read as it was written: pin, which is not in the record")
+}
+
 func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
@@ -158,6 +175,9 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a replacement with a secret in a list":    {map[string]string{"content line": ", pin: {type: string, writeOnly: true}"}, "replaces what cannot be read"},
 		"a replacement with a map":                 {map[string]string{"content": "\n      additionalProperties: {type: string}"}, "replaces what cannot be read"},
 		"a replacement with a map in a list":       {map[string]string{"content line": "}, additionalProperties: {type: string"}, "replaces what cannot be read"},
+		"an argument for nothing":                  {map[string]string{"list": "arguments: {subject: about}"}, "subject is neither a parameter nor"},
+		"a question with an unknown argument":      {map[string]string{"save": ", confirm: {if: subject}"}, "subject is not an argument"},
+		"no question with a member of the record":  {map[string]string{"save": ", confirm: {unless: said}"}, "said is not an argument"},
 		"a replacement with outsiders' text in it": {map[string]string{"line": ", x-gatehouse-untrusted: true"}, "replaces what cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,6 +190,20 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 	hiding := strings.Replace(changed(nil), "lines: {type: array, items: {", "lines: {type: array, items: {required: [text], x-gatehouse-visible: {text: [shown]}, ", 1)
 	_, err := loadTools(hiding)
 	require.ErrorContains(t, err, "replaces what cannot be read", "hidden items would be lost")
+	for says, change := range map[string][2]string{
+		"must be read for an operation that reads, delete for DELETE": {"{does: \"Deleted", "{kind: update, does: \"Deleted"},
+		"is not in the response of getNote":                           {"version: /version", "version: /note/version"},
+		"title, of which several values become one":                   {"        title: {type: string}\n        said", "        title: {type: string, enum: [a], x-gatehouse-from: {member: t, values: {A: a, B: a}}}\n        said"},
+		"day, of which several values become one": {
+			"        title: {type: string, description: What it is about.}",
+			"        title: {type: string}\n        day: {type: string, format: date}\n    Unused: {}",
+		},
+	} {
+		text := strings.Replace(changed(nil), change[0], change[1], 1)
+		text = strings.Replace(text, "        said:", "        day: {type: string, format: date, x-gatehouse-from: {member: at, as: unix}}\n        said:", 1)
+		_, err := loadTools(strings.Replace(text, "    Unused: {}\n", "", 1))
+		require.ErrorContains(t, err, says)
+	}
 	twice := strings.Replace(changed(nil), "        lines: {type: array, items: {type: object", "        others: {type: array, items: {type: object, properties: {id: {type: string}}}}\n        lines: {type: array, items: {type: object", 1)
 	twice = strings.Replace(twice, "        title: {type: string, description: What it is about.}\n        lines: {type: array, items: {type: object, properties: {text: {type: string}}}}",
 		"        title: {type: string}\n        lines: {type: array, items: {$ref: \"#/components/schemas/Line\"}}\n        others: {type: array, items: {$ref: \"#/components/schemas/Line\"}}\n    Line: {type: object, properties: {text: {type: string}}}", 1)
