@@ -252,19 +252,21 @@ func (c *Client) failure(res *upstream.Response, r Request) error {
 	}
 	var said struct {
 		Error   string   `json:"error"`
+		Detail  string   `json:"detail"` // with title, of problem details (RFC 9457)
+		Title   string   `json:"title"`
 		Code    string   `json:"code"`
 		Details []Detail `json:"details"`
 	}
 	if json.Unmarshal(body, &said) != nil {
-		said.Error, said.Code, said.Details = "", "", nil
+		said.Error, said.Detail, said.Title, said.Code, said.Details = "", "", "", "", nil
 	}
 	e := &Error{Status: res.Status, Code: cleanCode(said.Code)}
 	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
-	if e.Code != "" {
-		e.Message = cleanText(said.Error)
-	}
 	write := !r.Operation.Read
 	_, undocumented := c.check(res, r)
+	if e.Code != "" || undocumented == nil {
+		e.Message = cleanText(cmp.Or(said.Error, said.Detail, said.Title))
+	}
 	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write

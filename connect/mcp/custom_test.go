@@ -146,6 +146,8 @@ type shopService struct {
 	tag   int
 	seen  []string
 	races int // changes by others, each before a write
+
+	refuses string // the problem with which it refuses every PATCH; "" for none
 }
 
 func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -166,6 +168,11 @@ func (s *shopService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	writes := r.Method == http.MethodPut || r.Method == http.MethodPatch && r.URL.Path != "/shop/labels"
 	switch {
+	case s.refuses != "" && r.Method == http.MethodPatch:
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, s.refuses)
+		return
 	case writes && r.Header.Get("If-Match") != fmt.Sprintf(`W/"v%d"`, s.tag):
 		w.WriteHeader(http.StatusPreconditionFailed)
 		return
@@ -320,6 +327,30 @@ func TestToolForAPUTKeepsWhatIsNotMentioned(t *testing.T) {
 	fails(t, c, "replace_order", object{"state": "open"}, "INVALID_ARGUMENTS", "number", "required")
 	fails(t, c, "replace_order", object{"number": 7}, "contains no change")
 	assert.Empty(t, service.requests())
+}
+
+func TestProblemThatIsDocumentedIsToldToTheModel(t *testing.T) {
+	t.Parallel()
+	const documented = `"422": {description: No., content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}, detail: {type: string}}}}}}`
+	s, service := newShop(t, `        "412": {description: It has changed.}
+    delete:`, `        "412": {description: It has changed.}
+        `+documented+`
+    delete:`)
+	c := s.connect(modern, "bearer", nil)
+	for problem, says := range map[string]string{
+		`{"title":"Invalid","detail":"Nobody lives there."}`: "The business's data service rejected these arguments. Nobody lives there.",
+		`{"title":"Nobody lives there."}`:                    "The business's data service rejected these arguments. Nobody lives there.",
+		`{"type":"about:blank"}`:                             "The business's data service rejected these arguments.",
+	} {
+		service.Lock()
+		service.refuses = problem
+		service.Unlock()
+		fails(t, c, "change_order", object{"number": 7, "remark": "x"}, "INVALID_ARGUMENTS", says)
+	}
+	s, service = newShop(t)
+	service.refuses = `{"title":"Internal: db-7"}`
+	text := fails(t, s.connect(modern, "bearer", nil), "change_order", object{"number": 7, "remark": "x"}, "DATA_SERVICE_INVALID_RESPONSE")
+	assert.NotContains(t, text, "db-7", "what is not documented reaches nobody")
 }
 
 func TestRecordsOfAnotherTenantAreRejectedWithAnyDefinition(t *testing.T) {

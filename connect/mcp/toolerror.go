@@ -124,7 +124,7 @@ func newToolError(err error, t *tool) *toolError {
 	case errors.Is(err, data.ErrNotFound):
 		says(codeNotFound, "This business has no such "+t.namedBy()+".", "Find the right id with the search or list tool of this area.")
 	case errors.Is(err, data.ErrInvalid):
-		says(codeArguments, "The business's data service rejected these arguments.", correctAndCall)
+		says(codeArguments, strings.TrimSpace("The business's data service rejected these arguments. "+e.Message), correctAndCall)
 		failed.violations = e.Details
 	case errors.Is(err, data.ErrVersion):
 		advice := "Read it again, check that your change still makes sense, and call again"

@@ -323,10 +323,8 @@ func (c *compiler) replacement(t *Tool, n node) {
 		c.fault(n, "%s replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required", r.ID)
 		return
 	}
-	body, lost := r.Body.Kinds[0].Schema, ""
-	if body.Types&upstream.TypeObject == 0 {
-		lost = "the body, which is not an object"
-	} else {
+	body, lost := r.Body.Kinds[0].Schema, "the body, which is not an object"
+	if body.Types&upstream.TypeObject != 0 {
 		lost = unreadable(body, t.Read.Record(), map[[2]*upstream.Schema]bool{}, "the body")
 	}
 	if lost != "" {
