@@ -109,7 +109,17 @@ type Definition struct {
 	// Instructions say what assistants have to know of all tools: lines of a list, each with a line feed. Default: "".
 	Instructions string
 
+	// Marks are what x-gatehouse-tool says of operations, by their IDs, whether tools are compiled or not.
+	Marks map[string]Mark
+
 	root node
+}
+
+// Mark is what is known of an operation that tools call, although they are not compiled.
+type Mark struct {
+	Tool    bool   // it is one, and not only what another one calls
+	People  bool   // a tool writes to people with it
+	Version string // JSON Pointer of the version that If-Match takes, in the response of its path's GET. Default: "", none
 }
 
 // Published returns the document that callers read: see Publish.
@@ -195,7 +205,7 @@ func Load(document File, o Options) (*Definition, error) {
 	named := len(c.faults) == 0
 	base, operations := c.document(selected)
 	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
-		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.instructions(), c.root}, nil
+		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.instructions(), c.marks(), c.root}, nil
 	}
 	failed := c.failed()
 	except := c.except(selected)
@@ -205,6 +215,23 @@ func Load(document File, o Options) (*Definition, error) {
 		failed.Except, failed.Rest = except, len(others)
 	}
 	return nil, failed
+}
+
+// marks returns what x-gatehouse-tool says of operations, by their IDs. A tool calls another one if it has replace.
+func (c *compiler) marks() map[string]Mark {
+	all := map[string]Mark{}
+	for _, n := range c.operations() {
+		says := n.get(extTool)
+		for _, id := range []string{n.id, says.get("replace").text()} {
+			if says.Node != nil && id != "" {
+				was := all[id]
+				all[id] = Mark{
+					was.Tool || id == n.id, was.People || says.get("risk").Node != nil, cmp.Or(was.Version, says.get("version").text()),
+				}
+			}
+		}
+	}
+	return all
 }
 
 const (

@@ -233,6 +233,26 @@ func TestToolsDoNotChangeAnAPI(t *testing.T) {
 	}
 }
 
+// What writes to people is known where no tools are compiled, and where they would not be.
+func TestMarksOfToolsAreThoseOfTheOperationsThatTheyCall(t *testing.T) {
+	t.Parallel()
+	for name, tools := range map[string]bool{"an API": false, "tools": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := definition.File{Name: "notes.yaml", Text: []byte(changed(map[string]string{"save": ", risk: people"}))}
+			d, err := definition.Load(file, definition.Options{Tools: tools})
+			require.NoError(t, err)
+			assert.Equal(t, map[string]definition.Mark{
+				"listNotes": {Tool: true}, "createNote": {Tool: true, People: true, Version: "/version"},
+				"replaceNote": {People: true, Version: "/version"}, "deleteNote": {Tool: true},
+			}, d.Marks)
+		})
+	}
+	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(changed(map[string]string{"save": ", risk: persons"}))}, definition.Options{})
+	require.NoError(t, err)
+	assert.True(t, d.Marks["createNote"].People, "a risk that is misspelled is one")
+}
+
 const oneTool = `
 openapi: 3.1.0
 info: {title: Shop, version: "1"}
