@@ -90,6 +90,13 @@ func (d *Definition) Load() (*definition.Definition, error) {
 	})
 }
 
+// LoadTools is Load as gatehouse_connect needs it: it compiles the tools, too.
+func (d *Definition) LoadTools() (*definition.Definition, error) {
+	own := *d
+	own.tools = true
+	return own.Load()
+}
+
 // loadDefinition returns a definition, or that of the public contract if there is none.
 func loadDefinition(d *Definition) (*definition.Definition, error) {
 	if d == nil {

@@ -67,23 +67,32 @@ func apiCheckCommand() *cobra.Command {
 		Long: `
 Compiles a definition as the gateway does when it loads its configuration. What
 cannot be enforced is printed, all at once, and the line "except" with which the
-rest would load; then warnings: what is left out, and what is not checked.
+rest would load; then warnings: what is left out, and what is not checked. If an
+operation that is served has x-gatehouse-tool, the tools are compiled, too.
 
 With --list, prints what is served, to whom, and what keeps businesses apart.
 
-Exit status: 0 the definition loads, 1 it does not.`,
+Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := flags.load(args)
 			out := cmd.OutOrStdout()
+			kind, message, tools := "error", "the definition does not load", ""
+			if err == nil && slices.ContainsFunc(d.API.Operations(), func(op *upstream.Operation) bool { return d.Marks[op.ID].Tool }) {
+				kind, message = "error of a tool", "the definition loads for gatehouse_api, but not for gatehouse_connect"
+				var tooled *definition.Definition
+				if tooled, err = flags.LoadTools(); err == nil {
+					tools = count(len(tooled.Tools), "tool") + ", "
+				}
+			}
 			var failed *definition.LoadError
 			switch {
 			case errors.As(err, &failed):
-				printFaults(out, failed.Faults, "error")
+				printFaults(out, failed.Faults, kind)
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
 					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, strings.Join(failed.Except, " "))
 				}
-				return exit(cmd, 1, fmt.Errorf("the definition does not load: %s", count(len(failed.Faults), "error")))
+				return exit(cmd, 1, fmt.Errorf("%s: %s", message, count(len(failed.Faults), "error")))
 			case err != nil:
 				return exit(cmd, 1, err)
 			}
@@ -91,8 +100,8 @@ Exit status: 0 the definition loads, 1 it does not.`,
 			if list {
 				return printOperations(out, d.API)
 			}
-			_, err = fmt.Fprintf(out, "The definition loads: %s below %s, %s.\n", count(len(d.API.Operations()), "operation"),
-				d.API.Base()+"/", count(len(d.Warnings), "warning"))
+			_, err = fmt.Fprintf(out, "The definition loads: %s below %s, %s%s.\n", count(len(d.API.Operations()), "operation"),
+				d.API.Base()+"/", tools, count(len(d.Warnings), "warning"))
 			return err
 		},
 	}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// checkedDocument is a definition whose tools are what a test says in them.
+const checkedDocument = `openapi: 3.1.0
+info: {title: Animals, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+tags: [{name: animals}]
+paths:
+  /animals:
+    get:
+      operationId: listAnimals
+      tags: [animals]
+      x-gatehouse-tool: {LIST}
+      responses:
+        "200":
+          description: Animals.
+          content: {application/json: {schema: {type: array, maxItems: 9, items: {$ref: "#/components/schemas/Animal"}}}}
+    post:
+      operationId: addAnimal
+      tags: [animals]
+      x-gatehouse-tool: {ADD}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+      responses:
+        "201": {description: An animal., content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+components:
+  schemas:
+    Animal: {type: object, required: [id], properties: {id: {type: string}, name: {type: string}}}
+`
+
+// runAPICheck runs `gatehouse api check` for a document with what its tools say, and returns what it prints and whether its exit status was 0.
+func runAPICheck(t *testing.T, list, add string, args ...string) (stdout, stderr string, ok bool) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "animals.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.NewReplacer("LIST", list, "ADD", add).Replace(checkedDocument)), 0o600))
+	cmd := apiCheckCommand()
+	cmd.SilenceErrors = true
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(append([]string{file}, args...))
+	err := cmd.Execute()
+	return strings.ReplaceAll(out.String(), file, "animals.yaml"), errs.String(), err == nil
+}
+
+func TestAPICheckFindsTheFaultsOfTools(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ list, add, says string }{
+		"an unknown field":       {"fields: [nam]", "", "animals.yaml:11: error of a tool: is not a member of the records (/paths/~1animals/get/x-gatehouse-tool/fields/0)"},
+		"an unknown replacement": {"", "replace: nope", "animals.yaml:19: error of a tool: is not an operation"},
+		"an unknown risk":        {"", "risk: persons", "animals.yaml:19: error of a tool: must be people"},
+		"a name of two":          {"name: animals", "name: animals", "animals.yaml:19: error of a tool: animals is the name of two tools"},
+		"an unknown kind":        {"", "kind: start", "animals.yaml:19: error of a tool: must be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, ok := runAPICheck(t, c.list, c.add)
+			assert.False(t, ok)
+			assert.Contains(t, stdout, c.says)
+			assert.Contains(t, stderr, "the definition loads for gatehouse_api, but not for gatehouse_connect: 1 error")
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		t.Parallel()
+		_, stderr, _ := runAPICheck(t, "fields: [nam]", "risk: persons, kind: start")
+		assert.Contains(t, stderr, ": 3 errors")
+	})
+	t.Run("not of those that are not served", func(t *testing.T) {
+		t.Parallel()
+		stdout, stderr, ok := runAPICheck(t, "", "risk: persons", "--only", "listAnimals")
+		require.True(t, ok, stdout+stderr)
+		assert.Equal(t, "The definition loads: 1 operation below /v1/, 1 tool, 0 warnings.\n", stdout)
+	})
+}
+
+func TestAPICheckSaysHowManyToolsThereAre(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, ok := runAPICheck(t, "", "risk: people")
+	require.True(t, ok, stdout+stderr)
+	require.Equal(t, "The definition loads: 2 operations below /v1/, 2 tools, 0 warnings.\n", stdout)
+}
