@@ -58,8 +58,10 @@ contract, which is built in.
 
 A and B are businesses of a test environment, of which the service has records.
 Without B, isolation is not checked. Nothing is written unless --write is given:
-then records of A are created, and only those are changed or deleted. Nobody else
-should write at that time.
+then every POST is sent, which creates records of A and may start something, and
+only records that were created are changed or deleted. What writes to people
+(risk: people of x-gatehouse-tool) is never sent. Nobody else should write at
+that time.
 
 To check assertions, the service must know a key: a file, which must not be the
 gateway's, or a new one with --serve-keys, which publishes it at
@@ -119,7 +121,7 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 	progress := cmd.ErrOrStderr()
 	if c.options.Write {
 		for _, op := range c.options.Definition.API.Operations() {
-			if !op.Read && !op.ByGateway {
+			if !op.Read && !op.ByGateway && !c.options.Definition.Marks[op.ID].People {
 				_, _ = fmt.Fprintf(progress, "writes as business A: %s (%s %s)\n", cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path))
 			}
 		}

@@ -182,3 +182,20 @@ func TestConformEnforcesEverything(t *testing.T) {
 	require.False(t, ok)
 	require.Contains(t, out, "schema")
 }
+
+func TestConformListsWhatItWritesAndNotWhatWritesToPeople(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {
+		/notes: {post: {operationId: addNote, responses: {"204": {description: ""}}}},
+		/reminders: {post: {operationId: remind, x-gatehouse-tool: {risk: people}, responses: {"204": {description: ""}}}}}}`), 0o600))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/notes", r.URL.Path)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(service.Close)
+	stdout, stderr, ok := runConform(t, service.URL, "--definition", file, "--rate", "1e9", "--business", "A=1", "--write")
+	require.True(t, ok, stdout+stderr)
+	require.Equal(t, "writes as business A: addNote (POST /notes)\n", stderr)
+	require.Contains(t, stdout, "skipped remind: it writes to people\n")
+}

@@ -48,7 +48,8 @@ type Options struct {
 	// Header are headers of every request, such as a service's password; those that the gateway sets stay as they are. Default: none.
 	Header http.Header
 
-	// Write lets requests create, change and delete records. Only records that were created are changed and deleted.
+	// Write lets requests create, change and delete records. Only records that were created are changed and deleted. Operations of tools that
+	// write to people are not asked for.
 	Write bool
 
 	// ShowValues adds excerpts of the values that are wrong to the findings.
@@ -110,6 +111,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	for _, op := range r.operations {
 		switch {
 		case ctx.Err() != nil:
+		case o.Definition.Marks[op.ID].People:
+			r.skip(op, "it writes to people")
 		case op.Read:
 			r.probeRead(ctx, op)
 		case !o.Write:

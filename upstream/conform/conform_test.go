@@ -426,3 +426,126 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 		}
 	}
 }
+
+// animalsDocument is an API with versions in the body of records, an If-Match, and an operation that writes to people.
+const animalsDocument = `
+openapi: 3.1.0
+info: {title: Animals, version: "1"}
+servers: [{url: "https://animals.internal/v1"}]
+x-gatehouse-tenant: request
+paths:
+  /animals:
+    get:
+      operationId: listAnimals
+      responses:
+        "200": {description: Animals., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Animal"}}}}}
+    post:
+      operationId: addAnimal
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+      responses:
+        "201": {description: The animal., content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+  /animals/{animal}:
+    parameters: [{name: animal, in: path, required: true, schema: {type: integer, minimum: 1}}]
+    get:
+      operationId: getAnimal
+      responses:
+        "200":
+          description: The animal.
+          content: {application/json: {schema: {type: object, required: [animal], properties: {animal: {$ref: "#/components/schemas/Animal"}}}}}
+    put:
+      operationId: changeAnimal
+      x-gatehouse-tool: {VERSION}
+      parameters: [{name: If-Match, in: header, required: REQUIRED, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+      responses:
+        "200": {description: The animal., content: {application/json: {schema: {$ref: "#/components/schemas/Animal"}}}}
+  /reminders:
+    post:
+      operationId: remind
+      x-gatehouse-tool: {risk: people}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {text: {type: string}}}}}}
+      responses: {"204": {description: It is sent.}}
+components:
+  schemas:
+    Animal:
+      type: object
+      required: [id, name, version]
+      properties: {id: {type: integer, readOnly: true}, name: {type: string, minLength: 1}, version: {type: integer, readOnly: true}}
+`
+
+// animals is a service of the document. reminded is called when people are written to.
+func animals(strict bool, reminded func()) http.Handler {
+	type animal struct {
+		ID      int    `json:"id"`
+		Name    string `json:"name"`
+		Version int    `json:"version"`
+	}
+	var mu sync.Mutex
+	all := []animal{{1, "Ada", 1}, {2, "Bo", 1}}
+	mux := http.NewServeMux()
+	handle := func(pattern string, serve func(r *http.Request, id int) (status int, body any)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+			status, body := http.StatusForbidden, any(nil)
+			if id, _ := strconv.Atoi(r.PathValue("animal")); id > len(all) {
+				status = http.StatusNotFound
+			} else if r.Header.Get("X-Business-Id") == "a" {
+				status, body = serve(r, id)
+			}
+			if w.WriteHeader(status); status != http.StatusNoContent {
+				_ = json.NewEncoder(w).Encode(body)
+			}
+		})
+	}
+	handle("GET /v1/animals", func(*http.Request, int) (int, any) { return 200, all })
+	handle("POST /v1/animals", func(r *http.Request, _ int) (int, any) {
+		made := animal{Version: 1}
+		_ = json.NewDecoder(r.Body).Decode(&made)
+		made.ID = len(all) + 1
+		all = append(all, made)
+		return 201, made
+	})
+	handle("GET /v1/animals/{animal}", func(_ *http.Request, id int) (int, any) { return 200, map[string]any{"animal": all[id-1]} })
+	handle("PUT /v1/animals/{animal}", func(r *http.Request, id int) (int, any) {
+		found := &all[id-1]
+		if match := r.Header.Get("If-Match"); strict && match != "" && match != strconv.Quote(strconv.Itoa(found.Version)) {
+			return 412, nil
+		}
+		_ = json.NewDecoder(r.Body).Decode(found)
+		found.Version++
+		return 200, found
+	})
+	handle("POST /v1/reminders", func(*http.Request, int) (int, any) {
+		reminded()
+		return 204, nil
+	})
+	return mux
+}
+
+// conformOfAnimals asks a service of the document.
+func conformOfAnimals(t *testing.T, version, required string, strict bool, o conform.Options) conform.Report {
+	t.Helper()
+	text := strings.NewReplacer("VERSION", version, "REQUIRED", required).Replace(animalsDocument)
+	d, err := definition.Load(definition.File{Name: "animals.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	service := httptest.NewServer(animals(strict, func() { assert.Fail(t, "people are written to") }))
+	t.Cleanup(service.Close)
+	o.Definition, o.URL, o.A = d, service.URL, "a"
+	report, err := conform.Run(t.Context(), o)
+	require.NoError(t, err)
+	return report
+}
+
+func TestWhatWritesToPeopleIsNotSent(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]bool{"reading": false, "writing": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := conformOfAnimals(t, "", "false", true, conform.Options{Write: write})
+			require.Contains(t, report.Skipped, "remind: it writes to people")
+		})
+	}
+}
