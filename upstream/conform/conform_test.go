@@ -539,6 +539,40 @@ func conformOfAnimals(t *testing.T, version, required string, strict bool, o con
 	return report
 }
 
+func TestAnIfMatchIsTriedWithTheVersionThatIsKnown(t *testing.T) {
+	t.Parallel()
+	const known = "version: /animal/version"
+	for name, c := range map[string]struct {
+		version, required string
+		lax               bool // the service does not look at If-Match
+		fault, skipped    string
+	}{
+		"in the body":           {version: known, required: "false"},
+		"in the body, required": {version: known, required: "true"},
+		"in the body, of a service that ignores it":     {version: known, required: "false", lax: true, fault: "precondition"},
+		"without an ETag or a version":                  {required: "false", skipped: "changeAnimal: If-Match: neither"},
+		"without an ETag or a version, although needed": {required: "true", skipped: "changeAnimal: If-Match: neither"},
+		"where the record has none":                     {version: "version: /animal/none", required: "false", skipped: "changeAnimal: If-Match: neither"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := conformOfAnimals(t, c.version, c.required, !c.lax, conform.Options{Write: true})
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			if c.fault == "" {
+				require.Empty(t, report.Faults, printed.String())
+			} else {
+				require.Contains(t, printed.String(), "fault "+c.fault+": changeAnimal")
+			}
+			if c.skipped == "" {
+				require.NotContains(t, printed.String(), "skipped changeAnimal")
+			} else {
+				require.Contains(t, printed.String(), "skipped "+c.skipped)
+			}
+		})
+	}
+}
+
 func TestWhatWritesToPeopleIsNotSent(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]bool{"reading": false, "writing": true} {

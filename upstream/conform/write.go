@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -207,6 +208,23 @@ func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
 	}
 }
 
+// version returns the version of the record that an operation changes, as If-Match has it, by the response to its GET: the ETag if one is
+// documented, which must be found, or else what a tool says. It is "" if neither is known.
+func (r *run) version(op *upstream.Operation, current *exchange) (version string, found bool) {
+	if current == nil {
+		return "", true
+	}
+	if success := current.op.Success(); success != nil && success.ETag {
+		version = current.header.Get("Etag")
+		return version, current.ok() && version != ""
+	}
+	pointer := r.Definition.Marks[op.ID].Version
+	if value, _ := at(current.value, "/"+strings.TrimPrefix(pointer, "/")); pointer != "" && value != nil {
+		version = strconv.Quote(fmt.Sprint(value))
+	}
+	return version, true
+}
+
 // probeChange changes or deletes a record that was created.
 func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
@@ -228,12 +246,22 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		return r.send(ctx, request{op: get, label: "A", values: q.values, ofRecords: true})
 	}
 	was := current()
-	if takes(op, headerMatch) && was != nil {
-		if !was.ok() || was.header.Get("Etag") == "" {
+	matches := takes(op, headerMatch)
+	if matches {
+		version, found := r.version(op, was)
+		if !found {
 			r.find("precondition", was, Finding{Expected: "the ETag of a record that was created", Got: fmt.Sprintf("status %d without one", was.status)})
 			return
 		}
-		q.header.Set(headerMatch, was.header.Get("Etag"))
+		if matches = version != ""; matches {
+			q.header.Set(headerMatch, version)
+		} else {
+			r.skip(op, "If-Match: neither an ETag of the GET of its path is documented, nor a version of its tool")
+			q.header.Del(headerMatch)
+			if slices.ContainsFunc(op.Headers, func(p upstream.Param) bool { return p.Name == headerMatch && p.Required }) {
+				return
+			}
+		}
 	}
 	r.probeAssertions(ctx, q)
 	if r.B != "" && apart(op) {
@@ -250,7 +278,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			r.find("precondition", x, Finding{Expected: "status 412 for an If-Match " + what, Got: fmt.Sprintf("status %d", x.status)})
 		}
 	}
-	if takes(op, headerMatch) {
+	if matches {
 		refused(`"gatehouse-conform"`, "that the record never had")
 	}
 	x := r.write(ctx, q, "")
@@ -262,7 +290,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if left := current(); left.ok() {
 			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
-	case takes(op, headerMatch):
+	case matches:
 		refused(q.header.Get(headerMatch), "that the record had before it was changed")
 	}
 }
