@@ -51,15 +51,12 @@ type Options struct {
 	// loopback names and addresses only. Required.
 	Issuer string
 
-	// Redis holds grants, sessions and the audit log. It must be durable; see package oauth. Required.
-	Redis redis.UniversalClient
+	Redis redis.UniversalClient // holds grants, sessions and the audit log. It must be durable; see package oauth. Required
 
 	// Do makes a call to the data service, whose address only it knows, and adds the hop assertion. Its errors must be safe to
 	// log. Required.
-	Do func(context.Context, upstream.Call) (*upstream.Response, error)
-
-	// Timeout is the timeout of one call to the data service or its accounts. Default: data.DefaultTimeout.
-	Timeout time.Duration
+	Do      func(context.Context, upstream.Call) (*upstream.Response, error)
+	Timeout time.Duration // of one call to the data service or its accounts. Default: data.DefaultTimeout
 
 	// OnResponse is called with the result of checking each response of the data service to a tool (see data.Options), and with
 	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
@@ -69,14 +66,9 @@ type Options struct {
 	// metadata of MCP and OAuth too, and its default the issuer's host, without the port. ClientAddr serves OAuth too.
 	Pages pages.Options
 
-	// Version is the server's version in MCP. Default: "0".
-	Version string
-
-	// Definition describes the calls to the data service, and the tools that make them. Default: Definition().
-	Definition *definition.Definition
-
-	// ExceptAreas are areas of the definition that assistants cannot be connected to: they have no scopes and no tools. Default: none.
-	ExceptAreas []string
+	Version     string                 // the server's, in MCP. Default: "0"
+	Definition  *definition.Definition // of the calls to the data service, and the tools that make them. Default: Definition()
+	ExceptAreas []string               // areas of the definition that assistants cannot be connected to. Default: none
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
 	// oauth.DefaultClientSchemes.
@@ -98,11 +90,8 @@ type Server struct {
 type Operation struct {
 	http.Handler
 
-	// Name is for logs and metrics: mcp, metadata, authorize, token, revoke, register, pages or assets.
-	Name string
-
-	// MaxBody is the maximum size of a request body in bytes. Zero: no body is read.
-	MaxBody int64
+	Name    string // for logs and metrics: mcp, metadata, authorize, token, revoke, register, pages or assets
+	MaxBody int64  // maximum size of a request body in bytes. Zero: no body is read
 
 	// Fail responds with an error in the operation's format: JSON-RPC, the JSON of RFC 6749, or a page. detail is a sentence
 	// for the user. Headers that are already set are kept.

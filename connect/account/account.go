@@ -16,11 +16,8 @@ type Role string
 
 // Roles. All roles of the accounts service other than RoleOwner become RoleMember.
 const (
-	// RoleOwner may approve connections, see and end those of the whole business, and manage keys.
-	RoleOwner Role = "owner"
-
-	// RoleMember may sign in and view.
-	RoleMember Role = "member"
+	RoleOwner  Role = "owner"  // may approve connections, see and end those of the whole business, and manage keys
+	RoleMember Role = "member" // may sign in and view
 )
 
 // Account is a user's account in one business.
@@ -56,17 +53,11 @@ func (a Account) DisplayName() string { return cmp.Or(a.Name, a.Email) }
 
 // Errors of a [Service].
 var (
-	// ErrWrongCredentials is returned if there is no such account or the password is wrong.
-	ErrWrongCredentials = errors.New("the email address or the password is wrong")
+	ErrWrongCredentials = errors.New("the email address or the password is wrong") // or there is no such account
+	ErrUnknown          = errors.New("no such account")                            // or it may no longer sign in
+	ErrUnavailable      = errors.New("the accounts service is unavailable")        // or its response is invalid
 
-	// ErrUnknown is returned if the account does not exist or may no longer sign in.
-	ErrUnknown = errors.New("no such account")
-
-	// ErrUnavailable is returned if the service is unreachable or its response is invalid.
-	ErrUnavailable = errors.New("the accounts service is unavailable")
-
-	// ErrWrongAccount is returned if the response is about another account than the one asked for. It wraps ErrUnavailable.
-	ErrWrongAccount = fmt.Errorf("%w: the response is about another account", ErrUnavailable)
+	ErrWrongAccount = fmt.Errorf("%w: the response is about another account", ErrUnavailable) // than the one asked for
 )
 
 // Service looks up accounts. Every error wraps one of ErrWrongCredentials, ErrUnknown and ErrUnavailable, and the context's

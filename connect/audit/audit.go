@@ -68,15 +68,11 @@ const (
 )
 
 var (
-	// ErrUnavailable is returned if Redis did not store or return entries. Resolved entries are in the process log
-	// nevertheless.
+	// ErrUnavailable: Redis did not store or return entries. Resolved ones are in the process log nevertheless.
 	ErrUnavailable = errors.New("the audit log is unavailable")
 
-	// ErrInvalidEntry is returned for an entry with an unknown action or outcome.
-	ErrInvalidEntry = errors.New("invalid audit entry")
-
-	// ErrBadCursor is returned for a cursor that List has not returned.
-	ErrBadCursor = errors.New("invalid cursor of the audit log")
+	ErrInvalidEntry = errors.New("invalid audit entry")             // with an unknown action or outcome
+	ErrBadCursor    = errors.New("invalid cursor of the audit log") // which List has not returned
 )
 
 // Entry is one entry of the audit log. Before it is stored, each text becomes one line without invisible characters, of at most

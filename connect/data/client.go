@@ -38,21 +38,15 @@ const (
 
 // Options of a [Client].
 type Options struct {
-	// Host is the Host header of the calls. Required.
-	Host string
-
-	// Do makes a call to the data service. Required.
-	Do func(context.Context, upstream.Call) (*upstream.Response, error)
-
-	// Timeout is the timeout of one call, including retries. Default: DefaultTimeout.
-	Timeout time.Duration
+	Host    string                                                           // the Host header of the calls; required
+	Do      func(context.Context, upstream.Call) (*upstream.Response, error) // makes a call to the data service; required
+	Timeout time.Duration                                                    // of one call, including retries; default: DefaultTimeout
 
 	// OnResponse is called with the result of checking each response: nil if it is valid, which the documented errors of a
 	// caller are too, or else one of this package's errors. Default: none.
 	OnResponse func(error)
 
-	// Log gets an error for every response with records of another business. Required.
-	Log *zap.Logger
+	Log *zap.Logger // gets an error for every response with records of another business; required
 }
 
 // Client makes the calls of a definition. It is safe for concurrent use.
@@ -87,11 +81,9 @@ type Key string
 
 // Write is the options of a call that changes something.
 type Write struct {
-	Key     Key    // default: none, and the call is not retried
-	IfMatch string // change the record only if it has this version, in quotes; "": any
-
-	// Replayed is set to whether the response is that of an earlier call with the same key. It may be nil.
-	Replayed *bool
+	Key      Key    // default: none, and the call is not retried
+	IfMatch  string // change the record only if it has this version, in quotes; "": any
+	Replayed *bool  // is set to whether the response is that of an earlier call with the same key; may be nil
 }
 
 // Request is a call of an operation.

@@ -12,39 +12,22 @@ import (
 // Errors of a [Client]'s methods, besides upstream.ErrContractViolation, for a response that is not as docs/data-services.md
 // describes, and upstream.ErrCrossTenantRecord, which is logged as an error too. Most are wrapped in an [*Error].
 var (
-	// ErrNotFound is returned if the business has no such record.
-	ErrNotFound = errors.New("no such record")
+	ErrNotFound = errors.New("no such record")                          // of the business
+	ErrInvalid  = errors.New("rejected by the data service")            // the arguments; [Error.Details] name the fields
+	ErrConflict = errors.New("conflicts with the record's state")       // or with that of one that it depends on
+	ErrVersion  = fmt.Errorf("%w: the record has changed", ErrConflict) // it does not have the version of the [Write]
 
-	// ErrInvalid is returned if the service rejects the arguments; [Error.Details] name the fields.
-	ErrInvalid = errors.New("rejected by the data service")
-
-	// ErrConflict is returned if the state of the record, or of one that it depends on, does not allow the call.
-	ErrConflict = errors.New("conflicts with the record's state")
-
-	// ErrVersion is returned if the record does not have the version of the [Write]. It wraps ErrConflict.
-	ErrVersion = fmt.Errorf("%w: the record has changed", ErrConflict)
-
-	// ErrKeyReused is returned if the idempotency key was used for another call.
 	ErrKeyReused = errors.New("the idempotency key was used for another call")
-
-	// ErrForbidden is returned if the account may not do this in its business.
 	ErrForbidden = errors.New("not allowed for this account")
 
-	// ErrNoAccount is returned if the account does not exist, may not sign in or belongs to another business, or if the
-	// business is not active. It wraps ErrForbidden.
+	// ErrNoAccount: the account does not exist, may not sign in or belongs to another business, or the business is not active.
 	ErrNoAccount = fmt.Errorf("%w: the account or its business is not active", ErrForbidden)
 
-	// ErrGatewayRejected is returned if the service does not accept the gateway, which is a configuration error.
-	ErrGatewayRejected = errors.New("the data service rejected the gateway or its assertion")
+	ErrGatewayRejected = errors.New("the data service rejected the gateway or its assertion") // a configuration error
+	ErrBusy            = errors.New("the data service is busy")                               // see [Error.RetryAfter]
 
-	// ErrBusy is returned if the service limits the rate of calls; see [Error.RetryAfter].
-	ErrBusy = errors.New("the data service is busy")
-
-	// ErrUnavailable is returned if the service is unreachable or failed. It wraps upstream.ErrUpstreamUnavailable.
-	ErrUnavailable = fmt.Errorf("calling the data service: %w", upstream.ErrUpstreamUnavailable)
-
-	// ErrTimeout is returned if the service did not respond in time. It wraps ErrUnavailable.
-	ErrTimeout = fmt.Errorf("%w: timeout", ErrUnavailable)
+	ErrUnavailable = fmt.Errorf("calling the data service: %w", upstream.ErrUpstreamUnavailable) // it is unreachable or failed
+	ErrTimeout     = fmt.Errorf("%w: timeout", ErrUnavailable)
 )
 
 // Detail is an error in one field of a request.

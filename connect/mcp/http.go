@@ -15,13 +15,10 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// revisionModern is the first revision of MCP without initialization and sessions.
-const revisionModern = "2026-07-28"
-
-// revisionStructured is the first revision with structured content.
-const revisionStructured = "2025-06-18"
-
 const (
+	revisionModern     = "2026-07-28" // the first revision of MCP without initialization and sessions
+	revisionStructured = "2025-06-18" // the first one with structured content
+
 	methodToolsCall = "tools/call"
 	methodToolsList = "tools/list"
 )
@@ -84,10 +81,7 @@ func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 // writeError responds with a JSON-RPC error, and adds it to the request's log entry.
 func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, text string) {
 	requestlog.From(r.Context()).Fail(codeName(code), errors.New(text))
-	failed := encode(struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	}{code, text})
+	failed := encode(jsonrpc.Error{Code: int64(code), Message: text})
 	if id == nil {
 		id = jsontext.Value("null")
 	}

@@ -342,7 +342,7 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 	kept := &bufferedResponse{header: w.Header(), status: http.StatusOK}
 	s.handler.ServeHTTP(kept, r)
 	kept.header.Del("Content-Length")
-	body = bytes.ReplaceAll(kept.body.Bytes(), m.ID, id)
+	body = bytes.ReplaceAll(kept.Bytes(), m.ID, id)
 	if before, after, ok := bytes.Cut(body, []byte(`"tools":[]`)); ok && m.Method == methodToolsList {
 		g, _ := oauth.GrantFrom(r.Context())
 		kept.header.Add("Vary", "Accept-Encoding")
@@ -359,9 +359,10 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 
 // bufferedResponse is an [http.ResponseWriter] that keeps the response in memory.
 type bufferedResponse struct {
+	bytes.Buffer
+
 	header http.Header
 	status int
-	body   bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
@@ -369,9 +370,6 @@ func (r *bufferedResponse) Header() http.Header { return r.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (r *bufferedResponse) WriteHeader(status int) { r.status = status }
-
-// Write implements http.ResponseWriter.
-func (r *bufferedResponse) Write(b []byte) (int, error) { return r.body.Write(b) }
 
 // Flush implements http.Flusher, which the SDK needs for events.
 func (r *bufferedResponse) Flush() {}

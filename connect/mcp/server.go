@@ -88,21 +88,13 @@ func (s *Server) whereAllowed() string {
 
 // Options of a [Server].
 type Options struct {
-	// Origin is the origin of the endpoint as browsers send it, such as "https://api.example.com". Required.
-	Origin string
-
-	// Title and Version are in the serverInfo. Default: none, "0".
-	Title, Version string
-
-	// Definition has the tools. Required.
-	Definition *definition.Definition
-
-	// Areas are those of the definition whose tools the server has. Required.
-	Areas scope.Areas
-
-	Data  *data.Client // required
-	Audit *audit.Log   // required
-	Log   *zap.Logger  // required
+	Origin         string                 // of the endpoint as browsers send it, such as "https://api.example.com"; required
+	Title, Version string                 // in the serverInfo; default: none, "0"
+	Definition     *definition.Definition // has the tools; required
+	Areas          scope.Areas            // those of the definition whose tools the server has; required
+	Data           *data.Client           // required
+	Audit          *audit.Log             // required
+	Log            *zap.Logger            // required
 
 	// InsufficientScope adds a challenge to the response to a call that needs more scopes; [oauth.Server] has it. Required.
 	InsufficientScope func(h http.Header, required ...string)
@@ -207,8 +199,7 @@ func (o *Options) complete() error {
 	if o.Origin == "" || o.Definition == nil || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
 		return errors.New("MCP server: Origin, Definition, Data, Audit, InsufficientScope, Log and Redis are required")
 	}
-	o.Prefix = cmp.Or(o.Prefix, audit.DefaultPrefix)
-	o.Version = cmp.Or(o.Version, "0")
+	o.Prefix, o.Version = cmp.Or(o.Prefix, audit.DefaultPrefix), cmp.Or(o.Version, "0")
 	return nil
 }
 

@@ -20,27 +20,17 @@ var (
 	// log only.
 	ErrUnavailable = errors.New("the store of connections is unavailable")
 
-	// ErrOutcomeUnknown is returned, together with ErrUnavailable, if the change may or may not have been made.
-	ErrOutcomeUnknown = errors.New("unknown whether the change was made")
+	ErrOutcomeUnknown = errors.New("unknown whether the change was made") // together with ErrUnavailable
 
 	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided otherwise, or
 	// whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
-	// ErrNotOwner is returned if the account may not approve and change connections.
-	ErrNotOwner = errors.New("only an owner of the business may approve and change connections")
-
-	// ErrScopes is returned if no scope was granted, or one that was not requested or is unknown to the server.
-	ErrScopes = errors.New("granted scopes are not a subset of the requested ones")
-
-	// ErrInvalidToken is returned for a token that is unknown, malformed, expired, revoked or for another audience.
-	ErrInvalidToken = errors.New("invalid access token")
-
-	// ErrNoGrant is returned if the business has no such connection.
-	ErrNoGrant = errors.New("no such connection")
-
-	// ErrChanged is returned if a connection has changed since the version that a change is for.
-	ErrChanged = errors.New("the connection was changed meanwhile")
+	ErrNotOwner     = errors.New("only an owner of the business may approve and change connections")
+	ErrScopes       = errors.New("granted scopes are not a subset of the requested ones") // or there are none
+	ErrInvalidToken = errors.New("invalid access token")                                  // or one for another audience
+	ErrNoGrant      = errors.New("no such connection")                                    // of the business
+	ErrChanged      = errors.New("the connection was changed meanwhile")                  // since the version that the change is for
 )
 
 // Client is an OAuth client.
@@ -56,8 +46,7 @@ type Client struct {
 	// LocalOnly is true if every redirect URI leads to the user's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
-	// Refreshes is true if the client uses refresh tokens.
-	Refreshes bool `json:"refreshes,omitempty"`
+	Refreshes bool `json:"refreshes,omitempty"` // it uses refresh tokens
 }
 
 // Request is a valid authorization request that waits for a user's decision.
@@ -67,9 +56,8 @@ type Request struct {
 	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
 	// RedirectHost is the redirect target to show to the user: host and port, or a private-use scheme and a colon
 	// ("cursor:").
-	RedirectHost string `json:"-"`
-	// RedirectLocal is true if the redirect URI leads to the user's own machine.
-	RedirectLocal bool          `json:"-"`
+	RedirectHost  string        `json:"-"`
+	RedirectLocal bool          `json:"-"` // the redirect URI leads to the user's own machine
 	Scopes        scope.Set     `json:"-"`
 	ExpiresIn     time.Duration `json:"-"`
 }

@@ -35,10 +35,8 @@ const (
 const (
 	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are rejected but do
 	// not end the connection.
-	maxRepeats = 8
-
-	// maxAccessTokens is the maximum number of valid access tokens per connection. One more invalidates the oldest.
-	maxAccessTokens = 32
+	maxRepeats      = 8
+	maxAccessTokens = 32 // valid ones of a connection; one more invalidates the oldest
 )
 
 // Options configure a Server.
@@ -55,8 +53,7 @@ type Options struct {
 	// all gateways of a fleet. Default: audit.DefaultPrefix.
 	Prefix string
 
-	// ResourceName is the resource_name of the resource's metadata (RFC 9728). Default: none.
-	ResourceName string
+	ResourceName string // the resource_name of the resource's metadata (RFC 9728). Default: none
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
@@ -74,8 +71,7 @@ type Options struct {
 	// Its errors are account.ErrUnknown and account.ErrUnavailable. Required.
 	Accounts Accounts
 
-	// Audit records each connection that is approved, denied, started or ended; if it is unavailable, these fail. Required.
-	Audit *audit.Log
+	Audit *audit.Log // records each connection that is approved, denied, started or ended; without it, these fail. Required
 
 	// Only tests set these. Defaults: 2 s for one Redis call, the limits of defaultLimits, and a transport for metadata
 	// documents that connects to public addresses only.

@@ -25,12 +25,9 @@ type Brand struct {
 	// AccentColorDark is AccentColor for dark mode. Default: AccentColor, mixed with as much white as the contrast requires.
 	AccentColorDark string `json:"accent_color_dark,omitempty"`
 
-	// SupportURL is an https or mailto URL. Default: no link.
-	SupportURL string `json:"support_url,omitempty"`
-
-	// PrivacyURL and TermsURL are https URLs. Default: no links.
-	PrivacyURL string `json:"privacy_url,omitempty"`
-	TermsURL   string `json:"terms_url,omitempty"`
+	SupportURL string `json:"support_url,omitempty"` // https or mailto. Default: no link
+	PrivacyURL string `json:"privacy_url,omitempty"` // https. Default: no link
+	TermsURL   string `json:"terms_url,omitempty"`   // https. Default: no link
 }
 
 // Limits of a logo.

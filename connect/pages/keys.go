@@ -39,20 +39,10 @@ type Keys interface {
 
 // Errors of [Keys].
 var (
-	// ErrNoKey is returned if the business has no such key.
-	ErrNoKey = errors.New("no such key")
-
-	// ErrTooManyKeys is returned if the business has the maximum number of keys.
-	ErrTooManyKeys = errors.New("too many keys")
-
-	// ErrGracePending is returned if the previous private key is still in its grace period, because at most two private keys
-	// can be valid.
-	ErrGracePending = errors.New("the previous private key still works")
-
-	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
-	ErrAlreadyDone = errors.New("already done")
-
-	// ErrOutcomeUnknown is returned if the change may or may not have been made.
+	ErrNoKey          = errors.New("no such key") // of the business
+	ErrTooManyKeys    = errors.New("too many keys")
+	ErrGracePending   = errors.New("the previous private key still works") // and at most two can be valid
+	ErrAlreadyDone    = errors.New("already done")                         // by an earlier call, and this one changed nothing
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
 

@@ -53,47 +53,25 @@ type OAuth interface {
 
 // Options of the pages.
 type Options struct {
-	// OAuth is the authorization server. Its issuer is the public origin of the pages. Required.
-	OAuth OAuth
+	OAuth    OAuth                 // its issuer is the public origin of the pages; required
+	Accounts account.Service       // checks passwords and looks up accounts; required
+	Audit    *audit.Log            // records sign-ins, sign-outs and changes of keys; if it is unavailable, these fail; required
+	Redis    redis.UniversalClient // holds sessions, sign-in attempts and known devices; the caller closes it; required
+	Keys     Keys                  // manages the keys of the public API; default: none, and no page for them
 
-	// Accounts checks passwords and looks up accounts. Required.
-	Accounts account.Service
+	Name     string // the platform's; required
+	Brand    Brand  // what the pages show of the platform, besides its name; default: a letter for the logo, and no links
+	HomePage bool   // adds a page at HomePath that explains how to connect an assistant
+	Prefix   string // of the names of all keys in Redis; default: audit.DefaultPrefix
 
-	// Audit records sign-ins, sign-outs and changes of keys; if it is unavailable, these fail. Required.
-	Audit *audit.Log
-
-	// Redis holds sessions, sign-in attempts and known devices. The caller closes it. Required.
-	Redis redis.UniversalClient
-
-	// Keys manages the keys of the public API. Default: none, and no page for them.
-	Keys Keys
-
-	// Name is the platform's name. Required.
-	Name string
-
-	// Brand is what the pages show of the platform, besides its name. Default: a letter for the logo, and no links.
-	Brand Brand
-
-	// HomePage adds a page at HomePath that explains how to connect an assistant. Default: false.
-	HomePage bool
-
-	// Prefix begins the names of all keys in Redis. Default: audit.DefaultPrefix.
-	Prefix string
-
-	// SessionIdle is the idle timeout of a session. Default: DefaultSessionIdle.
-	SessionIdle time.Duration
-
-	// SessionMax is the maximum age of a session. Default: DefaultSessionMax.
-	SessionMax time.Duration
+	SessionIdle time.Duration // the idle timeout of a session; default: DefaultSessionIdle
+	SessionMax  time.Duration // the maximum age of a session; default: DefaultSessionMax
 
 	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
-	// Log gets failures that no user sees. Default: no log.
-	Log *zap.Logger
-
-	// Now is the clock. Default: time.Now.
-	Now func() time.Time
+	Log *zap.Logger      // gets failures that no user sees; default: no log
+	Now func() time.Time // the clock; default: time.Now
 }
 
 // Pages serves the pages. It is safe for concurrent use.
