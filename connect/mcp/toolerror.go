@@ -131,7 +131,7 @@ func newToolError(err error, t *tool) *toolError {
 		if t.takes(argIfVersion) {
 			advice += " with its new version"
 		}
-		says(codeChanged, "The "+t.about+" has changed since you read it.", advice+".")
+		says(codeChanged, "This has changed since you read it.", advice+".")
 	case errors.Is(err, data.ErrConflict):
 		says(codeConflict, cmp.Or(e.Message, "The state of the record, or of one that refers to it, does not allow this."), "")
 		failed.violations = e.Details
@@ -145,16 +145,29 @@ func newToolError(err error, t *tool) *toolError {
 		says(codeForbidden, cmp.Or(e.Message, "The user who approved this connection may not do this in the business."),
 			final+"someone with more permissions in the business has to do it.")
 	case errors.Is(err, data.ErrBusy):
-		says(codeUnavailable, "The business's data service is busy.", retryIn(e.RetryAfter))
+		says(codeUnavailable, "The business's data service is busy.", t.again(e))
 	case errors.Is(err, data.ErrTimeout):
-		says(codeTimeout, "The business's data service did not respond in time.", retryIn(e.RetryAfter))
+		says(codeTimeout, "The business's data service did not respond in time.", t.again(e))
 	case errors.Is(err, data.ErrUnavailable):
-		says(codeUnavailable, "The business's data service is temporarily unavailable.", retryIn(e.RetryAfter))
+		says(codeUnavailable, "The business's data service is temporarily unavailable.", t.again(e))
 	default:
 		says(codeInvalid, "The business's data service sent an invalid response. Your arguments are not the cause.",
 			"Calling again is unlikely to help. Tell the user, with the request id.")
 	}
 	return failed
+}
+
+// again says whether it is safe to call again after the data service did not answer.
+func (t *tool) again(e *data.Error) string {
+	advice := retryIn(e.RetryAfter)
+	switch once := t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.Replace != nil; {
+	case !e.Uncertain || !once:
+		return advice
+	case t.key:
+		return fmt.Sprintf("%s for %.0f minutes. After that, it may do it twice: read or list the records first.",
+			strings.TrimSuffix(advice, "."), IdempotencyWindow.Minutes())
+	}
+	return "Calling again may do it twice. Read or list the records first, and call again only if it was not done."
 }
 
 func retryIn(d time.Duration) string {

@@ -1,0 +1,133 @@
+package mcp_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// clinic is a definition without any of the habits of the embedded one: few keys, no texts for questions, patterns and alternatives.
+const clinic = `
+  /animals:
+    get:
+      tags: [things]
+      operationId: listAnimals
+      x-gatehouse-tool: {fields: [id]}
+      parameters:
+        - {name: species, in: query, schema: {type: array, maxItems: 3, items: {type: string, enum: [dog, cat]}}}
+        - {name: age, in: query, schema: {type: integer, minimum: 1}}
+        - {name: weight, in: query, schema: {type: number, exclusiveMinimum: 0, maximum: 900}}
+      responses:
+        "200":
+          description: Animals.
+          x-gatehouse-records: {in: animals}
+          content: {application/json: {schema: {type: object, properties: {animals: {type: array, maxItems: 10, items: {$ref: "#/components/schemas/Animal"}}}}}}
+    post:
+      tags: [things]
+      operationId: createAnimal
+      x-gatehouse-tool: {risk: people}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/AnimalContent"}}}}
+      responses: {"204": {description: It is there.}}
+  /animals/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    patch:
+      tags: [things]
+      operationId: changeAnimal
+      x-gatehouse-tool: {risk: people}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/AnimalContent"}}}}
+      responses: {"204": {description: It is changed.}, "412": {description: It has changed.}}
+    delete:
+      tags: [things]
+      operationId: deleteAnimal
+      x-gatehouse-tool: {}
+      responses: {"204": {description: It is gone.}}
+  /animals/{id}/photo:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    delete:
+      tags: [things]
+      operationId: deletePhoto
+      x-gatehouse-tool: {risk: people}
+      responses: {"204": {description: It is gone.}}
+  /animals/{id}/call:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    post:
+      tags: [things]
+      operationId: callOwner
+      x-gatehouse-tool: {kind: run}
+      responses: {"204": {description: It is under way.}}
+  /animals/{id}/visits:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    post:
+      tags: [things]
+      operationId: createVisit
+      x-gatehouse-tool: {confirm: {if: at}}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {at: {type: string}}}}}}
+      responses: {"204": {description: It is there.}}
+components:
+  schemas:
+    AnimalContent:
+      type: object
+      properties:
+        chip: {type: string, minLength: 15, maxLength: 15}
+        code: {type: string, pattern: '^AN-[0-9]{4}$'}
+        fed: {type: string, pattern: '^([01][0-9]|2[0-3]):[0-5][0-9]$', description: HH:MM.}
+        days: {type: object, properties: {id: {type: integer, readOnly: true}, sunday: {type: boolean}, monday: {type: boolean}}}
+        owner:
+          oneOf:
+            - {type: object, required: [kind], properties: {kind: {type: string}, first_name: {type: string}}}
+            - {type: object, required: [kind, company], properties: {kind: {type: string}, company: {type: string, pattern: x}}}
+        food: {$ref: "#/components/schemas/Food"}
+        paid: {discriminator: {propertyName: by, mapping: {card: "#/components/schemas/Card", bank: "#/components/schemas/Bank"}}, oneOf: [{$ref: "#/components/schemas/Card"}, {$ref: "#/components/schemas/Bank"}]}
+    Food: {oneOf: [{type: string}, {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Food"}}, {type: "null"}]}
+    Card: {type: object, required: [by], properties: {by: {type: string}, number: {type: string}}}
+    Bank: {type: object, required: [by], properties: {by: {type: string}, iban: {type: string}}}
+    Animal:
+      type: object
+      properties: {id: {type: integer}, owner_notes: {type: string, x-gatehouse-untrusted: true}}
+`
+
+func newClinic(t *testing.T) (*setup, *service) {
+	t.Helper()
+	return newOdd(t, clinic, map[string]func(string) (int, string){
+		"GET /odd/animals": always(200, `{"animals":[{"id":17,"owner_notes":"Bites."}]}`), "POST /odd/animals": always(504, ""),
+		"PATCH /odd/animals/17": always(504, ""), "POST /odd/animals/17/call": always(504, ""), "POST /odd/animals/17/visits": always(504, ""),
+	})
+}
+
+// lose makes the service lose its responses to what is not read.
+func (s *setup) lose() {
+	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet {
+			return nil, errBroken
+		}
+		return nil, nil // is sent on
+	})
+}
+
+func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
+	t.Parallel()
+	s, service := newClinic(t)
+	yes := &user{action: "accept", content: object{"confirm": true}}
+	c := s.connect(modern, "bearer", yes.options())
+	for name, test := range map[string]struct {
+		tool      string
+		arguments object
+		says, not string
+	}{
+		"a creation without a key": {"create_animal", object{"code": "AN-1234"}, "Calling again may do it twice. Read or list", "safe"},
+		"a run without a key":      {"call_owner", object{"id": 17}, "Calling again may do it twice. Read or list", "safe"},
+		"a creation with a key":    {"create_visit", object{"id": 17, "at": "ten"}, "with the same arguments is safe for 10 minutes. After that, it may do it twice", "Calling again may"},
+		"a change":                 {"change_animal", object{"id": 17, "code": "AN-1234"}, "Calling again later with the same arguments is safe.", "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := fails(t, c, test.tool, test.arguments, "may or may not have been made", test.says)
+			assert.NotContains(t, text, test.not)
+		})
+	}
+	t.Run("a change of a record that has changed", func(t *testing.T) {
+		service.answers["PATCH /odd/animals/17"] = always(412, "")
+		fails(t, c, "change_animal", object{"id": 17, "code": "AN-1234"}, "CHANGED_MEANWHILE: This has changed since you read it.")
+	})
+}
