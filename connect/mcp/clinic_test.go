@@ -1,10 +1,13 @@
 package mcp_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // clinic is a definition without any of the habits of the embedded one: few keys, no texts for questions, patterns and alternatives.
@@ -129,5 +132,45 @@ func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
 	t.Run("a change of a record that has changed", func(t *testing.T) {
 		service.answers["PATCH /odd/animals/17"] = always(412, "")
 		fails(t, c, "change_animal", object{"id": 17, "code": "AN-1234"}, "CHANGED_MEANWHILE: This has changed since you read it.")
+	})
+}
+
+func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {
+	t.Parallel()
+	s, service := newClinic(t)
+	for path := range service.answers {
+		service.answers[path] = always(204, "")
+	}
+	service.answers["DELETE /odd/animals/17"], service.answers["DELETE /odd/animals/17/photo"] = always(204, ""), always(204, "")
+	const people, unsent = " It may write to people outside the business.", "What is sent to people cannot be taken back."
+	for name, test := range map[string]struct {
+		tool            string
+		arguments       object
+		question, final string
+	}{
+		"a creation":                {"create_animal", object{"code": "AN-1234"}, "Add to animals?" + people, unsent},
+		"a creation below a record": {"create_visit", object{"id": 17, "at": "ten"}, `Add to visits of animal "17": at "ten"?`, ""},
+		"a change":                  {"change_animal", object{"id": 17, "code": "AN-1234"}, `Change animal "17"?` + people, unsent},
+		"a deletion":                {"delete_animal", object{"id": 17}, `Delete animal "17" for good?`, "This cannot be undone."},
+		"a deletion of a part":      {"delete_photo", object{"id": 17}, `Delete photo of animal "17" for good?` + people, "This cannot be undone."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			yes := &user{action: "accept", content: object{"confirm": true}}
+			succeeds(t, s.connect(modern, "bearer", yes.options()), test.tool, test.arguments)
+			require.Len(t, yes.asked, 1)
+			assert.Equal(t, test.question, yes.asked[0].Message)
+			form, err := json.Marshal(yes.asked[0].RequestedSchema)
+			require.NoError(t, err)
+			assert.Equal(t, test.final != "", strings.Contains(string(form), "description"), string(form))
+			assert.Contains(t, string(form), test.final)
+		})
+	}
+	t.Run("by a client that cannot ask", func(t *testing.T) {
+		t.Parallel()
+		c := s.connect(modern, "bearer", nil)
+		text := fails(t, c, "create_visit", object{"id": 17, "at": "ten"}, "CONFIRMATION_NEEDED", "agreement of the user")
+		assert.NotContains(t, text, "undone")
+		fails(t, c, "delete_animal", object{"id": 17}, "CONFIRMATION_NEEDED", "This cannot be undone.", "agreement of the user")
 	})
 }

@@ -24,16 +24,11 @@ const (
 	confirmField = "confirm"
 
 	confirmTimeout = 5 * time.Minute
-
-	// confirmationSchema is the requestedSchema of the elicitation.
-	confirmationSchema = `{"type":"object","properties":{"confirm":{"type":"boolean","title":"Do it",` +
-		`"description":"This cannot be undone.","default":false}},"required":["confirm"]}`
-
-	maxName = 80 // characters of a name in a question
+	maxName        = 80 // characters of a name in a question
 )
 
-// confirm reports whether the call may do what it is for. If it cannot be undone, a person is asked first: by the client, which takes
-// elicitation and revision 2026-07-28, or else by the assistant, in two calls. The first one gets a token, which the second one
+// confirm reports whether the call may do what it is for. If that takes a person's agreement, they are asked first: by the client,
+// which takes elicitation and revision 2026-07-28, or else by the assistant, in two calls. The first one gets a token, which the second
 // has to send. A token is good once and for five minutes, for the same connection, tool and arguments, and only while the record is
 // as it was. It guards against slips; an assistant that was talked into something has the token, too.
 func (c *toolCall) confirm(ctx context.Context) (bool, error) {
@@ -46,16 +41,12 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 		return err == nil, err
 	}
 	if !c.canElicit && t.People && (!c.grant.Unasked || t.Kind != definition.KindRun) { // the page speaks of what is started
-		failed := &toolError{
-			code:    codeConfirm,
-			message: "This writes to people outside the business, and this client cannot ask the user.",
-			effect:  nothingDone,
-			advice:  c.server.whereAllowed() + " Tell the user, and do not call again before.",
+		advice := "Tell the user that this takes a client that can ask them, and do not call again."
+		if t.Kind == definition.KindRun {
+			advice = c.server.whereAllowed() + " Tell the user, and do not call again before."
 		}
-		if t.Kind != definition.KindRun {
-			failed.advice = "Tell the user that this takes a client that can ask them, and do not call again."
-		}
-		return false, failed
+		const message = "This writes to people outside the business, and this client cannot ask the user."
+		return false, &toolError{code: codeConfirm, message: message, effect: nothingDone, advice: advice}
 	}
 	store, subject, token, answered := c.server.store, c.subject(), c.requestState, c.elicitResult != nil
 	if !c.canElicit { // a token is not the state of an elicitation
@@ -91,7 +82,13 @@ func (c *toolCall) elicit(state string, again bool) {
 	if again {
 		question = "This has changed since you were asked, or too much time has passed. " + question
 	}
-	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: jsontext.Value(confirmationSchema)}
+	agrees := map[string]any{"type": "boolean", "title": "Do it", "default": false}
+	if final := c.tool.final(); final != "" {
+		agrees["description"] = final
+	}
+	params := &sdk.ElicitParams{Mode: "form", Message: question, RequestedSchema: encode(map[string]any{
+		"type": "object", "properties": map[string]any{confirmField: agrees}, "required": []string{confirmField},
+	})}
 	c.inputRequired = &callResult{
 		Content:       []textContent{},
 		InputRequests: map[string]inputRequest{questionID: {"elicitation/create", params}}, RequestState: state,
@@ -100,7 +97,7 @@ func (c *toolCall) elicit(state string, again bool) {
 
 // confirmByToken returns the error with the token for the assistant's next call. again is set if the token of this one is not accepted.
 func (c *toolCall) confirmByToken(token string, again bool) *toolError {
-	message := "This cannot be undone, and this client cannot ask the user."
+	message := strings.TrimSpace(c.tool.final() + " This takes the agreement of the user, whom this client cannot ask.")
 	if again {
 		message = "The confirm token does not belong to this call, was used before or is older than 5 minutes, or the record has changed since."
 	}
@@ -181,27 +178,72 @@ func (c *toolCall) subject() string {
 	return hash(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record)))
 }
 
+// final says what of a tool's work cannot be undone, or "" if all can.
+func (t *tool) final() string {
+	switch {
+	case t.Kind == definition.KindDelete:
+		return "This cannot be undone."
+	case t.People:
+		return "What is sent to people cannot be taken back."
+	}
+	return ""
+}
+
 // question says what would be done.
 func (c *toolCall) question() string {
-	text := c.tool.about
-	if says := c.tool.Confirm; says != nil && says.Text != "" {
-		text = c.fill(says.Text, c.record, true)
-	}
+	says, verb, ending := cmp.Or(c.tool.Confirm, new(definition.Confirm)), "Change ", "?"
 	switch {
 	case c.tool.Kind == definition.KindDelete:
-		return "Delete " + text + " for good?"
-	case c.tool.Kind == definition.KindRun && c.tool.People:
-		return "Start " + text + "? It may write to people outside the business."
+		verb, ending = "Delete ", " for good?"
 	case c.tool.Kind == definition.KindRun:
-		return "Start " + text + "?"
-	case c.tool.Confirm != nil && c.tool.takes(c.tool.Confirm.If):
-		value := c.given(c.tool.Confirm.If)
-		if value.Kind() != jsontext.KindBeginArray {
-			return "Change " + text + ": " + c.tool.Confirm.If + " " + quoted(plain(value)) + "?"
-		}
-		return "Remove " + c.named(value) + " from " + text + "?"
+		verb = "Start "
+	case c.adds():
+		verb = "Add "
 	}
-	return "Change " + text + "?"
+	if c.tool.People {
+		ending += " It may write to people outside the business."
+	}
+	text := c.fill(says.Text, c.record, true)
+	if says.Text == "" {
+		text = c.unnamed()
+	}
+	value := c.given(says.If)
+	switch isList := value.Kind() == jsontext.KindBeginArray; {
+	case says.If == "" || !c.tool.takes(says.If):
+	case isList && verb == "Change ":
+		verb, text = "Remove ", c.named(value)+" from "+text
+	case isList:
+		text += ": " + says.If + " " + c.named(value)
+	default:
+		text += ": " + says.If + " " + quoted(plain(value))
+	}
+	return verb + text + ending
+}
+
+// adds reports whether the call makes a new record.
+func (c *toolCall) adds() bool {
+	return c.tool.Kind == definition.KindCreate || c.tool.Replace != nil && c.args.all[c.tool.changed()] == nil
+}
+
+// unnamed says by the path what the call is about: animal "17", or visits of animal "17".
+func (c *toolCall) unnamed() string {
+	op, text := c.tool.changes(), c.tool.about
+	if c.adds() {
+		op = c.tool.Operation
+		text = "to " + spaced(joinedName(op))
+	}
+	n := len(op.PathParams)
+	if n == 0 {
+		return text
+	}
+	named := spaced(collectionOf(op)) + " " + quoted(c.args.path[n-1])
+	switch {
+	case strings.HasSuffix(op.Path, "}"):
+		return named
+	case c.adds():
+		return text + " of " + named
+	}
+	return spaced(joinedName(op)) + " of " + named
 }
 
 // named describes values that are to go: by what the record says of them, if they are IDs.

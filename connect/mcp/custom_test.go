@@ -304,7 +304,7 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, res.IsError, textOf(res))
 	assert.Equal(t, true, res.StructuredContent.(object)["deleted"])
-	assert.Equal(t, `Delete the order "7, sent" for good?`, yes.asked[0].Message)
+	assert.Equal(t, `Delete the order "7, sent" for good? It may write to people outside the business.`, yes.asked[0].Message)
 }
 
 // A tool may be a PUT itself. It writes the whole record, and what an object in it has.
