@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -74,22 +75,19 @@ func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 }
 
 // queryOf returns the parameters of the query for an argument.
-func queryOf(p *upstream.Param, v jsontext.Value) []string {
-	name := url.QueryEscape(p.Name) + "="
-	if !p.Array {
-		return []string{name + url.QueryEscape(plain(v))}
+func queryOf(p *upstream.Param, v jsontext.Value) (all []string) {
+	items := []jsontext.Value{v}
+	if p.Array {
+		_ = json.Unmarshal(v, &items) // it has been checked
 	}
-	var items []jsontext.Value
-	_ = json.Unmarshal(v, &items) // it has been checked
-	all := make([]string, 0, len(items))
 	for _, item := range items {
 		all = append(all, url.QueryEscape(plain(item)))
 	}
-	if !p.Exploded {
-		return []string{name + strings.Join(all, ",")}
+	if p.Array && !p.Exploded {
+		all = []string{strings.Join(all, ",")}
 	}
 	for i := range all {
-		all[i] = name + all[i]
+		all[i] = url.QueryEscape(p.Name) + "=" + all[i]
 	}
 	return all
 }
@@ -107,6 +105,11 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	}
 	switch kind {
 	case jsontext.KindString:
+		if bare, ok := strings.CutPrefix(plain(v), "untrusted_"); ok { // as results show a field that is text from outside
+			if _, values := enumOf(s); slices.Contains(values, bare) && !slices.Contains(values, plain(v)) {
+				return encode(bare)
+			}
+		}
 		text := jsontext.Value(strings.TrimSpace(plain(v)))
 		list := s.Types&^upstream.TypeNull == upstream.TypeArray // of which this may be an item
 		if allows(upstream.TypeString) || !text.IsValid() || tooDeep(text, maxLenient) {
@@ -195,7 +198,7 @@ func (t *tool) invalid(err error, input *upstream.Schema, sent jsontext.Value) *
 	failed := t.badArguments()
 	for _, v := range body.Violations[:min(len(body.Violations), maxDetails)] {
 		d := detail(input, v, sent)
-		if d.Problem == unknownArgument {
+		if strings.HasPrefix(d.Problem, unknownArgument) && d.Allowed == "" {
 			failed.advice = "The arguments of " + t.Name + " are: " + strings.Join(t.names, ", ") + ". " + correctAndCall
 		}
 		failed.violations = append(failed.violations, d)
@@ -211,26 +214,31 @@ const (
 
 // detail returns a violation in words.
 func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) data.Detail {
-	d := data.Detail{Field: "the call", Problem: v.Reason}
-	s, p, path := input, (*upstream.Property)(nil), slices.Collect(jsontext.Pointer(v.Pointer).Tokens())
-	if len(path) > 0 {
-		for _, name := range path {
-			switch {
-			case s == nil:
-			case s.Items != nil:
-				s, p = s.Items, nil
-			default:
-				if p = s.Property(name); p == nil {
-					s = s.Additional
-				} else {
-					s = p.Schema
-				}
+	path := slices.Collect(jsontext.Pointer(v.Pointer).Tokens())
+	d := data.Detail{Field: cmp.Or(pathString(path), "the call"), Problem: v.Reason}
+	var around *upstream.Schema
+	var p *upstream.Property
+	s := input
+	for _, name := range path {
+		around, p = s, nil
+		switch {
+		case s == nil:
+		case s.Items != nil:
+			s = s.Items
+		default:
+			if p = s.Property(name); p == nil {
+				s = s.Additional
+			} else {
+				s = p.Schema
 			}
 		}
-		d.Field = pathString(path)
 	}
-	if v.Reason == upstream.Undocumented {
-		d.Problem = unknownArgument
+	if v.Reason == upstream.Undocumented && around != nil {
+		members, _ := shape(around, maxShown-1, true)["properties"].(map[string]any)
+		names := slices.Sorted(maps.Keys(members))
+		if d.Problem = unknownArgument + meant(path[len(path)-1], names); len(path) > 1 {
+			d.Allowed = strings.Join(names, ", ")
+		}
 		return d
 	}
 	if allowed, ok := strings.CutPrefix(v.Reason, "expected "); ok {
@@ -240,20 +248,24 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		return d
 	}
 	if _, texts := enumOf(s); texts != nil && v.Reason != "is required" {
-		d.Problem, d.Allowed = "is not one of the possible values", strings.Join(texts, ", ")
-		if near := nearest(plain(at(sent, path...)), texts); near != "" {
-			d.Problem += ": did you mean " + near + "?"
-		}
+		d.Problem, d.Allowed = "is not one of the possible values"+meant(plain(at(sent, path...)), texts), strings.Join(texts, ", ")
 		return d
 	}
+	if s.Choice != nil && d.Allowed != "" {
+		d.Allowed = "one of " + string(encode(alternatives(s.Choice, maxShown-1)))
+	}
 	if r := s.Rules; r != nil && d.Allowed == "" {
-		switch {
-		case strings.Contains(v.Reason, "too long"), strings.Contains(v.Reason, "too short"):
-			if d.Allowed = strconv.Itoa(r.MinLength) + " to " + strconv.Itoa(r.MaxLength) + " characters"; r.MaxLength < 0 {
-				d.Allowed = "at least " + strconv.Itoa(r.MinLength) + " characters"
+		switch v.Reason {
+		case "is too long", "is too short":
+			d.Allowed = limits(strconv.Itoa(r.MinLength), strings.TrimPrefix(strconv.Itoa(r.MaxLength), "-1")) + " characters"
+		case "is too small", "is too large":
+			if d.Allowed = limits(r.Min, r.Max); r.MinOpen || r.MaxOpen {
+				d.Allowed += ", exclusive"
 			}
-		case strings.Contains(v.Reason, "too small"), strings.Contains(v.Reason, "too large"):
-			d.Allowed = strings.TrimSpace(r.Min + " to " + r.Max)
+		case "does not have the required form":
+			for _, pattern := range r.Patterns {
+				d.Allowed = strings.TrimPrefix(d.Allowed+" and ", " and ") + "text that matches " + pattern.String()
+			}
 		}
 	}
 	if p != nil && p.Description != "" && v.Reason != "is required" {
@@ -262,12 +274,34 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	return d
 }
 
+// limits describes what is between two bounds, of which one may be missing.
+func limits(least, most string) string {
+	switch {
+	case most == "":
+		return least + " or more"
+	case least == "":
+		return most + " or less"
+	case least == most:
+		return least
+	}
+	return least + " to " + most
+}
+
+// meant returns what to add to a problem if a text is similar to one that is possible.
+func meant(text string, possible []string) string {
+	if near := nearest(text, possible); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}
+
 // nearest returns the candidate that differs least from a text, or "" if none is similar. One that the text ends with is often its
 // opposite: unpaid is not paid.
 func nearest(text string, candidates []string) string {
 	best, found := 1+len(text)/3, ""
 	for _, c := range candidates {
-		if n := distance(strings.ToLower(text), strings.ToLower(c)); n <= best && text != "" && !strings.HasSuffix(strings.ToLower(text), strings.ToLower(c)) {
+		opposite := len(c) < len(text) && strings.HasSuffix(strings.ToLower(text), strings.ToLower(c))
+		if n := distance(strings.ToLower(text), strings.ToLower(c)); n <= best && text != "" && text != c && !opposite {
 			best, found = n-1, c
 		}
 	}

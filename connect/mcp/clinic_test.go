@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -173,4 +174,76 @@ func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {
 		assert.NotContains(t, text, "undone")
 		fails(t, c, "delete_animal", object{"id": 17}, "CONFIRMATION_NEEDED", "This cannot be undone.", "agreement of the user")
 	})
+}
+
+func TestAlternativesAreShown(t *testing.T) {
+	t.Parallel()
+	s, _ := newClinic(t)
+	c := s.connect(modern, "bearer", nil)
+	all, err := c.ListTools(t.Context(), &sdk.ListToolsParams{})
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, tool := range all.Tools {
+		if tool.Name == "change_animal" {
+			for name, p := range tool.InputSchema.(object)["properties"].(object) {
+				text, err := json.Marshal(p)
+				require.NoError(t, err)
+				shown[name] = string(text)
+			}
+		}
+	}
+	t.Run("objects", func(t *testing.T) {
+		t.Parallel()
+		assert.JSONEq(t, `{"anyOf":[
+			{"type":"object","required":["kind"],"properties":{"kind":{"type":"string"},"first_name":{"type":"string"}}},
+			{"type":"object","required":["kind","company"],"properties":{"kind":{"type":"string"},"company":{"type":"string"}}}]}`, shown["owner"])
+		fails(t, c, "change_animal", object{"id": 17, "owner": object{"kind": 5}}, "owner is not valid (allowed: ", "first_name", "company")
+	})
+	t.Run("by a discriminator", func(t *testing.T) {
+		t.Parallel()
+		assert.JSONEq(t, `{"anyOf":[
+			{"type":"object","required":["by"],"properties":{"by":{"type":"string","enum":["card"]},"number":{"type":"string"}}},
+			{"type":"object","required":["by"],"properties":{"by":{"type":"string","enum":["bank"]},"iban":{"type":"string"}}}]}`, shown["paid"])
+		fails(t, c, "change_animal", object{"id": 17, "paid": object{"by": "cash"}}, "paid is not valid (allowed: ", "card", "bank")
+	})
+	t.Run("of themselves", func(t *testing.T) {
+		t.Parallel()
+		assert.True(t, strings.HasPrefix(shown["food"], `{"anyOf":[{"type":"string"},{"items":{"anyOf":[{"type":"string"},{"items":`), shown["food"])
+		assert.Equal(t, 3, strings.Count(shown["food"], `{"type":"null"}`), shown["food"])
+	})
+}
+
+func TestErrorSaysWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	s, service := newClinic(t)
+	c := s.connect(modern, "bearer", nil)
+	for name, test := range map[string]struct {
+		tool      string
+		arguments object
+		says      string
+	}{
+		"a length":               {"create_animal", object{"chip": "1"}, "chip is too short (allowed: 15 characters)"},
+		"a pattern":              {"create_animal", object{"code": "17"}, "code does not have the required form (allowed: text that matches ^AN-[0-9]{4}$)"},
+		"a pattern in words":     {"create_animal", object{"fed": "9"}, "[0-5][0-9]$; HH:MM.)"},
+		"a minimum":              {"list_animals", object{"age": 0}, "age is too small (allowed: 1 or more)"},
+		"an open minimum":        {"list_animals", object{"weight": 0}, "weight is too small (allowed: 0 to 900, exclusive)"},
+		"another case":           {"list_animals", object{"species": []any{"Dog"}}, "did you mean dog?"},
+		"a misspelt argument":    {"list_animals", object{"specis": []any{"dog"}}, "specis is not an argument: did you mean species?"},
+		"a misspelt nested name": {"create_animal", object{"days": object{"Sunday": true}}, "days.Sunday is not an argument: did you mean sunday? (allowed: monday, sunday)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fails(t, c, test.tool, test.arguments, "INVALID_ARGUMENTS", test.says)
+		})
+	}
+	assert.Empty(t, service.requests())
+}
+
+func TestFieldIsTakenByTheNameThatResultsHave(t *testing.T) {
+	t.Parallel()
+	s, _ := newClinic(t)
+	c := s.connect(modern, "bearer", nil)
+	animals := succeeds(t, c, "list_animals", object{"fields": []any{"untrusted_owner_notes"}})["animals"].([]any)
+	assert.Equal(t, object{"id": 17.0, "untrusted_owner_notes": "Bites."}, animals[0])
+	fails(t, c, "list_animals", object{"fields": []any{"untrusted_nothing"}}, "INVALID_ARGUMENTS")
 }

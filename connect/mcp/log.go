@@ -101,7 +101,7 @@ func (t *tool) argumentsError(details []data.Detail) error {
 		switch {
 		case slices.Contains(t.names, name):
 			problems = append(problems, name+" "+d.Problem)
-		case d.Problem == unknownArgument:
+		case strings.HasPrefix(d.Problem, unknownArgument):
 			problems = append(problems, "unknown argument")
 		default:
 			problems = append(problems, "an argument "+d.Problem)

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,12 +21,14 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	if values, _ := enumOf(s); values != nil && input {
 		shown["enum"] = values
 	}
+	if s.Choice != nil && input && depth < maxShown {
+		shown["anyOf"] = alternatives(s.Choice, depth+1)
+	}
 	if s.Choice != nil || s.FreeJSON() {
 		return shown
 	}
-	shown["type"] = s.Types.Names()
-	if types := s.Types.Names(); len(types) == 1 {
-		shown["type"] = types[0]
+	if shown["type"] = s.Types.Names(); len(s.Types.Names()) == 1 {
+		shown["type"] = s.Types.Names()[0]
 	}
 	properties, required := map[string]any{}, []string{}
 	for i := range s.Properties {
@@ -52,6 +55,19 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 		shown["items"] = shape(s.Items, depth+1, input)
 	}
 	return shown
+}
+
+// alternatives returns what shape shows of a choice. It is for anyOf, also of oneOf: they may differ only in what is not shown.
+func alternatives(c *upstream.Choice, depth int) (all []map[string]any) {
+	for _, a := range c.Alternatives {
+		of := shape(a, depth, true)
+		if members, ok := of["properties"].(map[string]any); ok && members[c.By] != nil {
+			others := func(value string) bool { return c.Values[value] != a }
+			members[c.By] = map[string]any{"type": "string", "enum": slices.DeleteFunc(slices.Sorted(maps.Keys(c.Values)), others)}
+		}
+		all = append(all, of)
+	}
+	return all
 }
 
 func nameOf(p *upstream.Property) string {
