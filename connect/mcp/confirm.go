@@ -222,7 +222,7 @@ func (c *toolCall) question() string {
 
 // adds reports whether the call makes a new record.
 func (c *toolCall) adds() bool {
-	return c.tool.Kind == definition.KindCreate || c.tool.Replace != nil && c.args.all[c.tool.changed()] == nil
+	return c.tool.Kind == definition.KindCreate || c.tool.upserts() && c.args.all[c.tool.changed()] == nil
 }
 
 // unnamed says by the path what the call is about: animal "17", or visits of animal "17".

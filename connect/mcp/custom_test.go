@@ -329,6 +329,38 @@ func TestToolForAPUTKeepsWhatIsNotMentioned(t *testing.T) {
 	assert.Empty(t, service.requests())
 }
 
+// There may be one record only, without a parameter in its path.
+func TestPUTOfTheOnlyRecordIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	s, service := newShop(t, "  /labels:\n", `  /orders/7/summary:
+    get:
+      tags: [orders]
+      operationId: getSummary
+      x-gatehouse-tenant: request
+      responses:
+        "200": {description: It., headers: {ETag: {schema: {type: string}}}, content: {application/json: {schema: {$ref: "#/components/schemas/OrderContent"}}}}
+    put:
+      tags: [orders]
+      operationId: putSummary
+      x-gatehouse-tool: {confirm: {if: remark}}
+      x-gatehouse-tenant: request
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/OrderContent"}}}}
+      responses:
+        "200": {description: It., content: {application/json: {schema: {$ref: "#/components/schemas/OrderContent"}}}}
+  /labels:
+`)
+	c := s.connect(modern, "bearer", nil)
+	change := object{"remark": "Knock."}
+	text := fails(t, c, "put_summary", change, "CONFIRMATION_NEEDED")
+	assert.Contains(t, text, "Change ")
+	res, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "put_summary", Arguments: with(change, "confirm", asked(t, c, "put_summary", change))})
+	require.NoError(t, err)
+	require.False(t, res.IsError, textOf(res))
+	requests := service.requests()
+	assert.Equal(t, `PUT /shop/orders/7/summary W/"v1"  {"state":"open","remark":"Knock.","fields":[1]}`, requests[len(requests)-1])
+}
+
 func TestProblemThatIsDocumentedIsToldToTheModel(t *testing.T) {
 	t.Parallel()
 	const documented = `"422": {description: No., content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}, detail: {type: string}}}}}}`

@@ -160,7 +160,7 @@ func newToolError(err error, t *tool) *toolError {
 // again says whether it is safe to call again after the data service did not answer.
 func (t *tool) again(e *data.Error) string {
 	advice := retryIn(e.RetryAfter)
-	switch once := t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.Replace != nil; {
+	switch once := t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts(); {
 	case !e.Uncertain || !once:
 		return advice
 	case t.key:
