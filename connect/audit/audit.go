@@ -67,10 +67,9 @@ const (
 	maxDetail      = 1024
 )
 
+// Errors of a [Log]. Resolved entries are in the process log even if Redis does not store them.
 var (
-	// ErrUnavailable: Redis did not store or return entries. Resolved ones are in the process log nevertheless.
-	ErrUnavailable = errors.New("the audit log is unavailable")
-
+	ErrUnavailable  = errors.New("the audit log is unavailable")    // Redis did not store or return entries
 	ErrInvalidEntry = errors.New("invalid audit entry")             // with an unknown action or outcome
 	ErrBadCursor    = errors.New("invalid cursor of the audit log") // which List has not returned
 )

@@ -2,7 +2,6 @@ package mcp_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -100,21 +99,9 @@ func newClinic(t *testing.T) (*setup, *service) {
 	})
 }
 
-// lose makes the service lose its responses to what is not read.
-func (s *setup) lose() {
-	s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
-		if r.Method != http.MethodGet {
-			return nil, errBroken
-		}
-		return nil, nil // is sent on
-	})
-}
-
 func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
 	t.Parallel()
-	s, service := newClinic(t)
-	yes := &user{action: "accept", content: object{"confirm": true}}
-	c := s.connect(modern, "bearer", yes.options())
+	s, _ := newClinic(t)
 	for name, test := range map[string]struct {
 		tool      string
 		arguments object
@@ -126,14 +113,21 @@ func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
 		"a change":                 {"change_animal", object{"id": 17, "code": "AN-1234"}, "Calling again later with the same arguments is safe.", "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := fails(t, c, test.tool, test.arguments, "may or may not have been made", test.says)
+			t.Parallel()
+			yes := &user{action: "accept", content: object{"confirm": true}}
+			text := fails(t, s.connect(modern, "bearer", yes.options()), test.tool, test.arguments, "may or may not have been made", test.says)
 			assert.NotContains(t, text, test.not)
 		})
 	}
-	t.Run("a change of a record that has changed", func(t *testing.T) {
-		service.answers["PATCH /odd/animals/17"] = always(412, "")
-		fails(t, c, "change_animal", object{"id": 17, "code": "AN-1234"}, "CHANGED_MEANWHILE: This has changed since you read it.")
-	})
+}
+
+func TestChangeOfARecordThatHasChangedSaysSo(t *testing.T) {
+	t.Parallel()
+	s, service := newClinic(t)
+	service.answers["PATCH /odd/animals/17"] = always(412, "")
+	yes := &user{action: "accept", content: object{"confirm": true}}
+	c := s.connect(modern, "bearer", yes.options())
+	fails(t, c, "change_animal", object{"id": 17, "code": "AN-1234"}, "CHANGED_MEANWHILE: This has changed since you read it.")
 }
 
 func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {

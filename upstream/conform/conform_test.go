@@ -547,9 +547,9 @@ func TestAnIfMatchIsTriedWithTheVersionThatIsKnown(t *testing.T) {
 		lax               bool // the service does not look at If-Match
 		fault, skipped    string
 	}{
-		"in the body":           {version: known, required: "false"},
-		"in the body, required": {version: known, required: "true"},
-		"in the body, of a service that ignores it":     {version: known, required: "false", lax: true, fault: "precondition"},
+		"with a version in the body, optional":          {version: known, required: "false"},
+		"with a version in the body, required":          {version: known, required: "true"},
+		"with a version, and a service that ignores it": {version: known, required: "false", lax: true, fault: "precondition"},
 		"without an ETag or a version":                  {required: "false", skipped: "changeAnimal: If-Match: neither"},
 		"without an ETag or a version, although needed": {required: "true", skipped: "changeAnimal: If-Match: neither"},
 		"where the record has none":                     {version: "version: /animal/none", required: "false", skipped: "changeAnimal: If-Match: neither"},
