@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
@@ -30,7 +29,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotenc
 		}
 	}
 	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
-	key := data.Key(uuid.NewSHA1(uuid.NameSpaceOID, []byte(c.grant.ID+"\n"+c.tool.Name+"\n"+o.key)).String())
+	key := data.Key(hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
 	return data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -139,7 +139,7 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 // versioned returns the options of a change: with the version that the caller asks for or was asked about, or that of the record, if the
 // operation requires one.
 func (c *toolCall) versioned(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
-	w = data.Write{Key: data.Key(uuid.NewString()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
+	w = data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
 	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
 		_, w.IfMatch, err = c.current(ctx)
 	}
@@ -232,7 +232,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			}
 		}
 		c.args.body = whole
-		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(uuid.NewString()), IfMatch: cmp.Or(asked, version)})
+		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(asked, version)})
 		if err == nil || asked != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
 			c.done(content)
 			return content, err
