@@ -278,6 +278,12 @@ func TestLostDataIsResyncedOnce(t *testing.T) {
 			if c.idle {
 				require.Zero(t, outages.Load())
 			}
+			for i, f := range limiters { // the idle gateway may learn of a failover by its next round trip only
+				require.Eventually(t, func() bool {
+					r, err := f.Peek(t.Context(), keys[0], counter(keys[0], limits[i]))
+					return err == nil && r.By != ratelimit.ByLocal
+				}, patience, 20*time.Millisecond)
+			}
 			for key, n := range allowed {
 				assert.Equal(t, 60-n, allowConcurrently(t, []ratelimit.Limiter{limiters[0], limiters[2]}, 200, key, limits[0]))
 				assert.False(t, allow(t, limiters[1], key, limits[1]).Allowed)
