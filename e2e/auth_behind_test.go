@@ -208,7 +208,9 @@ func TestNothingIsSmuggledBehindAProtectedRoute(t *testing.T) {
 				got := service.last(t)
 				assert.Equal(t, []string{p.business}, got.Header["X-Business-Id"])
 				assert.NotContains(t, fmt.Sprint(got.Header), "evil")
-				assert.NotContains(t, fmt.Sprint(got.Header), "18]")
+				for name, values := range got.Header { // the ID of the request may end with these digits
+					assert.NotContains(t, values, "18", name)
+				}
 			})
 		})
 	}
