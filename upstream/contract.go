@@ -880,8 +880,8 @@ func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int
 	end := len(k.out) // up to which objects and arrays stand that have been read out of order
 	out := k.out
 	for i := placed; i < s.fields; i++ {
-		if v := spans[i]; v.end > 0 && v.end <= len(k.body) && !v.result && i != s.tenant && i != s.also {
-			out = append(append(out, s.Properties[i].head...), k.body[v.start:v.end]...)
+		if v := spans[i]; v.end > 0 && !v.result && i != s.tenant && i != s.also {
+			out = append(append(out, s.Properties[i].head...), k.raw(v)...)
 		} else {
 			out = k.appendProperty(out, s, i, v)
 		}

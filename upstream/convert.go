@@ -51,8 +51,6 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 	}
 	f, s, isText, isNumber := p.From, p.Schema, raw[0] == '"', typeOf(raw[0]) == TypeInteger|TypeNumber
 	switch {
-	case raw[0] == 'n':
-		k.converted = append(k.converted, "null"...)
 	case f.Values != nil:
 		value, known := f.Values[string(text)]
 		if !known || raw[0] == '{' || raw[0] == '[' {

@@ -43,7 +43,7 @@ type target struct {
 	slot     int
 	property *Property
 	converts bool     // the value is not that of the member
-	valid    bool     // what it is converted to needs no check, unless it is null: package definition makes sure of that
+	valid    bool     // what it is converted to needs no check, unless it is null: package definition or place makes sure of that
 	in       []string // the names of the objects that it is in, below that of the branch's schema
 	names    []string // the same, and its own
 }
@@ -88,7 +88,15 @@ func (f *sources) place(slot int, p *Property, in []string) {
 	t := target{slot: slot, property: p, in: in, names: append(slices.Clip(in), p.Name)}
 	if f := p.From; f != nil {
 		t.converts = f.converts()
-		t.valid = p.Schema.Rules == nil && (f.As == ConvertCents || f.As == ConvertUnix || f.As == ConvertUnixMilli)
+		switch f.As {
+		case ConvertCents, ConvertUnix, ConvertUnixMilli:
+			t.valid = p.Schema.Rules == nil
+		case ConvertNone:
+			t.valid = f.Values != nil
+			for _, value := range f.Values {
+				t.valid = t.valid && p.Schema.Holds(value) && !strings.Contains(value, `\`)
+			}
+		}
 	}
 	if p.Apart && p.Name == "" {
 		t.names = nil // it is the whole response
@@ -335,7 +343,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		return v, k.notJSON()
 	}
 	p := t.property
-	if t.converts {
+	if t.converts && first != 'n' {
 		converted := len(k.converted)
 		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
 			invalid, listed := k.invalid.schema, len(k.listed)
@@ -348,10 +356,10 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		if v = k.convertedFrom(converted); len(k.converted) > 2*len(k.body)+1<<20 {
 			return v, k.violation(ErrContractViolation, "", "a result at most twice the body's size: converted values are too long")
 		}
-		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // which the body need not have
 		if first = k.raw(v)[0]; t.valid && first != 'n' {
 			return v, nil
 		}
+		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // which the body need not have
 	}
 	if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
 		k.noteAt(t, first, v)

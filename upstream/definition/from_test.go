@@ -368,6 +368,17 @@ func BenchmarkMapped(b *testing.B) {
 			lines: {type: array, maxItems: 10, items: {type: object, properties: {sku: {type: string}, count: {type: integer}}}}}}},
 			total_items: {type: integer}}}}}}}}}}}`
 	}
+	page := func(records, number, current, total, pages, next, customer, amount, created, status, pdf string) string {
+		return `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {/invoices: {get: {
+			parameters: [{name: page, in: query, schema: {type: integer, default: 1}}, {name: per_page, in: query, schema: {type: integer, default: 25}}],
+			responses: {"200": {description: "", x-gatehouse-records: {in: invoices` + records + `, order: [created_at]}, content: {application/json: {schema: {type: object, properties: {
+			invoices: {type: array, maxItems: 100, items: {type: object, properties: {id: {type: string}, invoice_number: {type: string` + number + `}, customer_name: {type: string` + customer + `},
+			total_amount: {type: string, format: decimal` + amount + `}, created_at: {type: string, format: utc-date-time` + created + `}, status: {enum: [open, paid]` + status + `},
+			pdf_url: {type: [string, "null"]` + pdf + `}, lines: {type: array, maxItems: 10, items: {type: object, properties: {sku: {type: string}, count: {type: integer}}}}}}},
+			pagination: {type: object, properties: {current_page: {type: integer` + current + `}, total_items: {type: integer` + total + `},
+			total_pages: {type: integer` + pages + `}, next_cursor: {type: [string, "null"]` + next + `}}}}}}}}}}}}}`
+	}
+	const published = `{"id":"8f14e45f","invoice_number":"2023-0017","customer_name":"A name of some length","total_amount":"1205.50","created_at":"2023-11-14T22:13:20Z","status":"open","pdf_url":null,"lines":[{"sku":"a-1","count":2},{"sku":"b-22","count":1}]}`
 	const record = `{"id":"8f14e45f","name":"A name of some length","email":"someone@example.com","status":"open","total":"1205.50","created_at":"2023-11-14T22:13:20Z","lines":[{"sku":"a-1","count":2},{"sku":"b-22","count":1}]}`
 	rename := strings.NewReplacer(`"id"`, `"no"`, `"name"`, `"nm"`, `"email"`, `"mail"`)
 	convert := strings.NewReplacer(`"1205.50"`, `120550`, `"2023-11-14T22:13:20Z"`, `1700000000`)
@@ -379,6 +390,13 @@ func BenchmarkMapped(b *testing.B) {
 			"conversions",
 			document(", x-gatehouse-from: nm", ", x-gatehouse-from: mail", ", x-gatehouse-from: {member: total, as: cents}", ", x-gatehouse-from: {member: created_at, as: unix}", ", x-gatehouse-from: no", ", from: /data/items"),
 			`{"data":{"items":[` + list(convert.Replace(rename.Replace(record))) + `]},"total_items":25}`,
+		},
+		{"page/none", page("", "", "", "", "", "", "", "", "", "", ""), `{"invoices":[` + list(published) + `],"pagination":{"current_page":1,"total_items":25,"total_pages":1,"next_cursor":null}}`},
+		{
+			"page/all",
+			page(", from: /data/items", ", x-gatehouse-from: invoice_no", ", x-gatehouse-from: {parameter: page}", ", x-gatehouse-from: /meta/total", ", x-gatehouse-from: {pages: [/meta/total, per_page]}", ", x-gatehouse-from: /meta/next", ", x-gatehouse-from: /customer/name",
+				", x-gatehouse-from: {member: total_cents, as: cents}", ", x-gatehouse-from: {member: created, as: unix}", ", x-gatehouse-from: {member: st, values: {O: open, P: paid}}", ", x-gatehouse-from: {member: pdf, as: url}"),
+			`{"data":{"items":[` + list(`{"id":"8f14e45f","invoice_no":"2023-0017","customer":{"name":"A name of some length"},"total_cents":120550,"created":1700000000,"st":"O","pdf":null,"lines":[{"sku":"a-1","count":2},{"sku":"b-22","count":1}]}`) + `]},"meta":{"total":25,"next":null}}`,
 		},
 	} {
 		d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(c.document)}, definition.Options{})
