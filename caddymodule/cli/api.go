@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -81,6 +82,9 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				kind, message = "error of a tool", "the definition loads for gatehouse_api, but not for gatehouse_connect"
 				var tooled *definition.Definition
 				if tooled, err = flags.LoadTools(); err == nil {
+					if err = mcp.Check(tooled); err != nil {
+						return exit(cmd, 1, fmt.Errorf("%s:\n%w", message, err))
+					}
 					tools = count(len(tooled.Tools), "tool") + ", "
 				}
 			}

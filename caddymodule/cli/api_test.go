@@ -76,6 +76,13 @@ func TestAPICheckFindsTheFaultsOfTools(t *testing.T) {
 		_, stderr, _ := runAPICheck(t, "fields: [nam]", "risk: persons, kind: start")
 		assert.Contains(t, stderr, ": 3 errors")
 	})
+	t.Run("which only a server of tools finds", func(t *testing.T) {
+		t.Parallel()
+		_, stderr, ok := runAPICheck(t, "handler: nothing", "arguments: {id: name}")
+		assert.False(t, ok)
+		assert.Contains(t, stderr, "the definition loads for gatehouse_api, but not for gatehouse_connect:\ntool list_animals: unknown handler \"nothing\"")
+		assert.Contains(t, stderr, "\ntool add_animal: two arguments are called name: say another name under arguments")
+	})
 	t.Run("not of those that are not served", func(t *testing.T) {
 		t.Parallel()
 		stdout, stderr, ok := runAPICheck(t, "", "risk: persons", "--only", "listAnimals")

@@ -3,6 +3,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -66,11 +67,17 @@ func (t *tool) notDone() string {
 	return nothingRead
 }
 
+// Check returns why a server cannot have the tools of a definition: a line for each.
+func Check(d *definition.Definition) error {
+	_, err := newTools(d, scope.New(d.Areas))
+	return err
+}
+
 // newTools prepares the tools of the areas, by name.
 func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, error) {
-	tools := map[string]*tool{}
+	tools, everything := map[string]*tool{}, areas.Everything()
 	described := map[*upstream.Schema]bool{}
-	everything := areas.Everything()
+	var faults []error
 	for _, byRecord := range []bool{true, false} { // the shape of a record stands in the tool that gets one
 		for _, says := range d.Tools {
 			if res := says.Operation.Success(); byRecord != (says.Kind == definition.KindRead && !res.IsList()) {
@@ -81,12 +88,12 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 				continue
 			}
 			if err := t.prepare(described); err != nil {
-				return nil, fmt.Errorf("tool %s: %w", says.Name, err)
+				faults = append(faults, fmt.Errorf("tool %s: %w", says.Name, err))
 			}
 			tools[t.Name] = t
 		}
 	}
-	return tools, nil
+	return tools, errors.Join(faults...)
 }
 
 func verbOf(kind string) string {
@@ -103,8 +110,7 @@ func verbOf(kind string) string {
 func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	op, res := t.Operation, t.Operation.Success()
 	if t.Handler != "" {
-		var ok bool
-		if t.handler, ok = handlers()[t.Handler]; !ok {
+		if t.handler = handlers()[t.Handler]; t.handler.run == nil {
 			return fmt.Errorf("unknown handler %q: must be one of %s", t.Handler, strings.Join(slices.Sorted(maps.Keys(handlers())), ", "))
 		}
 	}
@@ -259,8 +265,7 @@ func aboutOf(op *upstream.Operation) string {
 
 // namedBy returns what the last parameter of the path of a tool's operation stands for: the record, or that in which one is created.
 func (t *tool) namedBy() string {
-	op := t.Operation
-	n := len(op.PathParams)
+	op, n := t.Operation, len(t.Operation.PathParams)
 	if n == 0 || strings.HasSuffix(op.Path, "}") && t.Kind != definition.KindCreate && !op.Success().IsList() {
 		return t.about
 	}
@@ -271,13 +276,10 @@ func (t *tool) namedBy() string {
 }
 
 // collectionOf returns the last fixed segment before the last parameter of a path, without a plural's s.
-func collectionOf(op *upstream.Operation) (name string) {
-	for segment := range strings.SplitSeq(op.Path[:strings.LastIndex(op.Path, "/{")], "/") {
-		if !strings.HasPrefix(segment, "{") {
-			name = segment
-		}
-	}
-	return strings.TrimSuffix(name, "s")
+func collectionOf(op *upstream.Operation) string {
+	segments := strings.Split(op.Path[:strings.LastIndex(op.Path, "/{")], "/")
+	fixed := slices.DeleteFunc(segments, func(segment string) bool { return strings.HasPrefix(segment, "{") })
+	return strings.TrimSuffix(fixed[len(fixed)-1], "s")
 }
 
 func spaced(name string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(name) }
