@@ -43,6 +43,7 @@ type operationCase struct {
 	host    string // Host; "" is a host that is not served
 	method  string
 	target  string
+	signer  gatewaytest.Caller // signs it, if it has a public key
 	fields  []field
 	body    string // empty if the operation reads no body
 	length  string // the Content-Length of a body that is not sent, if it matters
@@ -77,9 +78,9 @@ func htmlPage(a gatewaytest.Response) bool {
 		a.Header.Get("Content-Security-Policy") != ""
 }
 
-// operations returns requests to all operations of the gateway. own is the connection server's host, token an access token for it.
-// signed are the fields of a request for eventsPath, shop those for shopPath with shopBody, store those for orderPath, search those for searchPath with searchBody.
-func operations(own, token string, signed, shop, store, search []field) []operationCase {
+// operations returns requests to all operations of the gateway. own is the connection server's host, token an access token for it. acme calls
+// the built-in API, shop the protected route and the API of its own document.
+func operations(own, token string, acme, shop gatewaytest.Caller) []operationCase {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	form := []field{{"Content-Type", "application/x-www-form-urlencoded"}}
 	page := operationCase{name: "pages", host: own, method: "GET", status: 200, format: htmlPage, oneHost: true}
@@ -104,14 +105,14 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 	opened := anonymous
 	opened.method, opened.body, opened.fields, opened.status, opened.format = "GET", "", []field{{"Accept", "text/html"}}, 200, htmlPage
 	events := named(at(api, "GET", eventsPath, 200), "listEvents")
-	events.fields = signed
+	events.signer = acme
 	read := named(at(api, "GET", shopPath, 200), "any")
-	read.fields, read.body = shop, shopBody
+	read.signer, read.body = shop, shopBody
 	order := named(at(api, "GET", orderPath, 200), "store/getOrder")
-	order.fields = store
+	order.signer = shop
 	searched := named(at(api, "POST", searchPath, 200), "store/searchOrders")
-	searched.fields, searched.body = append(slices.Clip(search), field{"Content-Type", "application/json"}), searchBody
-	return []operationCase{
+	searched.signer, searched.fields, searched.body = shop, []field{{"Content-Type", "application/json"}}, searchBody
+	all := []operationCase{
 		searched, named(at(api, "PATCH", orderPath, 401), "store/changeOrder"),
 		order, named(at(api, "POST", orderPath, 405), "store/getOrder"),
 		named(at(api, "GET", "/v1/nothing", 404), "none"),
@@ -156,6 +157,25 @@ func operations(own, token string, signed, shop, store, search []field) []operat
 		{name: "none", method: "POST", target: "/oauth/token", fields: form, status: 404, format: contractJSON},
 		{name: "none", method: "GET", target: "/api/v1/status", status: 404, format: contractJSON},
 	}
+	for i := range all {
+		all[i] = all[i].signed()
+	}
+	return all
+}
+
+// signed returns the case with a signature of this moment, for subtests that may begin minutes later.
+func (c operationCase) signed() operationCase {
+	if c.signer.PublicKey == "" {
+		return c
+	}
+	fields := signedFields(c.signer, c.method, c.target, c.body)
+	for _, f := range c.fields {
+		if !slices.ContainsFunc(fields, func(signature field) bool { return signature.name == f.name }) {
+			fields = append(fields, f)
+		}
+	}
+	c.fields = fields
+	return c
 }
 
 // String names the case, without the connection server's port, which is another one in each run.
@@ -210,20 +230,6 @@ func (c operationCase) framed() string {
 type routeGateway struct {
 	*attack
 	operations []operationCase
-	shop       gatewaytest.Caller // of shopPath
-}
-
-// signedNow returns a case whose signature is of this moment, for subtests that may begin minutes later.
-func (f *routeGateway) signedNow(c operationCase) operationCase {
-	switch {
-	case c.target == shopPath && c.fields != nil:
-		c.fields = signedFields(f.shop, c.method, c.target, c.body)
-	case c.target == orderPath && c.fields != nil:
-		c.fields = signedFields(f.shop, c.method, c.target, c.body)
-	case c.target == eventsPath && c.fields != nil:
-		c.fields = signedFields(f.acme, c.method, c.target, c.body)
-	}
-	return c
 }
 
 // newRouteGateway starts a gateway with all routes. api is put into gatehouse_api.
@@ -238,7 +244,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 		data.ServeHTTP(rw, r)
 	}))
 	f := &routeGateway{attack: &attack{environment: w, data: data}}
-	f.shop = w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop", "store"}})
+	shop := w.issue(t, authsigner.IssueOptions{BusinessID: w.acmeID, Resources: []string{"shop", "store"}})
 	o := w.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "docs_path /docs\n\t\t"+api)
 	o.Servers = "timeouts {\n\t\t\tread_body_idle 10m\n\t\t}" // the gateway's own timeouts are tested
 	f.g = gatewaytest.New(t, o)
@@ -262,8 +268,7 @@ func newRouteGateway(t *testing.T, api string) *routeGateway {
 	owner.signIn(accountOf(t, w.acmeID, demo.RoleOwner))
 	a := register(t, f.g.URL, "Test Assistant")
 	a.connect(t, owner, "mcp:read")
-	f.operations = operations(f.g.Addr, a.Access, signedFields(w.acme, "GET", eventsPath, ""), signedFields(f.shop, "GET", shopPath, shopBody),
-		signedFields(f.shop, "GET", orderPath, ""), signedFields(f.shop, "POST", searchPath, searchBody))
+	f.operations = operations(f.g.Addr, a.Access, w.acme, shop)
 	return f
 }
 
@@ -278,7 +283,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
-			c := f.signedNow(c)
+			c := c.signed()
 			responses, closed := converse(t, f.g.Addr, c.framed()+lastRequest, c.method)
 			require.True(t, closed)
 			keep := c.status != http.StatusUnauthorized || c.body == ""
@@ -362,6 +367,9 @@ func TestBodiesAreNeverReadAsRequests(t *testing.T) {
 	attempts := 0
 	for i, c := range append(f.operations, events) {
 		t.Run(fmt.Sprint(i, " ", c), func(t *testing.T) {
+			if i < len(f.operations) {
+				c = c.signed()
+			}
 			attack := func(what, request string, most int) {
 				attempts++
 				responses, closed := converse(t, f.g.Addr, request+lastRequest, c.method)
@@ -496,7 +504,7 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 		}
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			c := f.signedNow(c)
+			c := c.signed()
 			start := time.Now()
 			d := dial(t, f.g.Addr, c.head()+"Content-Length: 5000\r\n\r\n")
 			require.NoError(t, d.SetDeadline(start.Add(3*patience)))
@@ -523,6 +531,7 @@ func TestRoutesServeOnlyTheirHosts(t *testing.T) {
 	f := newRouteGateway(t, "")
 	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
+			c := c.signed()
 			absolute := c
 			absolute.target = "http://" + c.hostOr("unserved.example") + c.target
 			if c.name != "listEvents" && !strings.HasPrefix(c.name, "store/") && c.name != "any" && c.target != "*" { // the signature covers the origin form: see TestAbsoluteFormIsSignedAsOriginForm
@@ -630,7 +639,6 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 	}
 	events := f.operation("listEvents")
 	events.body, events.format = strings.Repeat("x", 1<<10), contractJSON
-	events.fields = signedFields(f.acme, "GET", eventsPath, events.body)
 	for _, c := range append(f.operations, events) {
 		if c.body == "" || c.name == "mcp" && c.status == http.StatusUnauthorized {
 			continue
@@ -639,7 +647,7 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 		for start := time.Now(); a.Status != http.StatusTooManyRequests; { // a body may have been refused, and others not yet
 			require.Less(t, time.Since(start), patience, "%s: %s", c, a.Body)
 			exhaust()
-			a = raw(t, f.g.Addr, f.signedNow(c).framed()+lastRequest)
+			a = raw(t, f.g.Addr, c.signed().framed()+lastRequest)
 		}
 		assert.True(t, c.format(a), a.Body)
 		assert.NotEmpty(t, a.Header.Get("Retry-After"), c)
