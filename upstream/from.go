@@ -251,9 +251,11 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 			return 0, k.duplicate()
 		}
 		if first, start := k.kind(), k.pos; next.only && first != '{' && first != '[' {
-			v, err := k.becomeScalar(&next.targets[0], first, k.scalar(first, start))
-			if err != nil {
-				return 0, err
+			t, v := &next.targets[0], k.scalar(first, start)
+			if t.converts || k.broken || !k.isScalar(t.property.Schema, first, v) {
+				if v, err = k.becomeScalar(t, first, v); err != nil {
+					return 0, err
+				}
 			}
 			k.spans[base+next.slot] = v
 			continue
