@@ -493,24 +493,42 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	op.Body = &upstream.RequestBody{Required: c.flag(n.get("required"))}
 	c.view.request = true
 	defer func() { c.view.request = false }()
-	content := n.get("content")
-	for _, e := range c.members(content) {
-		media, _, err := mime.ParseMediaType(e.name)
+	isPossible := func(e entry) bool { return e.name == mediaJSON || e.name == mediaPatch }
+	content := c.content(n)
+	for _, e := range content {
 		switch {
-		case err != nil:
-			c.fault(e.value, "%q is not a media type", e.name)
-		case media == mediaJSON || media == mediaPatch:
+		case isPossible(e):
 			c.only(e.value, "schema", "encoding")
-			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: media, Schema: c.schema(e.value.get("schema"))})
-		case content.get(mediaJSON).Node != nil || content.get(mediaPatch).Node != nil:
+			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: e.name, Schema: c.schema(e.value.get("schema"))})
+		case slices.ContainsFunc(content, isPossible):
 			c.warn(e.value, "%s is not accepted: possible are %s and %s", e.name, mediaJSON, mediaPatch)
 		default:
 			c.fault(e.value, "%s cannot be enforced: possible are %s and %s", e.name, mediaJSON, mediaPatch)
 		}
 	}
-	if len(content.entries()) == 0 {
-		c.fault(content, "a media type is missing")
+	if len(n.get("content").entries()) == 0 {
+		c.fault(n.get("content"), "a media type is missing")
 	}
+}
+
+// content returns what a body may be, by media types without parameters.
+func (c *compiler) content(n node) []entry {
+	all := c.members(n.get("content"))
+	for i, e := range all {
+		if all[i].name = mediaType(e.name); all[i].name == "" {
+			c.fault(e.value, "%q is not a media type", e.name)
+		}
+	}
+	return slices.DeleteFunc(all, func(e entry) bool { return e.name == "" })
+}
+
+// mediaType returns a media type in lower case and without parameters, or "" if it is not one.
+func mediaType(name string) string {
+	media, _, err := mime.ParseMediaType(name)
+	if err != nil {
+		return ""
+	}
+	return media
 }
 
 // patches lets the members of a merge patch be missing (RFC 7396).
@@ -652,18 +670,16 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			c.warn(e.value, "the header %s does not leave: possible are %s", e.name, strings.Join(responseHeaders, ", "))
 		}
 	}
-	for _, e := range c.members(n.get("content")) {
-		media, _, err := mime.ParseMediaType(e.name)
-		switch {
-		case err != nil:
-			c.fault(e.value, "%q is not a media type", e.name)
+	content := c.content(n)
+	for _, e := range content {
+		switch media := e.name; {
 		case slices.Contains(unchecked, media):
 			r.Unchecked = append(r.Unchecked, media)
-		case media != "application/json" && !strings.HasSuffix(media, "+json"):
-			if n.get("content").get("application/json").Node == nil {
+		case media != mediaJSON && !strings.HasSuffix(media, "+json"):
+			if !slices.ContainsFunc(content, func(e entry) bool { return e.name == mediaJSON }) {
 				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", e.name, extUnchecked)
 			} else {
-				c.warn(e.value, "%s does not leave", e.name)
+				c.warn(e.value, "%s does not leave", media)
 			}
 		case r.Body != nil:
 			c.warn(e.value, "is taken for the first JSON of this response")

@@ -343,3 +343,20 @@ func TestWhatIsLeftOutIsListed(t *testing.T) {
 	require.Len(t, d.Warnings, 5, warnings(d))
 	require.Equal(t, "get_orders_id", d.API.Operations()[0].ID)
 }
+
+// A media type may be written with parameters and in another case: what stands beside JSON is left out, and no fault.
+func TestJSONIsKnownByItsMediaTypeAlone(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+x-gatehouse-tenant: none
+paths:
+  /x:
+    post:
+      requestBody: {content: {Application/JSON: {schema: {type: string}}, text/plain: {}}}
+      responses: {"200": {content: {application/json; charset=utf-8: {schema: {type: string}}, text/plain: {}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	require.Contains(t, warnings(d), "text/plain is not accepted")
+	require.Contains(t, warnings(d), "text/plain does not leave")
+}
