@@ -112,7 +112,8 @@ type Definition struct {
 	// Marks are what x-gatehouse-tool says of operations, by their IDs, whether tools are compiled or not.
 	Marks map[string]Mark
 
-	root node
+	document   document
+	operations []*operationNode
 }
 
 // Mark is what is known of an operation that tools call, although they are not compiled.
@@ -120,17 +121,6 @@ type Mark struct {
 	Tool    bool   // it is one, and not only what another one calls
 	People  bool   // a tool writes to people with it
 	Version string // JSON Pointer of the version that If-Match takes, in the response of its path's GET. Default: "", none
-}
-
-// Published returns the document that callers read: see Publish.
-func (d *Definition) Published() ([]byte, error) {
-	served := map[string]bool{}
-	for _, p := range d.API.Paths() {
-		for _, op := range p.Operations {
-			served[op.Method+" "+p.Template] = true
-		}
-	}
-	return Publish(d.root.Node, func(method, path string) bool { return served[method+" "+path] })
 }
 
 // PublicDefinition returns the definition of the public contract.
@@ -193,9 +183,9 @@ func Load(document File, o Options) (*Definition, error) {
 	}
 	newCompiler := func() *compiler {
 		return &compiler{
-			file: document.Name, origin: origin, root: at(root), o: o, schemas: map[schemaKey]*upstream.Schema{},
+			document: newDocument(at(root)), file: document.Name, origin: origin, o: o, schemas: map[schemaKey]*upstream.Schema{},
 			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
-			positions: map[*yaml.Node]map[string]int{}, patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
+			patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
 			sources: map[*upstream.Source]node{}, elsewhere: map[*upstream.Schema]bool{},
 		}
@@ -203,14 +193,21 @@ func Load(document File, o Options) (*Definition, error) {
 	c := newCompiler()
 	selected := c.selection()
 	named := len(c.faults) == 0
-	base, operations := c.document(selected)
+	base, operations := c.compile(selected)
 	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
-		return &Definition{upstream.NewAPI(o.Name, base, operations), c.warnings, c.tools, c.areas, c.instructions(), c.marks(), c.root}, nil
+		served := make([]*upstream.Operation, len(operations))
+		for i, n := range operations {
+			served[i] = n.op
+		}
+		return &Definition{
+			API: upstream.NewAPI(o.Name, base, served), Warnings: c.warnings, Tools: c.tools, Areas: c.areas, Instructions: c.instructions(),
+			Marks: c.marks(), document: c.document, operations: operations,
+		}, nil
 	}
 	failed := c.failed()
 	except := c.except(selected)
 	rest := newCompiler()
-	_, others := rest.document(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
+	_, others := rest.compile(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
 	if named && len(rest.faults) == 0 {
 		failed.Except, failed.Rest = except, len(others)
 	}
@@ -258,11 +255,11 @@ type schemaKey struct {
 }
 
 type compiler struct {
+	document
+
 	file      string
 	origin    map[*yaml.Node]string // the overlays' files, of what they wrote
-	root      node
 	o         Options
-	old       bool // OpenAPI 3.0
 	view      view // of what is compiled
 	schemas   map[schemaKey]*upstream.Schema
 	about     map[*upstream.Schema]*about
@@ -279,7 +276,6 @@ type compiler struct {
 	tried     map[*upstream.Schema]int
 	depth     int // of schemas that refer to each other
 	left      int // of maxSteps
-	positions map[*yaml.Node]map[string]int
 	seen      map[FaultError]bool
 	faulty    map[*yaml.Node]bool // what has a fault
 	faults    []*FaultError
@@ -431,11 +427,20 @@ func (c *compiler) follow(n node) node {
 	return target
 }
 
-// lookup returns the value at a reference such as #/components/schemas/Order.
-func (c *compiler) lookup(ref string) node { return find(c.root, ref, c.positions) }
+// document is a document in which references are followed.
+type document struct {
+	root      node
+	old       bool                          // OpenAPI 3.0
+	positions map[*yaml.Node]map[string]int // of the members of objects on the way, because large ones are looked up often
+}
 
-// find returns the value at a reference. It keeps the positions of members, because large objects are looked up often.
-func find(n node, ref string, positions map[*yaml.Node]map[string]int) node {
+func newDocument(root node) document {
+	return document{root, strings.HasPrefix(root.get("openapi").text(), "3.0."), map[*yaml.Node]map[string]int{}}
+}
+
+// lookup returns the value at a reference such as #/components/schemas/Order.
+func (d *document) lookup(ref string) node {
+	n := d.root
 	rest, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
 		return n.nothing()
@@ -449,13 +454,13 @@ func find(n node, ref string, positions map[*yaml.Node]map[string]int) node {
 			n = n.member(name)
 			continue
 		}
-		if positions[n.Node] == nil {
-			positions[n.Node] = make(map[string]int, len(n.Content)/2)
+		if d.positions[n.Node] == nil {
+			d.positions[n.Node] = make(map[string]int, len(n.Content)/2)
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				positions[n.Node][n.Content[i].Value] = i + 1
+				d.positions[n.Node][n.Content[i].Value] = i + 1
 			}
 		}
-		i, ok := positions[n.Node][name]
+		i, ok := d.positions[n.Node][name]
 		if !ok {
 			return n.nothing()
 		}

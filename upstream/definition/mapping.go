@@ -172,7 +172,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 	case query && isOffset && index(op.Params, page) > 0:
 		size := node{}
 		for status, response := range n.responses {
-			if at := response.get(extRecords).get("at_most"); at.Node != nil && (status == 2 || status/100 == 2) {
+			if at := c.resolve(response).get(extRecords).get("at_most"); at.Node != nil && (status == 2 || status/100 == 2) {
 				size = at
 			}
 		}

@@ -32,11 +32,10 @@ var (
 	responseHeaders = []string{"ETag", "Location", "Retry-After"}
 )
 
-// document compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
-func (c *compiler) document(selected func(*operationNode) bool) (base string, operations []*upstream.Operation) {
+// compile compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
+func (c *compiler) compile(selected func(*operationNode) bool) (base string, all []*operationNode) {
 	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
 	version := c.root.get("openapi")
-	c.old = strings.HasPrefix(version.text(), "3.0.")
 	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {
 		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
 	}
@@ -45,7 +44,7 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 	if tenant := c.root.get(extTenant); tenant.Node != nil {
 		c.string(tenant)
 	}
-	all := slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
+	all = slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
 	c.templates(all)
 	ids := map[string]bool{}
 	for _, n := range all {
@@ -54,7 +53,6 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 		}
 		ids[n.id] = true
 		c.operation(base, n)
-		operations = append(operations, n.op)
 	}
 	c.settle()
 	for _, n := range all {
@@ -84,10 +82,10 @@ func (c *compiler) document(selected func(*operationNode) bool) (base string, op
 	if c.o.Tools && len(c.faults) == 0 {
 		c.makeTools(all)
 	}
-	if len(operations) == 0 && len(c.faults) == 0 {
+	if len(all) == 0 && len(c.faults) == 0 {
 		c.fault(c.root.get("paths"), "no operation is served")
 	}
-	return base, operations
+	return base, all
 }
 
 // base returns the path of the first server.
@@ -126,7 +124,8 @@ type operationNode struct {
 	id, method, path string
 	item             node // of the path
 	op               *upstream.Operation
-	responses        map[int]node // by status
+	parameters       []node       // that reach the data service or the gateway's answer, or references to them; those of the path come first
+	responses        map[int]node // of the operation, or references to them, by status
 }
 
 // operations returns all operations of the document.
@@ -310,7 +309,7 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	seen := map[string]bool{}
 	own := c.list(n.get("parameters"))
-	count := len(own)
+	var ofPath, ofOperation []node
 	for i, reference := range slices.Concat(own, c.list(n.item.get("parameters"))) {
 		p := c.resolve(reference)
 		if p.Node == nil {
@@ -318,14 +317,20 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 		}
 		name, in := p.get("name").text(), p.get("in").text()
 		if key := in + " " + name; seen[key] {
-			if i < count || own == nil {
+			if i < len(own) || own == nil {
 				c.fault(reference, "the parameter %s stands here twice", name)
 			}
 			continue // that of the operation replaces that of the path
 		}
 		seen[in+" "+name] = true
-		c.parameter(op, p, name, in)
+		switch forwarded := c.parameter(op, p, name, in); {
+		case forwarded && i < len(own):
+			ofOperation = append(ofOperation, reference)
+		case forwarded:
+			ofPath = append(ofPath, reference)
+		}
 	}
+	n.parameters = slices.Concat(ofPath, ofOperation)
 	// Parameters of a path come after those of the operation, but the order of forwarding does not matter to anyone.
 	for _, p := range op.PathParams {
 		if p.Schema == nil {
@@ -335,7 +340,8 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	op.PathParams = slices.DeleteFunc(op.PathParams, func(p upstream.Param) bool { return p.Schema == nil })
 }
 
-func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
+// parameter compiles a parameter, and reports whether its value is more than ignored.
+func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bool {
 	c.only(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
 	required := c.flag(p.get("required"))
 	if clamp := p.get(extClamp); clamp.Node != nil && in != "query" {
@@ -343,31 +349,33 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 	}
 	if name == "" {
 		c.fault(p, "a parameter needs a name")
-		return
+		return false
 	}
 	switch in {
 	case "header":
 		switch canonical := http.CanonicalHeaderKey(name); {
 		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // ignored, says OpenAPI
 		case canonical == "Accept-Language" && !required: // forwarded by every operation
+			return true
 		case slices.Contains(requestHeaders, canonical):
 			own := c.value(p, canonical, required)
 			if own == nil || own.Array {
 				c.fault(p, "a header must be a string, an integer, a number or a boolean")
-				return
+				return false
 			}
 			op.Headers = append(op.Headers, *own)
+			return true
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
 		default:
 			c.warn(p, "the header %s is not forwarded", name)
 		}
-		return
+		return false
 	case "path":
 		i := slices.IndexFunc(op.PathParams, func(own upstream.Param) bool { return own.Name == name })
 		if i < 0 {
 			c.fault(p, "the path has no parameter {%s}", name)
-			return
+			return false
 		}
 		own := c.value(p, name, true)
 		if own == nil || own.Array {
@@ -375,11 +383,11 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 			own = &upstream.Param{Name: name, Schema: upstream.AnyJSON()}
 		}
 		op.PathParams[i] = *own
-		return
+		return true
 	case "query":
 	default:
 		c.fault(p.get("in"), "%q cannot be enforced: possible are query, path and header", in)
-		return
+		return false
 	}
 	own := c.value(p, name, required)
 	switch {
@@ -399,6 +407,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) {
 		}
 		op.Params = append(op.Params, *own)
 	}
+	return own != nil
 }
 
 // value compiles the schema of a parameter. It returns nil if the parameter is of another kind than those that are enforced.
@@ -636,7 +645,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 			continue // another response leaves instead, whatever the data service sends
 		}
 		if value := c.resolve(e.value); value.Node != nil {
-			n.responses[status] = value
+			n.responses[status] = e.value
 			op.Responses = append(op.Responses, c.response(value, status, unchecked))
 		}
 	}
@@ -677,7 +686,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			r.Unchecked = append(r.Unchecked, media)
 		case media != mediaJSON && !strings.HasSuffix(media, "+json"):
 			if !slices.ContainsFunc(content, func(e entry) bool { return e.name == mediaJSON }) {
-				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", e.name, extUnchecked)
+				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", media, extUnchecked)
 			} else {
 				c.warn(e.value, "%s does not leave", media)
 			}
@@ -704,10 +713,10 @@ func (c *compiler) afterwards(n *operationNode) {
 			c.frames(op, kind.Schema)
 		}
 	}
-	byRecord := !op.ByGateway && op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone
+	byRecord := !op.ByGateway && tenantMember(op.Tenant) != ""
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		response := n.responses[r.Status]
+		response := c.resolve(n.responses[r.Status])
 		success := r.Status/100 == 2 || r.Status == 2
 		if c.nesting(r.Body, 1); c.hidden(r.Body) {
 			c.fault(response.get("content"), "is writeOnly: nothing of it may leave")
@@ -731,7 +740,7 @@ func (c *compiler) afterwards(n *operationNode) {
 		if byRecord && r.Unchecked != nil {
 			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
 		}
-		if byRecord && success && r.Body != nil && r.Records == nil && op.Tenant != "" && !r.Body.FreeJSON() && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
+		if byRecord && success && r.Body != nil && r.Records == nil && !r.Body.FreeJSON() && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
 			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
 		}
 	}
@@ -793,7 +802,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 		return
 	case !isList && (len(r.Order) > 0 || r.AtMost > 0):
 		c.fault(n, "order and at_most are for lists")
-	case op.Tenant != upstream.TenantByService && op.Tenant != upstream.TenantNone && record.Tenant == "":
+	case tenantMember(op.Tenant) != "" && record.Tenant == "":
 		c.fault(n, "the records must declare the tenant %s", op.Tenant)
 	}
 	for i, name := range r.Order {

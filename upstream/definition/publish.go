@@ -5,10 +5,14 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // publishedText is what all published documents have in common.
@@ -16,26 +20,25 @@ import (
 //go:embed published.yaml
 var publishedText []byte
 
-// Publish returns the published document, in YAML: what callers may see of a definition, and what is the same for all definitions
-// (published.yaml). The root is the value of a definition without faults, after overlays. An operation is published if served reports true
-// for its method, such as GET, and its path below the base path, such as /orders/{id}. HEAD is published beside every GET.
+// Published returns the document that callers read, in YAML: what they may see of the definition, and what is the same for all definitions
+// (published.yaml). HEAD is published beside every GET.
 //
 // Members are published by an allow-list: what is not in it stays inside.
-func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, error) {
+func (d *Definition) Published() ([]byte, error) {
 	var common yaml.Node
 	if err := yaml.Unmarshal(publishedText, &common); err != nil {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		root: at(root), common: at(common.Content[0]), own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{},
-		names: map[string]string{}, texts: map[string]string{}, positions: map[*yaml.Node]map[string]int{},
+		document: d.document, operations: d.operations, base: d.API.Base(), common: newDocument(at(common.Content[0])),
+		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
 	}
-	p.rules = p.common.get("rules")
-	doc := p.document(served)
+	p.rules = p.common.root.get("rules")
+	doc := p.published()
 	if p.err != nil {
 		return nil, fmt.Errorf("publishing: %w", p.err)
 	}
@@ -50,18 +53,21 @@ func Publish(root *yaml.Node, served func(method, path string) bool) ([]byte, er
 }
 
 type publisher struct {
-	root, common, rules node
-	positions           map[*yaml.Node]map[string]int // see find
-	base                string                        // path
-	own, ours           map[string]*yaml.Node         // components that are referred to, of the definition and of published.yaml, by kind
-	names               map[string]string             // of the definition's components, by kind and reference
-	texts               map[string]string             // of responses, by name
-	ids                 []string                      // operation IDs that are in use
-	tenant              string                        // the member that names the business, for the operation that is being published
-	others, writes      bool                          // an operation is not a GET; an operation changes something
-	sent                bool                          // what is being published is of a request body
-	differing           map[string]bool               // see differs, by reference
-	err                 error                         // the first one
+	document // of the definition
+
+	operations     []*operationNode
+	base           string // path
+	common         document
+	rules          node                  // of common
+	own, ours      map[string]*yaml.Node // components that are referred to, of the definition and of published.yaml, by kind
+	names          map[string]string     // of the definition's components, by kind and reference
+	texts          map[string]string     // of responses, by name
+	ids            []string              // operation IDs that are in use
+	tenant         string                // the member that names the business, for the operation that is being published
+	others, writes bool                  // an operation is not a GET; an operation changes something
+	sent           bool                  // what is being published is of a request body
+	differing      map[string]bool       // see differs, by reference
+	err            error                 // the first one
 }
 
 // members says how members of an object are published.
@@ -89,18 +95,17 @@ func componentKinds() []string {
 	return []string{"parameters", "headers", "requestBodies", "responses", "schemas"}
 }
 
-func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
-	_, p.base, _ = strings.Cut(strings.Replace(p.root.get("servers").member("0").get("url").text(), "://", "", 1), "/")
-	p.base = strings.TrimRight("/"+p.base, "/")
-	paths, tags := p.paths(served)
-	other := p.our(p.common.get("x-other-requests"))
+func (p *publisher) published() *yaml.Node {
+	paths, tags := p.paths()
+	common := p.common.root
+	other := p.our(common.get("x-other-requests"))
 	info := p.pick(p.root.get("info"), "title version summary description", members{"license": func(out *yaml.Node, e entry) {
 		put(out, e.name, p.pick(e.value, "name identifier url", nil))
 	}})
 	if version := member(info, "version"); version != nil {
 		version.Tag = "!!str" // also if it is written as a number
 	}
-	description := p.our(p.common.get("info").get("description"))
+	description := p.our(common.get("info").get("description"))
 	for name, is := range map[string]bool{"bodies": p.others, "writes": p.writes} {
 		added := ""
 		if is {
@@ -115,7 +120,7 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 	if p.others {
 		put(member(p.ours["headers"], p.ourName("headers", "Allow")), "schema", p.our(p.rules.get("allow")))
 	}
-	components := object("securitySchemes", p.our(p.common.get("components").get("securitySchemes")))
+	components := object("securitySchemes", p.our(common.get("components").get("securitySchemes")))
 	for _, kind := range componentKinds() {
 		all := object()
 		for _, e := range slices.Concat(p.root.get("components").get(kind).entries(), at(p.own[kind]).entries()) {
@@ -123,7 +128,7 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 				put(all, e.name, value)
 			}
 		}
-		for _, e := range p.common.get("components").get(kind).entries() {
+		for _, e := range common.get("components").get(kind).entries() {
 			if name := p.ourName(kind, e.name); member(p.ours[kind], name) != nil {
 				put(all, name, member(p.ours[kind], name))
 			}
@@ -132,8 +137,8 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 			put(components, kind, all)
 		}
 	}
-	doc := object("openapi", p.our(p.common.get("openapi")), "info", info, "servers", p.our(p.common.get("servers")),
-		"security", p.our(p.common.get("security")))
+	doc := object("openapi", p.our(common.get("openapi")), "info", info, "servers", p.our(common.get("servers")),
+		"security", p.our(common.get("security")))
 	if len(tags.Content) > 0 {
 		put(doc, "tags", tags)
 	}
@@ -143,34 +148,24 @@ func (p *publisher) document(served func(method, path string) bool) *yaml.Node {
 	return doc
 }
 
-func (p *publisher) paths(served func(method, path string) bool) (paths, tags *yaml.Node) {
+func (p *publisher) paths() (paths, tags *yaml.Node) {
 	paths, tags = object(), list()
-	all := p.root.get("paths").entries()
-	for i, path := range all {
-		all[i].value = p.resolve(path.value)
-		for _, operation := range all[i].value.entries() {
-			p.ids = append(p.ids, operation.value.get("operationId").text())
-		}
+	for _, n := range p.operations {
+		p.ids = append(p.ids, n.get("operationId").text())
 	}
 	var used []string
-	for _, path := range all {
-		item := object()
-		for _, e := range path.value.entries() {
-			method := strings.ToUpper(e.name)
-			isHead := e.name == "head" && path.value.get("get").Node != nil // the gateway's own, of the GET
-			if isHead || !slices.Contains([]string{"get", "head", "put", "post", "patch", "delete"}, e.name) || !served(method, path.name) {
-				continue
-			}
-			operation := p.operation(e.name, path, e.value)
-			put(item, e.name, operation)
-			used = append(used, e.value.get("tags").texts()...)
-			if e.name == "get" {
-				put(item, "head", p.head(operation))
-			}
+	var item *yaml.Node
+	for i, n := range p.operations {
+		if i == 0 || n.path != p.operations[i-1].path {
+			item = object()
+			paths.Content = append(paths.Content, text(n.path), item)
 		}
-		if len(item.Content) > 0 {
-			put(paths, path.name, item)
+		operation := p.operation(n)
+		put(item, strings.ToLower(n.method), operation)
+		if n.method == http.MethodGet {
+			put(item, "head", p.head(operation))
 		}
+		used = append(used, n.get("tags").texts()...)
 	}
 	for _, tag := range p.root.get("tags").items() {
 		if slices.Contains(used, tag.get("name").text()) {
@@ -180,53 +175,60 @@ func (p *publisher) paths(served func(method, path string) bool) (paths, tags *y
 	return paths, tags
 }
 
-func (p *publisher) operation(method string, path entry, n node) *yaml.Node {
-	p.tenant = p.root.get(extTenant).text()
-	if tenant := n.get(extTenant).text(); tenant == "request" || tenant == "none" {
-		p.tenant = ""
-	} else if tenant != "" {
-		p.tenant = tenant
-	}
-	out := p.pick(n, "tags operationId summary description deprecated", nil)
-	signed, kinds := n.get(extPublic).text() != "true", []string{"every"}
-	if !signed {
+func (p *publisher) operation(n *operationNode) *yaml.Node {
+	op := n.op
+	p.tenant = tenantMember(op.Tenant)
+	out := p.pick(n.node, "tags operationId summary description deprecated", nil)
+	if op.Public {
 		put(out, "security", list())
 	}
 	parameters := list()
-	for _, parameter := range p.parameters(path.value, n) {
+	for _, parameter := range n.parameters {
 		parameters.Content = append(parameters.Content, p.reference("parameters", parameter, p.parameter))
-		if kinds = append(kinds, "parameters"); p.resolve(parameter).get("in").text() == "path" {
-			kinds = append(kinds, "path_parameters")
-		}
 	}
 	if len(parameters.Content) > 0 {
 		put(out, "parameters", parameters)
 	}
-	isRead, body := method == "get" || method == "head", (*yaml.Node)(nil)
-	if !isRead {
-		body = p.requestBody(n.get("requestBody"))
-	}
-	if body != nil {
-		put(out, "requestBody", body)
-	}
-	byService := n.get(extAnswer).Node == nil
-	for _, kind := range []string{"signed", "data", "signed_data"} {
-		if (signed || kind == "data") && (byService || kind == "signed") {
-			kinds = append(kinds, kind)
-		}
-	}
-	if !isRead {
-		kinds = p.otherKinds(kinds, method == "post" && n.get(extRead).text() == "true", body != nil, signed, byService)
+	if op.Body != nil {
+		put(out, "requestBody", p.requestBody(n))
 	}
 	name := n.get("operationId").text()
 	switch {
 	case name == "":
-		name = unusual.ReplaceAllString(method+path.name, "_")
-	case method == "get":
+		name = unusual.ReplaceAllString(strings.ToLower(n.method)+n.path, "_")
+	case n.method == http.MethodGet:
 		name = noun(name)
 	}
-	put(out, "responses", p.responses(n, name, kinds))
+	put(out, "responses", p.responses(n, name))
 	return out
+}
+
+// kinds returns what an operation is: see rules.errors.
+func (p *publisher) kinds(n *operationNode) (kinds []string) {
+	op := n.op
+	signed, byService, isGet := !op.Public, !op.ByGateway, n.method == http.MethodGet
+	p.others, p.writes = p.others || !isGet, p.writes || !op.Read
+	for _, kind := range []struct {
+		name string
+		is   bool
+	}{
+		{"every", true},
+		{"parameters", len(n.parameters) > 0},
+		{"path_parameters", len(op.PathParams) > 0},
+		{"signed", signed},
+		{"data", byService},
+		{"signed_data", signed && byService},
+		{"body", !isGet},
+		{"body_or_parameters", !isGet && len(n.parameters) > 0},
+		{"documented_body", op.Body != nil},
+		{"write_of_data", !op.Read && byService},
+		{"signed_write", !op.Read && signed},
+	} {
+		if kind.is {
+			kinds = append(kinds, kind.name)
+		}
+	}
+	return kinds
 }
 
 // head returns the HEAD beside a GET.
@@ -255,50 +257,52 @@ func (p *publisher) head(get *yaml.Node) *yaml.Node {
 }
 
 // responses publishes those of an operation that reach callers, and adds ours.
-func (p *publisher) responses(n node, name string, kinds []string) *yaml.Node {
-	ours, own := map[string]node{}, map[string]node{}
-	for _, kind := range kinds {
+func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
+	ours, own, all := map[string]node{}, map[string]*upstream.DocumentedResponse{}, map[string]bool{}
+	for _, kind := range p.kinds(n) {
 		for _, e := range p.rules.get("errors").get(kind).entries() {
-			ours[e.name] = e.value
+			ours[e.name], all[e.name] = e.value, true
 		}
 	}
 	ourAlone := []string{"401", "407", "429"} // a data service's do not leave
-	for _, e := range n.get("responses").entries() {
-		status := strings.Replace(e.name, "default", "4XX", 1) // a specific 4XX wins below
-		byService := strings.HasPrefix(status, "4") && !slices.Contains(ourAlone, status) && n.get(extAnswer).Node == nil
-		if (byService || strings.HasPrefix(status, "2")) && (status == e.name || n.get("responses").get(status).Node == nil) {
-			own[status] = e.value
+	for i := range n.op.Responses {
+		r := &n.op.Responses[i]
+		status := strconv.Itoa(r.Status)
+		if r.Status < 10 {
+			status += "XX"
+		}
+		if !slices.Contains(ourAlone, status) && (status[0] == '2' || !n.op.ByGateway) {
+			own[status], all[status] = r, true
 		}
 	}
 	out := object()
-	all := maps.Clone(ours)
-	maps.Copy(all, own)
 	for _, status := range slices.Sorted(maps.Keys(all)) {
 		response, common := own[status], ours[status]
 		if strings.HasPrefix(status, "4") {
 			if common.Node == nil {
 				common = ours["4XX"]
 			}
-			if response.Node == nil && !slices.Contains(ourAlone, status) {
+			if response == nil && !slices.Contains(ourAlone, status) {
 				response = own["4XX"]
 			}
 		}
-		if response.Node == nil {
+		if response == nil {
 			put(out, status, p.our(common))
 			continue
 		}
-		wanted, shared := strings.CutPrefix(response.get("$ref").text(), "#/components/responses/")
+		documented := n.responses[response.Status]
+		wanted, shared := strings.CutPrefix(documented.get("$ref").text(), "#/components/responses/")
 		if !shared {
 			wanted = name + strings.TrimPrefix(status, "200")
 		}
-		put(out, status, p.hoist(wanted, p.response(n, p.resolve(response), common)))
+		put(out, status, p.hoist(wanted, p.response(n.op, response, p.resolve(documented), common)))
 	}
 	return out
 }
 
 // response publishes a response. Ours may have the same status: then it is one or the other.
-func (p *publisher) response(operation, n, common node) *yaml.Node {
-	common = find(p.common, common.get("$ref").text(), p.positions)
+func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedResponse, n, common node) *yaml.Node {
+	common = p.common.lookup(common.get("$ref").text())
 	headers, content := object(), object()
 	add := func(all node, replace bool) {
 		for _, e := range all.entries() {
@@ -309,26 +313,24 @@ func (p *publisher) response(operation, n, common node) *yaml.Node {
 	}
 	add(common.get("headers"), true)
 	add(p.rules.get("headers").get("every"), false)
-	if operation.get(extPublic).text() != "true" {
+	if !op.Public {
 		add(p.rules.get("headers").get("signed"), false)
 	}
 	for _, e := range n.get("headers").entries() {
-		for _, name := range []string{"ETag", "Location", "Retry-After"} {
+		for _, name := range responseHeaders {
 			if strings.EqualFold(name, e.name) {
 				put(headers, name, p.pick(p.resolve(e.value), "description deprecated", p.valued(p.resolve(e.value))))
 				add(p.rules.get("headers").get("with_"+name), true)
 			}
 		}
 	}
-	unchecked := append(operation.get("x-gatehouse-unchecked").texts(), operation.get("x-gatehouse-unchecked").text())
 	for _, e := range n.get("content").entries() {
-		name, _, _ := strings.Cut(strings.ToLower(e.name), ";")
-		if name = strings.TrimSpace(name); name == "application/json" || strings.HasSuffix(name, "+json") || slices.Contains(unchecked, name) {
-			put(content, name, p.pick(e.value, "", p.valued(e.value)))
+		if media := mediaType(e.name); slices.Contains(r.Media, media) || slices.Contains(r.Unchecked, media) {
+			put(content, media, p.pick(e.value, "", p.valued(e.value)))
 		}
 	}
-	if media := common.get("content").get("application/json"); media.Node != nil {
-		put(content, "application/json", either(member(content, "application/json"), p.our(media)))
+	if media := common.get("content").get(mediaJSON); media.Node != nil {
+		put(content, mediaJSON, either(member(content, mediaJSON), p.our(media)))
 	}
 	description, added := strings.TrimSpace(n.get("description").text()), common.get("description").text()
 	if description != "" && added != "" && !strings.ContainsAny(description[len(description)-1:], ".!?:") {

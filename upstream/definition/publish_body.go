@@ -2,37 +2,34 @@ package definition
 
 import (
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// requestBody publishes the body of an operation, or returns nil if the operation takes none.
-func (p *publisher) requestBody(n node) *yaml.Node {
+// requestBody publishes the body of an operation.
+func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 	p.sent = true
 	defer func() { p.sent = false }()
-	publish := func(n node) *yaml.Node {
-		n = p.resolve(n)
+	return p.reference("requestBodies", n.get("requestBody"), func(body node) *yaml.Node {
+		body = p.resolve(body)
 		content := object()
-		for _, e := range n.get("content").entries() {
-			media, _, _ := strings.Cut(strings.ToLower(e.name), ";")
-			how := p.valued(e.value)
-			switch media = strings.TrimSpace(media); media {
-			case "application/merge-patch+json":
-				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.schema(p.optional(e.value))) }
-				fallthrough
-			case "application/json":
-				put(content, media, p.pick(e.value, "", how))
+		for _, e := range body.get("content").entries() {
+			media := mediaType(e.name)
+			if !slices.ContainsFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media }) {
+				continue
 			}
+			how := p.valued(e.value)
+			if media == mediaPatch {
+				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.schema(p.optional(e.value))) }
+			}
+			put(content, media, p.pick(e.value, "", how))
 		}
-		out := p.pick(n, "description required", nil)
+		out := p.pick(body, "description required", nil)
 		put(out, "content", content)
 		return out
-	}
-	if len(member(publish(n), "content").Content) == 0 {
-		return nil
-	}
-	return p.reference("requestBodies", n, publish)
+	})
 }
 
 // optional returns the schema of a merge patch: none of its members is required. Then several alternatives may hold, so it has anyOf.
@@ -56,31 +53,11 @@ func (p *publisher) optional(n node) node {
 				put(out, e.name, e.value.Node)
 			}
 		}
-		if len(out.Content) > 0 && (part.get("$ref").Node == nil || !p.isV30()) {
+		if len(out.Content) > 0 && (part.get("$ref").Node == nil || !p.old) {
 			all.Content = append(all.Content, out)
 		}
 	}
 	return at(object("allOf", all))
-}
-
-// otherKinds completes what an operation is that is not a GET: see rules.errors.
-func (p *publisher) otherKinds(kinds []string, isRead, hasBody, signed, byService bool) []string {
-	p.others, p.writes = true, p.writes || !isRead
-	for _, kind := range []struct {
-		name string
-		is   bool
-	}{
-		{"body", true},
-		{"body_or_parameters", slices.Contains(kinds, "parameters")},
-		{"documented_body", hasBody},
-		{"write_of_data", !isRead && byService},
-		{"signed_write", !isRead && signed},
-	} {
-		if kind.is {
-			kinds = append(kinds, kind.name)
-		}
-	}
-	return kinds
 }
 
 // differs reports whether a schema is another one in a body than in a response: a member is only in one of them. Then each is published,

@@ -61,7 +61,7 @@ func (p *publisher) free(kind, wanted string, same func(name string) bool) strin
 	name := wanted
 	for i := 2; !same(name); i++ {
 		declared := kind != "responses" && p.root.get("components").get(kind).get(name).Node != nil // responses are never published as declared
-		if !declared && member(p.own[kind], name) == nil && !slices.ContainsFunc(p.common.get("components").get(kind).entries(),
+		if !declared && member(p.own[kind], name) == nil && !slices.ContainsFunc(p.common.root.get("components").get(kind).entries(),
 			func(e entry) bool { return p.ourName(kind, e.name) == name }) {
 			break
 		}
@@ -93,7 +93,7 @@ func (p *publisher) refer(n *yaml.Node) {
 		if n.Value = "#/components/" + kind + "/" + renamed; member(p.ours[kind], renamed) == nil {
 			slot := object()
 			put(p.ours[kind], renamed, slot)
-			*slot = *p.our(p.common.get("components").get(kind).get(name))
+			*slot = *p.our(p.common.root.get("components").get(kind).get(name))
 		}
 	}
 	for _, child := range n.Content {
@@ -109,7 +109,7 @@ func (p *publisher) fail(err error) {
 
 // target returns what a reference leads to.
 func (p *publisher) target(ref string) node {
-	target := find(p.root, ref, p.positions)
+	target := p.lookup(ref)
 	if target.Node == nil {
 		p.fail(fmt.Errorf("%s is not a value of the definition", ref))
 	}

@@ -7,43 +7,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parameters returns the parameters of an operation that reach the data service.
-func (p *publisher) parameters(path, operation node) (all []node) {
-	own := operation.get("parameters").items()
-	same := func(a, b node) bool {
-		a, b = p.resolve(a), p.resolve(b)
-		return a.get("in").text() == b.get("in").text() && a.get("name").text() == b.get("name").text()
-	}
-	for _, shared := range path.get("parameters").items() {
-		if !slices.ContainsFunc(own, func(n node) bool { return same(n, shared) }) {
-			all = append(all, shared)
-		}
-	}
-	return slices.DeleteFunc(append(all, own...), func(n node) bool { return !p.forwarded(p.resolve(n)) })
-}
-
-func (p *publisher) forwarded(n node) bool {
-	has := func(schema node, names string) bool { // one of these members, or it is an object
-		return slices.ContainsFunc(p.parts(schema, true), func(part node) bool {
-			return slices.Contains(append(part.get("type").texts(), part.get("type").text()), "object") ||
-				slices.ContainsFunc(strings.Fields(names), func(name string) bool { return part.get(name).Node != nil })
-		})
-	}
-	schema := p.resolve(n.get("schema"))
-	switch n.get("in").text() {
-	case "path":
-		return true
-	case "header":
-		return slices.ContainsFunc([]string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"},
-			func(name string) bool { return strings.EqualFold(name, n.get("name").text()) })
-	case "query":
-		style := n.get("style").text()
-		return n.get("content").Node == nil && (style == "" || style == "form") && !has(schema, "properties additionalProperties oneOf anyOf") &&
-			!has(schema.get("items"), "properties additionalProperties oneOf anyOf items")
-	}
-	return false
-}
-
 // parameter publishes a parameter that the data service gets.
 func (p *publisher) parameter(n node) *yaml.Node {
 	n = p.resolve(n)
@@ -128,7 +91,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	out := object()
 	out.Style = n.Style
 	// In 3.0, nothing holds beside a reference.
-	alone := n.get("$ref").Node != nil && p.isV30()
+	alone := n.get("$ref").Node != nil && p.old
 	var pattern *yaml.Node // of the format, beside the schema's own
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
@@ -337,8 +300,6 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	}
 	return out
 }
-
-func (p *publisher) isV30() bool { return strings.HasPrefix(p.root.get("openapi").text(), "3.0") }
 
 // parts returns a schema and the schemas that hold with it, and the alternatives if choices is true.
 func (p *publisher) parts(schema node, choices bool) (all []node) {

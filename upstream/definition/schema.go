@@ -351,7 +351,7 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 		c.rules(s).MaxItems = c.o.MaxItems
 		c.warn(info.node, "has at most %d items, because it does not say how many", c.o.MaxItems)
 	}
-	if tenant := info.view.tenant; s.Additional != nil && s.Additional.FreeJSON() && !info.view.request && tenant != upstream.TenantByService && tenant != upstream.TenantNone {
+	if s.Additional != nil && s.Additional.FreeJSON() && !info.view.request && tenantMember(info.view.tenant) != "" {
 		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
 	}
 	c.owner(s, info)
@@ -363,12 +363,17 @@ func contradict(r *upstream.Rules) bool {
 		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || r.Min != "" && r.Max != "" && upstream.CompareNumbers(r.Min, r.Max) > 0
 }
 
+// tenantMember returns the member that names the business, or "" if that is not for records to say.
+func tenantMember(tenant string) string {
+	if tenant == upstream.TenantByService || tenant == upstream.TenantNone {
+		return ""
+	}
+	return tenant
+}
+
 // owner finds the properties that name the business.
 func (c *compiler) owner(s *upstream.Schema, info *about) {
-	tenant := info.view.tenant
-	if tenant == upstream.TenantByService || tenant == upstream.TenantNone {
-		tenant = ""
-	}
+	tenant := tenantMember(info.view.tenant)
 	switch {
 	case s.Tenant != "" && s.Property(s.Tenant) == nil:
 		c.fault(info.node, "the tenant %s must be declared", s.Tenant)
