@@ -624,46 +624,33 @@ func (c *compiler) number(n node) string {
 
 // numbers compiles the bounds of numbers.
 func (c *compiler) numbers(n node, s *upstream.Schema) {
-	minimum, maximum := n.get("minimum"), n.get("maximum")
-	if minimum.Node != nil {
-		tighten(c.rules(s), c.number(minimum), "", false)
-	}
-	if maximum.Node != nil {
-		tighten(c.rules(s), "", c.number(maximum), false)
-	}
-	for _, bound := range []struct {
-		exclusive, inclusive node
+	for _, side := range []struct {
+		inclusive, exclusive string
 		lower                bool
-	}{{n.get("exclusiveMinimum"), minimum, true}, {n.get("exclusiveMaximum"), maximum, false}} {
-		e := bound.exclusive
-		switch {
-		case e.Node == nil:
-			continue
-		case c.old:
-			if !c.flag(e) || bound.inclusive.Node == nil {
-				continue
-			}
-			e = bound.inclusive
+	}{{"minimum", "exclusiveMinimum", true}, {"maximum", "exclusiveMaximum", false}} {
+		inclusive, exclusive := n.get(side.inclusive), n.get(side.exclusive)
+		open := c.old && c.flag(exclusive) // in OpenAPI 3.0, it is said of the bound beside it
+		if inclusive.Node != nil {
+			tighten(c.rules(s), side.lower, c.number(inclusive), open)
 		}
-		if value := c.number(e); bound.lower {
-			tighten(c.rules(s), value, "", true)
-		} else {
-			tighten(c.rules(s), "", value, true)
+		if exclusive.Node != nil && !c.old {
+			tighten(c.rules(s), side.lower, c.number(exclusive), true)
 		}
 	}
 }
 
-// tighten narrows the bounds of numbers.
-func tighten(r *upstream.Rules, lower, upper string, open bool) {
-	if lower != "" {
-		if d := 1; r.Min == "" || func() bool { d = upstream.CompareNumbers(lower, r.Min); return d > 0 }() || d == 0 && open {
-			r.Min, r.MinOpen = lower, open
-		}
+// tighten narrows a bound of numbers: the lower or the upper one. open says whether it is excluded.
+func tighten(r *upstream.Rules, lower bool, bound string, open bool) {
+	own, ownOpen, sign := &r.Max, &r.MaxOpen, -1
+	if lower {
+		own, ownOpen, sign = &r.Min, &r.MinOpen, 1
 	}
-	if upper != "" {
-		if d := 1; r.Max == "" || func() bool { d = upstream.CompareNumbers(upper, r.Max); return d < 0 }() || d == 0 && open {
-			r.Max, r.MaxOpen = upper, open
-		}
+	narrower := 1
+	if *own != "" {
+		narrower = sign * upstream.CompareNumbers(bound, *own)
+	}
+	if narrower > 0 || narrower == 0 && open {
+		*own, *ownOpen = bound, open
 	}
 }
 
@@ -987,8 +974,12 @@ func mergeRules(a, b *upstream.Rules) *upstream.Rules {
 	m.MinLength, m.MinItems, m.MinMembers = max(a.MinLength, b.MinLength), max(a.MinItems, b.MinItems), max(a.MinMembers, b.MinMembers)
 	m.MaxLength, m.MaxItems, m.MaxMembers = least(a.MaxLength, b.MaxLength), least(a.MaxItems, b.MaxItems), least(a.MaxMembers, b.MaxMembers)
 	m.Patterns, m.Unique = slices.Concat(a.Patterns, b.Patterns), a.Unique || b.Unique
-	tighten(&m, b.Min, "", b.MinOpen)
-	tighten(&m, "", b.Max, b.MaxOpen)
+	if b.Min != "" {
+		tighten(&m, true, b.Min, b.MinOpen)
+	}
+	if b.Max != "" {
+		tighten(&m, false, b.Max, b.MaxOpen)
+	}
 	if m.Enum == nil {
 		m.Enum = b.Enum
 	} else if b.Enum != nil {
