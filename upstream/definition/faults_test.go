@@ -233,6 +233,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"unique items of a query":          parameter("{name: c, in: query, schema: {type: array, uniqueItems: true, items: {type: string}}}", "/schema", "uniqueItems cannot be enforced in a query"),
 		"a fault in a parameter's schema":  parameter("{name: c, in: query, schema: {type: string, minLenght: 2}}", "/schema/minLenght", "cannot be enforced here"),
 		"a parameter twice":                {theParameter, theParameter + "\n      - " + theParameter, 11, operationAt + "/parameters/2", "the parameter page stands here twice"},
+		"a parameter of a path twice":      {"    get:\n", "    parameters: [{name: a, in: query, schema: {type: string}}, {name: a, in: query, schema: {type: integer}}]\n    get:\n", 6, "/paths/~1orders~1{id}/parameters/1", "the parameter a stands here twice"},
 		"parameters that are an object":    {"- {name: id, in: path, required: true, schema: {type: string}}\n      - " + theParameter, "  {}", 9, operationAt + "/parameters", "must be a list"},
 		"a path's parameter of a kind":     {"{name: id, in: path, required: true, schema: {type: string}}", "{name: id, in: path, required: true, schema: {type: array, items: {type: string}}}", 9, operationAt + "/parameters/0", "must be a string, an integer, a number or a boolean"},
 

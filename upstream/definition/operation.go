@@ -307,7 +307,7 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 
 // parameters compiles the parameters of an operation and of its path.
 func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	own := c.list(n.get("parameters"))
 	var ofPath, ofOperation []node
 	for i, reference := range slices.Concat(own, c.list(n.item.get("parameters"))) {
@@ -316,13 +316,13 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 			continue
 		}
 		name, in := p.get("name").text(), p.get("in").text()
-		if key := in + " " + name; seen[key] {
-			if i < len(own) || own == nil {
+		if first, ok := seen[in+" "+name]; ok { // that of the operation replaces that of the path
+			if (first < len(own)) == (i < len(own)) {
 				c.fault(reference, "the parameter %s stands here twice", name)
 			}
-			continue // that of the operation replaces that of the path
+			continue
 		}
-		seen[in+" "+name] = true
+		seen[in+" "+name] = i
 		switch forwarded := c.parameter(op, p, name, in); {
 		case forwarded && i < len(own):
 			ofOperation = append(ofOperation, reference)
