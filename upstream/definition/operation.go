@@ -888,7 +888,7 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 	case body == nil:
 		c.fault(n, "needs a response with status 200 and a JSON body")
 	case n.isObject():
-		op.Answer = c.constant(n)
+		op.Answer = c.encoded(n)
 		if len(c.faults) > 0 {
 			return // the schema may be incomplete
 		}
@@ -905,20 +905,6 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 		}):
 		c.fault(n, "the response must have one object, with the members id, name and slug")
 	}
-}
-
-// constant returns a JSON object with the members in the order of the document.
-func (c *compiler) constant(n node) []byte {
-	text := []byte("{")
-	for i, e := range n.entries() {
-		name, _ := json.Marshal(e.name) //nolint:errchkjson // a string
-		encoded := c.encoded(e.value)
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(append(append(text, name...), ':'), encoded...)
-	}
-	return append(text, '}')
 }
 
 // encoded returns a value as JSON.
