@@ -7,6 +7,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,48 +161,37 @@ func (c *compiler) operations() (all []*operationNode) {
 	return all
 }
 
-// branch is a segment of the paths: what follows, by literal, or {} for a parameter.
-type branch struct {
-	next    map[string]*branch
-	literal string // a path that continues with a literal
-	path    string // that ends here
-}
-
 // templates checks the templates of all paths for what makes matching them ambiguous.
 func (c *compiler) templates(all []*operationNode) {
-	tree := &branch{next: map[string]*branch{}}
-	generic := func(segment string) string {
-		if strings.HasPrefix(segment, "{") {
-			return "{}"
+	paths := map[string]string{}    // by their form, in which {} stands for every parameter
+	literals := map[string]string{} // a path that goes on with a literal, by what precedes it
+	parameters := map[string]bool{} // whether a path goes on with a parameter
+	segment := regexp.MustCompile(`/\{[^/]*`)
+	form := func(n *operationNode) string { return segment.ReplaceAllString(n.path, "/{}") }
+	for _, n := range all {
+		path := form(n)
+		if other := paths[path]; other != "" && other != n.path {
+			c.fault(n.item, "%s and %s are the same path", other, n.path)
 		}
-		return segment
+		paths[path] = n.path
+		for i := range path {
+			if strings.HasPrefix(path[i:], "/{}") {
+				parameters[path[:i]] = true
+			} else if path[i] == '/' {
+				literals[path[:i]] = n.path
+			}
+		}
 	}
 	for _, n := range all {
-		at := tree
-		for segment := range strings.SplitSeq(n.path, "/") {
-			if segment = generic(segment); segment != "{}" {
-				at.literal = n.path
+		ambiguous, path := 0, form(n)
+		for i := range path {
+			literal := literals[path[:i]]
+			if path[i] != '/' || literal == "" || !parameters[path[:i]] {
+				continue
 			}
-			if at.next[segment] == nil {
-				at.next[segment] = &branch{next: map[string]*branch{}}
+			if ambiguous++; strings.HasPrefix(path[i:], "/{}") {
+				c.warn(n.item, "the literal path wins where both match: %s", literal)
 			}
-			at = at.next[segment]
-		}
-		if at.path != "" && at.path != n.path {
-			c.fault(n.item, "%s and %s are the same path", at.path, n.path)
-		}
-		at.path = n.path
-	}
-	for _, n := range all {
-		at, ambiguous := tree, 0
-		for segment := range strings.SplitSeq(n.path, "/") {
-			segment = generic(segment)
-			if at.literal != "" && at.next["{}"] != nil {
-				if ambiguous++; segment == "{}" {
-					c.warn(n.item, "the literal path wins where both match: %s", at.literal)
-				}
-			}
-			at = at.next[segment]
 		}
 		if ambiguous > maxAmbiguous {
 			c.fault(n.item, "at more than %d segments, a literal and a parameter are possible", maxAmbiguous)
