@@ -263,21 +263,22 @@ func (p *publisher) discriminator(schema, n node) *yaml.Node {
 
 // hidden reports whether callers do not see a member of a response, or must not send it in a body. That may be said of the items of a list,
 // or of all alternatives but null.
-func (p *publisher) hidden(n node) bool { return p.hiddenBut(n, map[*yaml.Node]bool{}) }
-
-func (p *publisher) hiddenBut(n node, seen map[*yaml.Node]bool) bool {
-	return slices.ContainsFunc(p.parts(n, false), func(n node) bool {
-		if seen[n.Node] {
-			return false
-		}
-		seen[n.Node] = true
-		side := map[bool]string{true: "readOnly", false: "writeOnly"}[p.sent]
-		if n.get(extInternal).text() == "true" || n.get(side).text() == "true" || p.hiddenBut(n.get("items"), seen) {
-			return true
-		}
+func (p *publisher) hidden(n node) bool {
+	if n.Node == nil {
+		return false
+	}
+	hiding := p.hiding[p.sent]
+	if known, ok := hiding[n.Node]; ok {
+		return known
+	}
+	hiding[n.Node] = false // in a circle
+	side := map[bool]string{true: "readOnly", false: "writeOnly"}[p.sent]
+	hiding[n.Node] = slices.ContainsFunc(p.parts(n, false), func(n node) bool {
 		values := slices.DeleteFunc(append(n.get("oneOf").items(), n.get("anyOf").items()...), func(a node) bool { return a.get("type").text() == "null" })
-		return len(values) > 0 && !slices.ContainsFunc(values, func(a node) bool { return !p.hiddenBut(a, seen) })
+		return n.get(extInternal).text() == "true" || n.get(side).text() == "true" || p.hidden(n.get("items")) ||
+			len(values) > 0 && !slices.ContainsFunc(values, func(a node) bool { return !p.hidden(a) })
 	})
+	return hiding[n.Node]
 }
 
 // isTenant reports whether a member of an object names the business.

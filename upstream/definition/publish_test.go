@@ -330,12 +330,13 @@ func TestWhatABodyRefusesIsNotPublishedInIt(t *testing.T) {
 		responses: {"200": {description: "", content: {application/json: {schema: {$ref: "#/components/schemas/A"}}}}}}}},
 		components: {schemas: {Id: {type: string, readOnly: true}, A: {type: object, properties: {own: {type: string},
 			reference: {$ref: "#/components/schemas/Id"}, choice: {oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]},
-			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]}}}}}}`)}, definition.Options{})
+			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]},
+			same: {oneOf: [{$ref: "#/components/schemas/Id"}, {allOf: [{items: {$ref: "#/components/schemas/Id"}}]}, {items: {$ref: "#/components/schemas/Id"}}]}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
 	text, err := d.Published()
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)
-	require.Len(t, doc.Components.Schemas["A"].Value.Properties, 5)
+	require.Len(t, doc.Components.Schemas["A"].Value.Properties, 6)
 	require.Len(t, doc.Components.Schemas["ABody"].Value.Properties, 1)
 }
