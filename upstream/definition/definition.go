@@ -449,7 +449,7 @@ func (d *document) lookup(ref string) node {
 		if decoded, err := url.PathUnescape(name); err == nil {
 			name = decoded
 		}
-		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+		name = unescape(name)
 		if !n.isObject() {
 			n = n.member(name)
 			continue
@@ -578,6 +578,20 @@ func (n node) texts() (all []string) {
 // escape escapes a name in a JSON Pointer (RFC 6901, section 3).
 func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}
+
+// unescape is the opposite of escape.
+func unescape(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+}
+
+// namesIn returns the names in a JSON Pointer.
+func namesIn(pointer string) []string {
+	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for i := range names {
+		names[i] = unescape(names[i])
+	}
+	return names
 }
 
 // entry is a member of an object.

@@ -101,16 +101,12 @@ func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 
 // place returns the names that lead to a member: a pointer's, or its own.
 func (c *compiler) place(n node) (names []string, pointer bool) {
-	text, pointer := strings.CutPrefix(c.string(n), "/")
-	if !pointer {
+	text := c.string(n)
+	if !strings.HasPrefix(text, "/") {
 		return []string{text}, false
 	}
-	names = strings.Split(text, "/")
-	for i, name := range names {
-		if names[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name); name == "" || len(names) > maxNames {
-			c.fault(n, "a pointer must have 1 to %d names, none of them empty", maxNames)
-			break
-		}
+	if names = namesIn(text); slices.Contains(names, "") || len(names) > maxNames {
+		c.fault(n, "a pointer must have 1 to %d names, none of them empty", maxNames)
 	}
 	return names, true
 }
@@ -158,9 +154,8 @@ func (c *compiler) concealed(names []string, p *upstream.Property, n node, v vie
 			case from.isObject():
 				from = from.get("member")
 			}
-			if first, isPointer := strings.CutPrefix(from.text(), "/"); isPointer {
-				first, _, _ = strings.Cut(first, "/")
-				names = append(names, strings.NewReplacer("~1", "/", "~0", "~").Replace(first))
+			if strings.HasPrefix(from.text(), "/") {
+				names = append(names, namesIn(from.text())[0])
 			}
 		}
 	}

@@ -827,7 +827,7 @@ func (c *compiler) pages(op *upstream.Operation, r *upstream.DocumentedResponse,
 	for _, page := range c.list(pages) {
 		c.page(op, &own, page)
 		if cursor := page.get("cursor"); cursor.Node != nil {
-			r.Cursor, r.Next = cursor.text(), strings.Split(strings.TrimPrefix(page.get("response").text(), "/"), "/")
+			r.Cursor, r.Next = cursor.text(), namesIn(page.get("response").text())
 		}
 	}
 	return &own
@@ -846,7 +846,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 		number = c.numbered(op, asked)
 	}
 	s := body
-	names := strings.Split(strings.TrimPrefix(page.get("response").text(), "/"), "/")
+	names := namesIn(page.get("response").text())
 	for i, name := range names {
 		at := slices.IndexFunc(s.Properties, func(p upstream.Property) bool { return p.Name == name && !p.Internal })
 		if at < 0 {

@@ -360,3 +360,28 @@ paths:
 	require.Contains(t, warnings(d), "text/plain is not accepted")
 	require.Contains(t, warnings(d), "text/plain does not leave")
 }
+
+func TestNamesInAPointerAreUnescaped(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+x-gatehouse-tenant: none
+paths:
+  /x:
+    get:
+      parameters: [{name: page, in: query, schema: {type: integer, default: 1}}, {name: cursor, in: query, schema: {type: string}}]
+      responses:
+        "200":
+          x-gatehouse-page: [{request: page, response: /current~1page}, {cursor: cursor, response: /a~0b/next~1page}]
+          content:
+            application/json:
+              schema:
+                properties:
+                  current/page: {type: integer}
+                  a~b: {properties: {next/page: {type: string}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a~b", "next/page"}, d.API.Operations()[0].Responses[0].Next)
+	_, err = answer(t, d, "/x?page=2", 200, `{"current/page":1}`)
+	require.ErrorIs(t, err, upstream.ErrContractViolation, "another page than was asked for")
+}

@@ -200,7 +200,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		}
 	}
 	if version := says.get("version"); version.Node != nil {
-		t.Version = strings.Split(strings.TrimPrefix(version.text(), "/"), "/")
+		t.Version = namesIn(version.text())
 		if !op.Forwards("If-Match") && says.get("replace").Node == nil {
 			c.fault(version, "needs the header If-Match, documented")
 		}
