@@ -319,7 +319,7 @@ func (c *compiler) hasSources(s *upstream.Schema) bool {
 func (c *compiler) conversion(op *upstream.Operation, p *upstream.Property, n node) {
 	f, s := p.From, p.Schema
 	for _, name := range []string{f.Param, f.Pages} {
-		if name != "" && !slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == name && p.Number > 0 && (p.Required || p.Default != nil) }) {
+		if name != "" && numberOf(op, name) == 0 {
 			c.fault(n, "%s must be a parameter of %s that is an integer, and required or with a default; one of the first %d", name, op.ID, upstream.MaxNumbers)
 		}
 	}

@@ -73,9 +73,6 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		c.afterwards(n)
 	}
 	for _, n := range all {
-		c.patches(n.op)
-	}
-	for _, n := range all {
 		if answer := n.get(extAnswer); answer.Node != nil {
 			c.answer(n.op, answer)
 		}
@@ -530,16 +527,7 @@ func mediaType(name string) string {
 	return media
 }
 
-// patches lets the members of a merge patch be missing (RFC 7396).
-func (c *compiler) patches(op *upstream.Operation) {
-	for i, kind := range op.Body.All() {
-		if kind.Media == mediaPatch {
-			op.Body.Kinds[i].Schema = c.partial(kind.Schema)
-		}
-	}
-}
-
-// partial returns a schema without required members. Those of the members' own schemas stay.
+// partial returns the schema of a merge patch, which has no required members (RFC 7396). Those of the members' own schemas stay.
 func (c *compiler) partial(s *upstream.Schema) *upstream.Schema {
 	if s.FreeJSON() {
 		return s
@@ -581,21 +569,8 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 	if !deprecated {
 		c.fault(d, "needs deprecated: true")
 	}
-	var times [2]time.Time
-	for i, name := range []string{"since", "sunset"} {
-		value := d.get(name)
-		if value.Node == nil {
-			continue
-		}
-		at, err := time.Parse(time.DateOnly, value.text())
-		if err != nil {
-			if at, err = time.Parse(time.RFC3339, value.text()); err != nil {
-				c.fault(value, "must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z")
-			}
-		}
-		times[i] = at
-	}
-	if times[0].IsZero() {
+	since, sunset := c.time(d.get("since")), c.time(d.get("sunset"))
+	if since.IsZero() {
 		c.fault(d, "since is missing")
 		return
 	}
@@ -603,7 +578,20 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 	if uri := (upstream.Schema{Types: upstream.TypeString, Format: upstream.FormatURI}); link != "" && uri.Accepts(link) != "" {
 		c.fault(d.get("link"), "must be the URL of a page")
 	}
-	op.Deprecated = upstream.DeprecationHeaders(times[0], times[1], link)
+	op.Deprecated = upstream.DeprecationHeaders(since, sunset, link)
+}
+
+// time returns a date or a time, by default the zero one.
+func (c *compiler) time(n node) time.Time {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, n.text()); err == nil {
+			return at
+		}
+	}
+	if n.Node != nil {
+		c.fault(n, "must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z")
+	}
+	return time.Time{}
 }
 
 // responses compiles the documented responses.
@@ -701,6 +689,9 @@ func (c *compiler) afterwards(n *operationNode) {
 		}
 		if c.maps {
 			c.frames(op, kind.Schema)
+		}
+		if kind.Media == mediaPatch {
+			op.Body.Kinds[i].Schema = c.partial(kind.Schema)
 		}
 	}
 	byRecord := !op.ByGateway && tenantMember(op.Tenant) != ""
@@ -809,12 +800,20 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 
 // numbered returns Param.Number of a parameter that is an integer.
 func (c *compiler) numbered(op *upstream.Operation, n node) int {
+	if number := numberOf(op, n.text()); number > 0 {
+		return number
+	}
+	c.fault(n, "must be a parameter that is an integer, and required or with a default; one of the first %d of the operation", upstream.MaxNumbers)
+	return 0
+}
+
+// numberOf returns Param.Number of a parameter that every request has as an integer, or 0.
+func numberOf(op *upstream.Operation, name string) int {
 	for _, p := range op.Params {
-		if p.Name == n.text() && p.Number > 0 && (p.Required || p.Default != nil) {
+		if p.Name == name && (p.Required || p.Default != nil) {
 			return p.Number
 		}
 	}
-	c.fault(n, "must be a parameter that is an integer, and required or with a default; one of the first %d of the operation", upstream.MaxNumbers)
 	return 0
 }
 
