@@ -134,6 +134,10 @@ type FaultError struct {
 	Message string
 }
 
+func faultAt(file string, n node, message string, args ...any) *FaultError {
+	return &FaultError{file, n.line(), n.pointer(), fmt.Sprintf(message, args...)}
+}
+
 // Error returns file, line, pointer and message.
 func (f *FaultError) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Pointer, f.Message)
@@ -352,12 +356,12 @@ func (c *compiler) selection() func(*operationNode) bool {
 
 // add adds a fault or a warning to a list, once for all references to a value.
 func (c *compiler) add(list []*FaultError, n node, message string, args ...any) []*FaultError {
-	f := FaultError{cmp.Or(c.origin[n.in], c.file), n.line(), n.pointer(), fmt.Sprintf(message, args...)}
-	if len(list) >= maxListed || c.seen[f] {
+	f := faultAt(cmp.Or(c.origin[n.in], c.file), n, message, args...)
+	if len(list) >= maxListed || c.seen[*f] {
 		return list
 	}
-	c.seen[f] = true
-	return append(list, &f)
+	c.seen[*f] = true
+	return append(list, f)
 }
 
 // fault adds a fault.

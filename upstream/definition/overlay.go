@@ -1,7 +1,6 @@
 package definition
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func (o *overlay) apply(top node) []*FaultError {
 
 func (o *overlay) fault(n node, message string, args ...any) {
 	if o.done = o.done || len(o.faults) == maxFaults; !o.done {
-		o.faults = append(o.faults, &FaultError{o.file, n.line(), n.pointer(), fmt.Sprintf(message, args...)})
+		o.faults = append(o.faults, faultAt(o.file, n, message, args...))
 	}
 }
 

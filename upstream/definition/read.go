@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,7 +28,7 @@ const (
 func parse(file string, text []byte) (*yaml.Node, []*FaultError) {
 	r := reader{file: file}
 	if root := r.read(bytes.TrimPrefix(text, []byte("\ufeff"))); root != nil {
-		r.value(root, nil)
+		r.value(at(root), 0)
 		if r.faults == nil {
 			return root, nil
 		}
@@ -46,36 +45,35 @@ type reader struct {
 // full reports whether reading ends because of too many faults or values.
 func (r *reader) full() bool { return len(r.faults) >= maxFaults || r.nodes > maxNodes }
 
-func (r *reader) fault(line int, path []string, message string, args ...any) {
-	var pointer strings.Builder
-	for _, name := range path {
-		pointer.WriteString("/" + escape(name))
-	}
-	r.faults = append(r.faults, &FaultError{r.file, max(line, 1), pointer.String(), fmt.Sprintf(message, args...)})
+func (r *reader) fault(n node, message string, args ...any) {
+	r.faults = append(r.faults, faultAt(r.file, n, message, args...))
 }
+
+// atLine returns the place of a line, for what is wrong with the text itself.
+func atLine(line int) node { return at(&yaml.Node{Line: line}) }
 
 // read returns the value of a text, or nil after a fault.
 func (r *reader) read(text []byte) *yaml.Node {
 	valid := bytes.IndexFunc(bytes.ToValidUTF8(text[:min(len(text), maxText)], []byte{0}), func(c rune) bool { return c == 0 })
 	switch {
 	case len(text) > maxText:
-		r.fault(1, nil, "the document has %d bytes: at most %d are possible", len(text), maxText)
+		r.fault(atLine(1), "the document has %d bytes: at most %d are possible", len(text), maxText)
 		return nil
 	case valid >= 0:
-		r.fault(1+bytes.Count(text[:valid], []byte("\n")), nil, "the text is not valid UTF-8")
+		r.fault(atLine(1+bytes.Count(text[:valid], []byte("\n"))), "the text is not valid UTF-8")
 		return nil
 	case jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true)): // yaml.v3 refuses \/, escaped surrogates and long names
 		j := jsonReader{Decoder: jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)), text: text, line: 1}
 		return j.value()
 	case bytes.Count(text, []byte("%TAG")) > maxTags:
-		r.fault(1, nil, "%%TAG stands here more than %d times", maxTags)
+		r.fault(atLine(1), "%%TAG stands here more than %d times", maxTags)
 		return nil
 	}
 	var document, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	err := decoder.Decode(&document)
 	if errors.Is(err, io.EOF) {
-		r.fault(1, nil, "the document is empty")
+		r.fault(atLine(1), "the document is empty")
 		return nil
 	}
 	if err == nil {
@@ -85,7 +83,7 @@ func (r *reader) read(text []byte) *yaml.Node {
 		return document.Content[0]
 	}
 	if err == nil {
-		r.fault(second.Line, nil, "a second document begins here: one is possible")
+		r.fault(atLine(second.Line), "a second document begins here: one is possible")
 		return nil
 	}
 	line, message := 1, strings.TrimPrefix(err.Error(), "yaml: ")
@@ -95,12 +93,12 @@ func (r *reader) read(text []byte) *yaml.Node {
 	} else {
 		_, message, _ = strings.Cut(message, ": ")
 	}
-	r.fault(line, nil, "invalid YAML: %s", message)
+	r.fault(atLine(line), "invalid YAML: %s", message)
 	return nil
 }
 
-// value checks a value and what is in it, and sets tags.
-func (r *reader) value(n *yaml.Node, path []string) {
+// value checks a value and what is in it, and sets tags. levels is how many objects and arrays it is in.
+func (r *reader) value(n node, levels int) {
 	if r.full() {
 		return
 	}
@@ -108,43 +106,42 @@ func (r *reader) value(n *yaml.Node, path []string) {
 	tag := n.ShortTag()
 	switch {
 	case r.full():
-		r.fault(n.Line, path, "the document has more than %d names and values", maxNodes)
+		r.fault(n, "the document has more than %d names and values", maxNodes)
 	case n.Kind == yaml.AliasNode:
-		r.fault(n.Line, path, "an alias is not possible: write the value itself, or $ref")
+		r.fault(n, "an alias is not possible: write the value itself, or $ref")
 	case n.Style&yaml.TaggedStyle != 0 && (n.Kind != yaml.ScalarNode || tag != "!!str"):
-		r.fault(n.Line, path, "the tag %s is not possible: only !!str is", tag)
+		r.fault(n, "the tag %s is not possible: only !!str is", tag)
 	case tag == "!!timestamp" || tag == "!!merge":
 		n.Tag = "!!str" // as in YAML 1.2
-	case n.Kind != yaml.ScalarNode && len(path) >= maxLevels:
-		r.fault(n.Line, path, "more than %d objects and arrays are inside each other", maxLevels)
+	case n.Kind != yaml.ScalarNode && levels >= maxLevels:
+		r.fault(n, "more than %d objects and arrays are inside each other", maxLevels)
 	case n.Kind == yaml.SequenceNode:
 		for i, item := range n.Content {
-			r.value(item, append(path, strconv.Itoa(i)))
+			r.value(n.child(item, strconv.Itoa(i)), levels+1)
 		}
 	case n.Kind == yaml.MappingNode:
-		r.object(n, path)
+		r.object(n, levels)
 	}
 }
 
-func (r *reader) object(n *yaml.Node, path []string) {
+func (r *reader) object(n node, levels int) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content) && !r.full(); i += 2 {
-		name := n.Content[i]
-		here := append(slices.Clip(path), name.Value)
+		name := n.child(n.Content[i], n.Content[i].Value)
 		switch first := lines[name.Value]; {
 		case name.Kind == yaml.MappingNode || name.Kind == yaml.SequenceNode || name.Value == "" && name.Style == 0:
-			r.fault(name.Line, path, "a name must be a text")
+			r.fault(node{name.Node, name.Node, n.path}, "a name must be a text")
 		case len(name.Value) > maxName:
-			r.fault(name.Line, path, "a name has %d bytes: at most %d are possible", len(name.Value), maxName)
+			r.fault(node{name.Node, name.Node, n.path}, "a name has %d bytes: at most %d are possible", len(name.Value), maxName)
 		case first != 0:
-			r.fault(name.Line, here, "%s stands here twice: first in line %d", name.Value, first)
+			r.fault(name, "%s stands here twice: first in line %d", name.Value, first)
 		case name.ShortTag() == "!!merge":
-			r.fault(name.Line, here, "<< is not possible: write the members themselves")
+			r.fault(name, "<< is not possible: write the members themselves")
 		default:
 			lines[name.Value] = name.Line
-			r.value(name, here)
+			r.value(name, levels+1)
 			name.Tag = "!!str"
-			r.value(n.Content[i+1], here)
+			r.value(n.child(n.Content[i+1], name.Value), levels+1)
 		}
 	}
 }
