@@ -373,12 +373,15 @@ components:
     Body: {type: object, required: [p], properties: {p: SCHEMA}}
     Id: {type: string, SIDE: true}
     Text: {type: string}
+    Null: {type: "null"}
     Choice: {SIDE: true, oneOf: [{type: string}, {type: integer}]}
     Beside: {$ref: "#/components/schemas/Text", SIDE: true}
 `
 	for name, c := range map[string]struct{ schema, body, reason string }{
 		"in an alternative beside null":  {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]}`, `{"p":"secret"}`, "is read-only"},
 		"null of such a choice":          {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]}`, `{"p":null}`, "is read-only"},
+		"beside a reference to null":     {`{oneOf: [{$ref: "#/components/schemas/Id"}, {$ref: "#/components/schemas/Null"}]}`, `{"p":"secret"}`, "is read-only"},
+		"beside a constant null":         {`{oneOf: [{$ref: "#/components/schemas/Id"}, {enum: [null]}]}`, `{"p":"secret"}`, "is read-only"},
 		"in all alternatives":            {`{oneOf: [{$ref: "#/components/schemas/Id"}, {type: integer, SIDE: true}]}`, `{"p":1}`, "is read-only"},
 		"of a choice that is referred":   {`{$ref: "#/components/schemas/Choice"}`, `{"p":"secret"}`, "is read-only"},
 		"of a choice in an allOf":        {`{allOf: [{$ref: "#/components/schemas/Choice"}]}`, `{"p":"secret"}`, "is read-only"},
@@ -407,6 +410,36 @@ components:
 				require.NotContains(t, out.String(), "p")
 			}
 		})
+	}
+}
+
+// A member that only one schema declares is one of the further members of another schema that must hold.
+func TestOnlyOneSideSeesTheFurtherMembersOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"[DECLARED, FURTHER]", "[FURTHER, DECLARED]"} {
+		for _, side := range []string{"readOnly", "writeOnly"} {
+			d, err := load(strings.NewReplacer("ORDER", strings.NewReplacer("DECLARED", "{properties: {a: {type: string}}}",
+				"FURTHER", "{properties: {b: {type: string}}, additionalProperties: {type: string, "+side+": true}}").Replace(order)).Replace(`
+openapi: 3.1.0
+x-gatehouse-tenant: none
+paths:
+  /x:
+    post:
+      requestBody: {content: {application/json: {schema: {allOf: ORDER}}}}
+      responses: {"200": {content: {application/json: {schema: {allOf: ORDER}}}}}
+`), definition.Options{})
+			require.NoError(t, err)
+			op := d.API.Operations()[0]
+			var out bytes.Buffer
+			if side == "readOnly" {
+				_, err = new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(`{"a":"x","b":"y"}`))
+				require.Equal(t, []string{"/a is read-only"}, violations(err))
+			} else {
+				_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], upstream.Query{}, "17", []byte(`{"a":"x","b":"y","c":"z"}`))
+				require.NoError(t, err)
+				require.JSONEq(t, `{"b":"y"}`, out.String())
+			}
+		}
 	}
 }
 

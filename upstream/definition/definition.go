@@ -112,7 +112,7 @@ type Definition struct {
 	// Marks are what x-gatehouse-tool says of operations, by their IDs, whether tools are compiled or not.
 	Marks map[string]Mark
 
-	document   document
+	root       node
 	operations []*operationNode
 }
 
@@ -205,7 +205,7 @@ func Load(document File, o Options) (*Definition, error) {
 		}
 		return &Definition{
 			API: upstream.NewAPI(o.Name, base, served), Warnings: c.warnings, Tools: c.tools, Areas: c.areas, Instructions: c.instructions(),
-			Marks: c.marks(), document: c.document, operations: operations,
+			Marks: c.marks(), root: c.root, operations: operations,
 		}, nil
 	}
 	failed := c.failed()
@@ -436,10 +436,14 @@ type document struct {
 	root      node
 	old       bool                          // OpenAPI 3.0
 	positions map[*yaml.Node]map[string]int // of the members of objects on the way, because large ones are looked up often
+	hiding    map[bool]map[*yaml.Node]bool  // see hidden, for responses and for requests
 }
 
 func newDocument(root node) document {
-	return document{root, strings.HasPrefix(root.get("openapi").text(), "3.0."), map[*yaml.Node]map[string]int{}}
+	return document{
+		root: root, old: strings.HasPrefix(root.get("openapi").text(), "3.0."), positions: map[*yaml.Node]map[string]int{},
+		hiding: map[bool]map[*yaml.Node]bool{false: {}, true: {}},
+	}
 }
 
 // lookup returns the value at a reference such as #/components/schemas/Order.
@@ -471,6 +475,51 @@ func (d *document) lookup(ref string) node {
 		n = n.child(n.Content[i], name)
 	}
 	return n
+}
+
+// hidden reports whether only the other side sees values of a schema: they are readOnly in a request, or writeOnly in a response. That may be
+// said of the schema, of one that holds with it, of the items of an array, or of all alternatives of a choice but null.
+func (d *document) hidden(n node, request bool) bool {
+	if !n.isObject() {
+		return false
+	}
+	known := d.hiding[request]
+	if hidden, ok := known[n.Node]; ok {
+		return hidden
+	}
+	known[n.Node] = false // in a circle
+	is := func(n node) bool { return d.hidden(n, request) }
+	all := func(alternatives []node) bool {
+		values := slices.DeleteFunc(alternatives, d.isNull)
+		return len(values) > 0 && !slices.ContainsFunc(values, func(a node) bool { return !is(a) })
+	}
+	hidden := is(d.lookup(n.get("$ref").text()))
+	if !d.old || n.get("$ref").Node == nil { // in 3.0, nothing holds beside a reference
+		hidden = hidden || n.get(otherSide(request)).text() == "true" || is(n.get("items")) || slices.ContainsFunc(n.get("allOf").items(), is) ||
+			all(n.get("oneOf").items()) || all(n.get("anyOf").items())
+	}
+	known[n.Node] = hidden
+	return hidden
+}
+
+// otherSide returns the keyword for what is not in requests, or not in responses.
+func otherSide(request bool) string {
+	if request {
+		return "readOnly"
+	}
+	return "writeOnly"
+}
+
+// isNull reports whether a schema is for null alone.
+func (d *document) isNull(n node) bool {
+	for i := 0; i < maxReferences && n.get("$ref").Node != nil; i++ {
+		n = d.lookup(n.get("$ref").text())
+	}
+	constant, values := n.get("const"), n.get("enum").items()
+	if len(values) == 1 {
+		constant = values[0]
+	}
+	return n.get("type").text() == "null" || constant.Node != nil && constant.Tag == "!!null"
 }
 
 // flag returns a truth value, by default false.

@@ -482,6 +482,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 		c.fault(n, "GET has no body")
 		return
 	}
+	reference := n
 	if n = c.resolve(n); n.Node == nil {
 		return
 	}
@@ -495,6 +496,9 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 		switch {
 		case isPossible(e):
 			c.only(e.value, "schema", "encoding")
+			if c.hidden(e.value.get("schema"), true) {
+				c.fault(reference, "is readOnly: no body would be accepted")
+			}
 			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: e.name, Schema: c.schema(e.value.get("schema"))})
 		case slices.ContainsFunc(content, isPossible):
 			c.warn(e.value, "%s is not accepted: possible are %s and %s", e.name, mediaJSON, mediaPatch)
@@ -673,6 +677,9 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			r.Media = append(r.Media, media)
 		default:
 			c.only(e.value, "schema", "encoding")
+			if c.hidden(e.value.get("schema"), false) {
+				c.fault(n.get("content"), "is writeOnly: nothing of it may leave")
+			}
 			r.Body, r.Media = c.schema(e.value.get("schema")), []string{media}
 		}
 	}
@@ -684,10 +691,7 @@ func (c *compiler) afterwards(n *operationNode) {
 	op := n.op
 	for i, kind := range op.Body.All() {
 		op.Body.Kinds[i].Mapped = c.maps
-		if c.nesting(kind.Schema, 1); c.hidden(kind.Schema) {
-			c.fault(n.get("requestBody"), "is readOnly: no body would be accepted")
-		}
-		if c.maps {
+		if c.nesting(kind.Schema, 1); c.maps {
 			c.frames(op, kind.Schema)
 		}
 		if kind.Media == mediaPatch {
@@ -699,9 +703,7 @@ func (c *compiler) afterwards(n *operationNode) {
 		r := &op.Responses[i]
 		response := c.resolve(n.responses[r.Status])
 		success := r.Status/100 == 2 || r.Status == 2
-		if c.nesting(r.Body, 1); c.hidden(r.Body) {
-			c.fault(response.get("content"), "is writeOnly: nothing of it may leave")
-		}
+		c.nesting(r.Body, 1)
 		for _, extension := range []node{response.get(extRecords), response.get(extPage)} {
 			switch {
 			case extension.Node == nil:

@@ -30,9 +30,9 @@ func (d *Definition) Published() ([]byte, error) {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		document: d.document, operations: d.operations, base: d.API.Base(), common: newDocument(at(common.Content[0])),
+		document: newDocument(d.root), operations: d.operations, base: d.API.Base(), common: newDocument(at(common.Content[0])),
 		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
-		differing: map[string]bool{}, hiding: map[bool]map[*yaml.Node]bool{false: {}, true: {}},
+		differing: map[string]bool{},
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
@@ -58,17 +58,16 @@ type publisher struct {
 	operations     []*operationNode
 	base           string // path
 	common         document
-	rules          node                         // of common
-	own, ours      map[string]*yaml.Node        // components that are referred to, of the definition and of published.yaml, by kind
-	names          map[string]string            // of the definition's components, by kind and reference
-	texts          map[string]string            // of responses, by name
-	ids            []string                     // operation IDs that are in use
-	tenant         string                       // the member that names the business, for the operation that is being published
-	others, writes bool                         // an operation is not a GET; an operation changes something
-	sent           bool                         // what is being published is of a request body
-	differing      map[string]bool              // see differs, by reference
-	hiding         map[bool]map[*yaml.Node]bool // see hidden, by sent
-	err            error                        // the first one
+	rules          node                  // of common
+	own, ours      map[string]*yaml.Node // components that are referred to, of the definition and of published.yaml, by kind
+	names          map[string]string     // of the definition's components, by kind and reference
+	texts          map[string]string     // of responses, by name
+	ids            []string              // operation IDs that are in use
+	tenant         string                // the member that names the business, for the operation that is being published
+	others, writes bool                  // an operation is not a GET; an operation changes something
+	sent           bool                  // what is being published is of a request body
+	differing      map[string]bool       // see differs, by reference
+	err            error                 // the first one
 }
 
 // members says how members of an object are published.

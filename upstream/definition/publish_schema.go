@@ -83,7 +83,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	hidden = slices.Clip(hidden) // the caller's is left alone
 	for _, part := range p.parts(n, false) {
 		for _, e := range part.get("properties").entries() {
-			if p.hidden(e.value) {
+			if p.inside(e.value) {
 				hidden = append(hidden, e.name)
 			}
 		}
@@ -261,24 +261,9 @@ func (p *publisher) discriminator(schema, n node) *yaml.Node {
 	return out
 }
 
-// hidden reports whether callers do not see a member of a response, or must not send it in a body. That may be said of the items of a list,
-// or of all alternatives but null.
-func (p *publisher) hidden(n node) bool {
-	if n.Node == nil {
-		return false
-	}
-	hiding := p.hiding[p.sent]
-	if known, ok := hiding[n.Node]; ok {
-		return known
-	}
-	hiding[n.Node] = false // in a circle
-	side := map[bool]string{true: "readOnly", false: "writeOnly"}[p.sent]
-	hiding[n.Node] = slices.ContainsFunc(p.parts(n, false), func(n node) bool {
-		values := slices.DeleteFunc(append(n.get("oneOf").items(), n.get("anyOf").items()...), func(a node) bool { return a.get("type").text() == "null" })
-		return n.get(extInternal).text() == "true" || n.get(side).text() == "true" || p.hidden(n.get("items")) ||
-			len(values) > 0 && !slices.ContainsFunc(values, func(a node) bool { return !p.hidden(a) })
-	})
-	return hiding[n.Node]
+// inside reports whether callers do not see a member of a response, or must not send it in a body.
+func (p *publisher) inside(member node) bool {
+	return member.get(extInternal).text() == "true" || member.get(otherSide(p.sent)).text() == "true" || p.hidden(member, p.sent)
 }
 
 // isTenant reports whether a member of an object names the business.
@@ -345,7 +330,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
 			switch {
 			case property.Node != nil:
-				known, hidden, tenant, of = true, hidden || p.hidden(property), tenant || p.isTenant(part, e.name), append(of, property)
+				known, hidden, tenant, of = true, hidden || p.inside(property), tenant || p.isTenant(part, e.name), append(of, property)
 			case more.Node != nil && more.text() != "false":
 				known, of = true, append(of, more)
 			}

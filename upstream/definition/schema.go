@@ -53,9 +53,6 @@ const (
 	// maxTried is the maximum number of alternatives that are tried along a nesting of choices.
 	maxTried = 64
 
-	// maxLists is the maximum number of lists in each other: no value has more levels.
-	maxLists = 64
-
 	notPlaced       = "is for the place of the member, and not for all references to a schema"
 	besideReference = "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf"
 )
@@ -84,10 +81,9 @@ type about struct {
 	null      bool            // a choice is nullable
 	required  map[string]node // names
 	closed    bool            // additionalProperties is false
-	hidden    bool            // it is writeOnly in a response, or readOnly in a request
+	further   node            // additionalProperties, if they are hidden
 	finished  bool
-	sided     bool // whether a choice is hidden is known
-	level     int  // of a choice with known types: of choices that are alternatives of each other
+	level     int // of a choice with known types: of choices that are alternatives of each other
 
 	// Of a choice: the references to its alternatives, its discriminator, and how many alternatives are tried at most.
 	names         []string
@@ -185,12 +181,11 @@ func (c *compiler) beside(n node) bool {
 		switch {
 		case (e.name == extInternal || e.name == extFrom || e.name == extUntrusted) && !c.places[n.Node]:
 			c.fault(e.value, notPlaced)
-		case !c.old && (e.name == "readOnly" || e.name == "writeOnly"):
-			found = found || c.hides(n)
-		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
-			if c.old && (e.name == "readOnly" || e.name == "writeOnly") && c.hides(n) { // what stands beside a member's own has been heeded
+		case e.name == "readOnly" || e.name == "writeOnly":
+			if c.flag(e.value) && c.old && e.name == otherSide(c.view.request) { // what stands beside a member's own has been heeded
 				c.fault(e.value, besideReference)
 			}
+		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
 		case !c.old:
 			found = true
 		case strings.HasPrefix(e.name, extPrefix):
@@ -210,63 +205,11 @@ func (c *compiler) settle() {
 		next()
 	}
 	for _, s := range c.choices {
-		c.hidden(s)
-	}
-	for _, s := range c.choices {
 		c.unwrap(s, 0)
 	}
 	c.choices = slices.DeleteFunc(c.choices, func(s *upstream.Schema) bool { return s.Choice == nil })
 	for _, s := range c.choices {
 		c.choiceTypes(s)
-	}
-}
-
-// hidden reports whether values of a schema are not in what is compiled: it is said of the schema, of the items of an array, or of all
-// alternatives of a choice but null. Other choices lose the alternatives of which it is said.
-func (c *compiler) hidden(s *upstream.Schema) bool {
-	for range maxLists {
-		info := c.about[s]
-		switch {
-		case s == nil || info == nil:
-			return false
-		case info.hidden:
-			return true
-		case s.Choice != nil:
-			if !info.sided {
-				info.sided = true
-				c.withhold(s, info)
-			}
-			return info.hidden
-		}
-		s = s.Items
-	}
-	return false
-}
-
-// withhold removes the alternatives of a choice that are hidden.
-func (c *compiler) withhold(s *upstream.Schema, info *about) {
-	var kept []*upstream.Schema
-	var names []string
-	values := 0
-	for i, alternative := range s.Choice.Alternatives {
-		if c.hidden(alternative) {
-			continue
-		}
-		if kept = append(kept, alternative); alternative.Choice != nil || alternative.Types != upstream.TypeNull {
-			values++
-		}
-		if i < len(info.names) {
-			names = append(names, info.names[i])
-		}
-	}
-	switch {
-	case len(kept) == len(s.Choice.Alternatives):
-	case values == 0:
-		info.hidden = true
-	case info.discriminator.Node != nil:
-		c.fault(info.discriminator, "all alternatives must be readOnly or writeOnly, or none")
-	default:
-		s.Choice, s.Withheld, info.names = &upstream.Choice{Alternatives: kept}, true, names
 	}
 }
 
@@ -303,16 +246,8 @@ func (c *compiler) finish(s *upstream.Schema) {
 	s.Properties = slices.Clone(s.Properties)
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		if c.hidden(p.Schema) {
-			s.Concealed = c.concealed(s.Concealed, p, c.about[p.Schema].node, info.view)
-			hide(p, info.view, upstream.ReadOnly)
-		}
 		p.Part = c.maps && p.From == nil && c.pointers(p.Schema)
 	}
-	if c.hidden(s.Additional) {
-		s.Additional, s.Withheld = nil, true
-	}
-	arrange(s, info)
 	c.complete(s, info)
 	for i := range s.Properties {
 		c.finish(s.Properties[i].Schema)
@@ -420,7 +355,10 @@ func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 func (c *compiler) keywords(n node) *upstream.Schema {
 	c.only(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
-	info := c.describe(s, about{node: n, hidden: c.hides(n)})
+	info := c.describe(s, about{node: n})
+	for _, name := range []string{"readOnly", "writeOnly"} {
+		c.flag(n.get(name)) // for document.hidden
+	}
 	for _, name := range []string{extInternal, extFrom, extUntrusted} {
 		if own := n.get(name); own.Node != nil && !c.places[n.Node] {
 			c.fault(own, notPlaced)
@@ -689,6 +627,8 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	info.shaped = additional.Node != nil || len(properties.entries()) > 0
 	switch {
 	case additional.Node == nil:
+	case c.hidden(additional, c.view.request):
+		s.Withheld, info.further = true, additional
 	case additional.Kind == yaml.ScalarNode:
 		if info.closed = !c.flag(additional); !info.closed {
 			s.Additional = upstream.AnyJSON()
@@ -711,8 +651,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 		case internal && c.view.request:
 			hide(&p, c.view, upstream.Undocumented)
 		case c.hides(e.value):
-			s.Concealed = c.concealed(s.Concealed, &p, e.value, c.view)
-			hide(&p, c.view, upstream.ReadOnly)
+			c.withhold(s, &p, e.value)
 		default:
 			p.Internal, p.Schema = internal, c.schema(e.value)
 		}
@@ -747,9 +686,15 @@ func arrange(s *upstream.Schema, info *about) {
 }
 
 // hides reports whether a member is not in what is compiled: writeOnly in responses, readOnly in requests.
-func (c *compiler) hides(n node) bool {
-	readOnly, writeOnly := c.flag(n.get("readOnly")), c.flag(n.get("writeOnly"))
-	return c.view.request && readOnly || !c.view.request && writeOnly
+func (c *compiler) hides(member node) bool {
+	readOnly, writeOnly := c.flag(member.get("readOnly")), c.flag(member.get("writeOnly"))
+	return c.view.request && readOnly || !c.view.request && writeOnly || c.hidden(member, c.view.request)
+}
+
+// withhold hides a member of s of which n says that only the other side sees it.
+func (c *compiler) withhold(s *upstream.Schema, p *upstream.Property, n node) {
+	s.Concealed = c.concealed(s.Concealed, p, n, c.view)
+	hide(p, c.view, upstream.ReadOnly)
 }
 
 // hide lets a member not leave in a response, and not be accepted in a request, with a reason.
@@ -775,6 +720,14 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 		return upstream.AnyJSON()
 	}
 	s := c.newChoice(list)
+	shown := slices.DeleteFunc(slices.Clone(alternatives), func(a node) bool { return c.hidden(a, c.view.request) })
+	switch {
+	case len(shown) == len(alternatives), !slices.ContainsFunc(shown, func(a node) bool { return !c.isNull(a) }): // or the choice itself is hidden
+	case n.get("discriminator").Node != nil:
+		c.fault(n.get("discriminator"), "all alternatives must be readOnly or writeOnly, or none")
+	default:
+		alternatives, s.Withheld = shown, true
+	}
 	for _, alternative := range alternatives {
 		c.about[s].names = append(c.about[s].names, alternative.get("$ref").text())
 		s.Choice.Alternatives = append(s.Choice.Alternatives, c.schema(alternative))
@@ -793,7 +746,7 @@ func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream
 // says reports whether a schema says anything. What has no content yet is taken to.
 func (c *compiler) says(s *upstream.Schema) bool {
 	info := c.about[s]
-	return info != nil && (info.active || info.typed || info.shaped || info.hidden || len(info.required) > 0 || s.Rules != nil ||
+	return info != nil && (info.active || info.typed || info.shaped || len(info.required) > 0 || s.Rules != nil ||
 		s.Format != 0 || s.Items != nil || s.Tenant != "" || s.Visible != "")
 }
 
@@ -855,7 +808,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	m := &upstream.Schema{Types: a.Types & b.Types, Format: cmp.Or(a.Format, b.Format), Rules: mergeRules(a.Rules, b.Rules)}
 	info := c.describe(m, about{
 		node: n, typed: of.typed || and.typed, shaped: of.shaped || and.shaped, closed: of.closed || and.closed,
-		hidden: of.hidden || and.hidden, required: map[string]node{},
+		further: cmp.Or(of.further, and.further), required: map[string]node{},
 	})
 	maps.Copy(info.required, of.required)
 	maps.Copy(info.required, and.required)
@@ -872,24 +825,30 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 		return cmp.Or(a, b)
 	}
 	m.Items = either(a.Items, b.Items)
-	if m.Additional = either(a.Additional, b.Additional); info.closed {
+	if m.Additional = either(a.Additional, b.Additional); info.closed || info.further.Node != nil {
 		m.Additional = nil
 	}
+	m.Withheld = a.Withheld || b.Withheld
 	m.Known, m.Concealed = slices.Concat(a.Known, b.Known), slices.Concat(a.Concealed, b.Concealed)
 	m.Properties = slices.Clone(a.Properties)
 	positions := make(map[string]int, len(m.Properties))
+	further := func(p *upstream.Property, other *upstream.Schema) { // it is one of the other's further members
+		if other.Additional != nil {
+			p.Schema = c.merge(n, p.Schema, other.Additional)
+		} else if of := c.about[other].further; of.Node != nil {
+			c.withhold(m, p, of)
+		}
+	}
 	for i := range m.Properties {
 		p := &m.Properties[i]
-		if positions[p.Name] = i; b.Additional != nil && b.Property(p.Name) == nil { // it is one of the other's further members
-			p.Schema = c.merge(n, p.Schema, b.Additional)
+		if positions[p.Name] = i; b.Property(p.Name) == nil {
+			further(p, b)
 		}
 	}
 	for _, p := range b.Properties {
 		i, ok := positions[p.Name]
 		if !ok {
-			if a.Additional != nil {
-				p.Schema = c.merge(n, p.Schema, a.Additional)
-			}
+			further(&p, a)
 			m.Properties = append(m.Properties, p)
 			continue
 		}
@@ -917,6 +876,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 // distribute merges schemas of which at least one is a choice.
 func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	s := c.newChoice(n)
+	s.Withheld = a.Choice != nil && a.Withheld || b.Choice != nil && b.Withheld
 	if key := [2]*upstream.Schema{a, b}; c.merged[key] == nil {
 		c.merged[key] = s
 	}
