@@ -85,7 +85,9 @@ type run struct {
 	examples   map[*upstream.Operation]reference.Request
 	exchanges  map[string]*exchange // those of fetch, by business and target
 	created    []created
-	writes     bool // the definition has operations that write
+	common     []common
+	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
+	writes     bool                         // the definition has operations that write
 	report     Report
 	positions  map[string]int // of findings in the report
 	mu         sync.Mutex
@@ -99,6 +101,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &run{
 		Options: o, api: o.Definition.API, random: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // G404: it chooses samples
 		examples: map[*upstream.Operation]reference.Request{}, exchanges: map[string]*exchange{}, positions: map[string]int{},
+		scoped: map[*upstream.Operation]bool{},
 	}
 	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 	if r.limiter = rate.NewLimiter(rate.Inf, 1); r.Rate > 0 {
@@ -123,6 +126,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			r.probeChange(ctx, op)
 		}
 	}
+	r.reportCommon()
 	r.report.Interrupted = ctx.Err() != nil
 	return r.report, nil
 }

@@ -151,11 +151,32 @@ func notes(broken ...string) http.Handler {
 		all[owner] = append(all[owner], n)
 		return n
 	}
+	owned := func(notes []note) (own []note) {
+		for _, n := range notes {
+			n.Owner = "b"
+			own = append(own, n)
+		}
+		return own
+	}
 	for i := range 7 {
 		add("a", "a "+strconv.Itoa(i), i%2 == 0)
 	}
-	for i := range 3 {
-		add("b", "b "+strconv.Itoa(i), false)
+	switch {
+	case is("the same"): // as it comes from test data
+		all["b"] = owned(all["a"])
+	case is("one the same"):
+		all["b"] = owned(all["a"][:1])
+		fallthrough
+	default:
+		for i := range 3 {
+			add("b", "b "+strconv.Itoa(i), false)
+		}
+	}
+	if is("ahead") { // of what is created
+		for len(all["b"]) < 7 {
+			add("b", "b", false)
+		}
+		add("b", "created", false)
 	}
 	mux := http.NewServeMux()
 	handle := func(pattern string, serve func(r *http.Request, owner string, found *note) (status int, body any)) {
@@ -163,6 +184,9 @@ func notes(broken ...string) http.Handler {
 			mu.Lock()
 			defer mu.Unlock()
 			owner := r.Header.Get("X-Business-Id")
+			if is("one list") && all[owner] != nil {
+				owner = "a"
+			}
 			var status int
 			var body any
 			asked, _ := strconv.Atoi(r.PathValue("note"))
@@ -206,6 +230,9 @@ func notes(broken ...string) http.Handler {
 	handle("POST /api/notes", func(r *http.Request, owner string, _ *note) (int, any) {
 		var n note
 		_ = json.NewDecoder(r.Body).Decode(&n)
+		if is("ahead") {
+			n.Text, n.Pinned = "created", false
+		}
 		return 201, add(owner, n.Text, n.Pinned)
 	})
 	handle("GET /api/notes/{note}", func(_ *http.Request, _ string, found *note) (int, any) { return 200, found })
@@ -260,6 +287,35 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 			require.Len(t, report.Hints, 1, printed.String()) // no Idempotency-Key is documented
 			require.Equal(t, "no-idempotency", report.Hints[0].Rule)
 		}
+	}
+}
+
+func TestRecordsThatBothBusinessesHaveAreNoLeak(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(notesDocument)}, definition.Options{})
+	require.NoError(t, err)
+	const skipped, leak = "skipped listNotes: isolation: A and B have records with the same ID", "fault isolation: listNotes: GET /api/notes"
+	for name, c := range map[string]struct {
+		way, want string
+		write     bool
+	}{
+		"one of the numbers that both have":       {way: "one the same", want: skipped},
+		"all, and what is created is kept apart":  {way: "the same", want: skipped, write: true},
+		"all, and nothing shows whose they are":   {way: "the same", want: leak},
+		"all, and what is created is everybody's": {way: "one list", want: leak, write: true},
+		"what is created, which B had before":     {way: "ahead", want: "skipped removeNote: isolation: A and B have records with the same ID", write: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := httptest.NewServer(notes(c.way))
+			defer service.Close()
+			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: c.write})
+			require.NoError(t, err)
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			require.Contains(t, printed.String(), c.want)
+			require.Equal(t, c.want == leak, len(report.Faults) > 0, printed.String())
+		})
 	}
 }
 

@@ -410,6 +410,11 @@ func complete(x *exchange) bool {
 	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
 }
 
+// whole reports whether no record follows those of a list.
+func whole(x *exchange) bool {
+	return complete(x) || x.res != nil && x.res.Cursor != "" && nextCursor(x) == ""
+}
+
 // possible reports whether a record's member can have a value, so that a parameter of the same name filters by it.
 func possible(s *upstream.Schema, value string) bool {
 	return (s.Known == nil || slices.Contains(s.Known, value)) && s.Accepts(value) == ""
@@ -608,27 +613,11 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 	if r.B == "" || !apart(op) {
 		return
 	}
-	same := func(a, b *exchange) {
-		records := map[string]bool{}
-		for _, record := range a.records {
-			if text := canonical(op, record); r.id(op, record) != "" {
-				records[text] = true
-			}
-		}
-		for i, record := range b.records {
-			if text := canonical(op, record); records[text] {
-				pointer := strings.TrimSuffix(pointerTo(b, i, ""), "/")
-				if !b.list {
-					pointer = ""
-				}
-				r.find("isolation", b, Finding{Pointer: pointer, Expected: "records of B", Got: "a record that A gets, too"})
-				return
-			}
-		}
-	}
 	if len(op.PathParams) == 0 {
 		if a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B"); a != nil && b != nil {
-			same(a, b)
+			if f, found := r.commonRecord(a, b); found {
+				r.common = append(r.common, common{b, f, r.ownIDs(a, b)})
+			}
 		}
 		return
 	}
@@ -639,14 +628,76 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 	own := r.list(ctx, r.listAt(before), nil, "B")
 	for _, values := range samples {
 		if slices.Contains(r.keys(own), values[0]) {
-			r.skip(op, "isolation: A and B have records with the same ID")
+			r.skip(op, sameID)
 			continue
 		}
 		a := r.list(ctx, op, values, "A")
 		q := a.request
 		q.label = "B"
 		if b := r.fetch(ctx, q, "isolation"); b != nil {
-			same(a, b)
+			if f, found := r.commonRecord(a, b); found {
+				r.find("isolation", b, f)
+			}
+		}
+	}
+}
+
+const sameID = "isolation: A and B have records with the same ID"
+
+// common is a record that is the same in the lists of both businesses. It is a leak, unless each of them has its own.
+type common struct {
+	x       *exchange // of B
+	finding Finding
+	own     bool
+}
+
+// commonRecord returns the finding about a record with an ID that A gets, and B too.
+func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
+	records := map[string]bool{}
+	for _, record := range a.records {
+		if text := canonical(a.op, record); r.id(a.op, record) != "" {
+			records[text] = true
+		}
+	}
+	for i, record := range b.records {
+		if records[canonical(b.op, record)] {
+			f = Finding{Expected: "records of B", Got: "a record that A gets, too"}
+			if b.list {
+				f.Pointer = strings.TrimSuffix(pointerTo(b, i, ""), "/")
+			}
+			return f, true
+		}
+	}
+	return f, false
+}
+
+// ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1: one that both have is of different records, B has
+// none twice, and B lacks one of A's, so that it does not get the records of both.
+func (r *run) ownIDs(a, b *exchange) bool {
+	theirs, differ, lacks := map[string]string{}, false, false
+	for _, record := range b.records {
+		id := r.id(b.op, record)
+		if _, twice := theirs[id]; twice {
+			return false
+		}
+		theirs[id] = canonical(b.op, record)
+	}
+	for _, record := range a.records {
+		other, both := theirs[r.id(a.op, record)]
+		differ = differ || both && other != canonical(a.op, record)
+		lacks = lacks || !both
+	}
+	return differ && lacks && whole(b)
+}
+
+// reportCommon adds the findings about records that both businesses have, unless each of them has its own: it has its own IDs, or B did not
+// get what A created.
+func (r *run) reportCommon() {
+	for _, c := range r.common {
+		if c.own || r.scoped[c.x.op] {
+			r.skip(c.x.op, sameID)
+		} else {
+			r.find("isolation", c.x, c.finding)
 		}
 	}
 }
