@@ -93,9 +93,8 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		}
 		return "", refused
 	}
-	k := c.checker()
 	dst.Grow(2*len(body) + 64) // members come in any order, and are put into the definition's
-	k.start(c, op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
+	k := c.checker(op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
 	k.request, k.listing, k.strict, k.pass, k.enforce = true, true, true, false, EnforceAll
 	if err = k.document(); err == nil && k.escapes {
 		// It cannot fail, because the strings have been validated.
@@ -104,7 +103,6 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	}
 	out, listed, broken := k.out, k.listed, k.broken // of what is not JSON, only that is said
 	k.release()
-	c.pool.Put(k)
 	if violated, ok := err.(*ContractError); ok && (broken || len(listed) == 0) { //nolint:errorlint // document returns it as it is
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
 	}

@@ -81,18 +81,16 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	if res.Body == nil || op.ByGateway && op.Answer == nil {
 		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
-	k := c.checker()
 	room := len(body) + 64
 	if res.Mapped { // members come in any order, and are put into the definition's
 		room += 2 * len(body)
 	}
 	dst.Grow(room)
-	k.start(c, op, res, q, businessID, body, dst.AvailableBuffer())
+	k := c.checker(op, res, q, businessID, body, dst.AvailableBuffer())
 	err := k.document()
 	report, out := k.report, k.out
 	report.Deviations = k.deviations()
 	k.release()
-	c.pool.Put(k)
 	if err != nil {
 		return report, err
 	}
@@ -103,14 +101,11 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 // Removed lists what Check removes from a response, at most 50 places, for people who look for the difference between a data service and
 // its definition. There are no values in it: of names that the definition does not have, only those that are identifiers.
 func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
-	k := c.checker()
-	defer c.pool.Put(k)
-	k.start(c, op, res, q, businessID, body, nil)
+	k := c.checker(op, res, q, businessID, body, nil)
+	defer k.release()
 	k.listing, k.enforce = true, EnforceAll
 	_ = k.document() // Check returns it
-	listed := k.listed
-	k.release()
-	return listed
+	return k.listed
 }
 
 // The reasons of Violations that a service team must not take for a mistake of form.
@@ -122,19 +117,17 @@ const (
 // Violations lists all for which Check rejects a response or removes a record of another business, at most 50 places, for people who look
 // for the mistakes of a data service. Check stops at the first. There are no values in it, as in that of Removed.
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
-	k := c.checker()
-	defer c.pool.Put(k)
-	k.start(c, op, res, q, businessID, body, nil)
+	k := c.checker(op, res, q, businessID, body, nil)
 	k.listing, k.judging, k.enforce = true, true, EnforceAll
-	err := k.document()
+	violated, ok := k.document().(*ContractError) //nolint:errorlint // document returns it as it is
 	listed := k.listed
-	violated, ok := err.(*ContractError) //nolint:errorlint // document returns it as it is
-	if !ok && len(listed) == 0 {         // Check may reject what a choice or the removal of an object has taken back
-		k.start(c, op, res, q, businessID, body, nil)
+	k.release()
+	if !ok && len(listed) == 0 { // Check may reject what a choice or the removal of an object has taken back
+		k = c.checker(op, res, q, businessID, body, nil)
 		k.enforce = EnforceAll
 		violated, ok = k.document().(*ContractError) //nolint:errorlint // as above
+		k.release()
 	}
-	k.release()
 	repeated := func(v Violation) bool { return v.Reason == twice }
 	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
 		return listed
@@ -163,15 +156,6 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 		v.Pointer = "/" + pointerEscaper.Replace(in) + v.Pointer
 	}
 	return append(listed, v)
-}
-
-// checker returns one from the pool.
-func (c *Contract) checker() *checker {
-	k, _ := c.pool.Get().(*checker)
-	if k == nil {
-		k = new(checker)
-	}
-	return k
 }
 
 // CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
@@ -264,30 +248,41 @@ const (
 	maxWork, lessWork = 64, 64 << 10
 )
 
-func (k *checker) start(c *Contract, op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) {
+// checker returns one for a body, with the buffers of an earlier one. It must be released.
+func (c *Contract) checker(op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) *checker {
+	k, _ := c.pool.Get().(*checker)
+	if k == nil {
+		k = new(checker)
+	}
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
-	k.pass = c.PassUnknownFields[op.Resource]
-	k.pos, k.work, k.report, k.at, k.invalid, k.foreign, k.ordered, k.strict, k.trying = 0, 0, Report{}, -1, fault{}, fault{}, true, false, false
-	k.records, k.spans, k.scratch, k.extra, k.request, k.listed = k.records[:0], k.spans[:0], k.scratch[:0], k.extra[:0], false, nil
-	k.converted, k.names, k.enforce = k.converted[:0], k.names[:0], op.Enforce
-	k.listing, k.judging, k.matching = false, false, matching{left: maxMatching * time.Duration(1+len(body)>>20)}
+	k.pass, k.enforce, k.at, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
+	k.matching.left = maxMatching * time.Duration(1+len(body)>>20)
+	return k
 }
 
-// release drops all references to the request's data and frees large buffers.
+// release returns the checker to the pool, without the request's data.
 func (k *checker) release() {
-	k.contract, k.op, k.res, k.q, k.business, k.body, k.out, k.invalid, k.foreign, k.listed = nil, nil, nil, Query{}, "", nil, nil, fault{}, fault{}, nil
-	for _, buffer := range [...]*[]byte{&k.scratch, &k.extra, &k.unquoted, &k.escaped, &k.converted} {
-		if cap(*buffer) > maxPooled {
-			*buffer = nil
-		}
-	}
+	pool := &k.contract.pool
 	clear(k.names[:cap(k.names)])
-	if cap(k.records) > maxPooled/64 {
-		k.records = nil
+	*k = checker{
+		records:   emptied(k.records, maxPooled/64),
+		spans:     emptied(k.spans, maxPooled/64),
+		names:     emptied(k.names, maxPooled/64),
+		scratch:   emptied(k.scratch, maxPooled),
+		extra:     emptied(k.extra, maxPooled),
+		unquoted:  emptied(k.unquoted, maxPooled),
+		escaped:   emptied(k.escaped, maxPooled),
+		converted: emptied(k.converted, maxPooled),
 	}
-	if cap(k.spans) > maxPooled/64 {
-		k.spans = nil
+	pool.Put(k)
+}
+
+// emptied returns a buffer to use again, or none if its capacity is larger than most.
+func emptied[T any](buffer []T, most int) []T {
+	if cap(buffer) > most {
+		return nil
 	}
+	return buffer[:0]
 }
 
 // violation returns the error for the current record. After abort, it returns notJSON.
