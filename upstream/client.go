@@ -383,11 +383,8 @@ func respondsTo(res *http.Response, req *http.Request) bool {
 
 // send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
-	c.began, c.hit, c.limit = false, false, c.client.MaxResponseHeader
+	c.began, c.hit, c.limit = false, false, cmp.Or(c.client.MaxResponseHeader, DefaultMaxResponseHeader)
 	c.wait, c.patient = c.client.ReadTimeout, nil
-	if c.limit == 0 {
-		c.limit = DefaultMaxResponseHeader
-	}
 	w, _ := writers.Get().(*bufio.Writer)
 	w.Reset(c)
 	err := writeRequest(w, req)
@@ -401,9 +398,7 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	}
 	until := deadline // of the header
 	if timeout := c.client.ResponseHeaderTimeout; timeout > 0 {
-		if at := time.Now().Add(timeout); deadline.IsZero() || at.Before(deadline) {
-			until = at
-		}
+		until = earlier(deadline, time.Now().Add(timeout))
 	}
 	if !until.Equal(deadline) {
 		if err := c.extend(until); err != nil {
@@ -526,16 +521,12 @@ func (c *Client) take() *clientConn {
 
 // put adds an idle connection, and reports whether it did.
 func (c *Client) put(conn *clientConn) bool {
-	limit := c.MaxIdleConns
-	if limit == 0 {
-		limit = DefaultMaxIdleConns
-	}
 	if c.AllowIdle != nil && !c.AllowIdle() {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.idle) >= limit {
+	if c.closed || len(c.idle) >= cmp.Or(c.MaxIdleConns, DefaultMaxIdleConns) {
 		return false
 	}
 	conn.since = time.Now()
