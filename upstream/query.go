@@ -391,12 +391,9 @@ func (s *Schema) accepts(b []byte) string {
 
 // decode appends the decoded value to buf.
 func (p *Param) decode(buf []byte, value string) ([]byte, error) {
-	if p.Clamp { // of any length
-		text, err := url.QueryUnescape(value)
-		if err != nil {
-			return nil, badParam(p.Name, malformed)
-		}
-		return append(buf, text...), nil
+	most := p.MaxBytes
+	if p.Clamp {
+		most = len(value) // however many digits it has, it becomes a bound
 	}
 	for i := 0; i < len(value); i++ {
 		c := value[i]
@@ -414,12 +411,14 @@ func (p *Param) decode(buf []byte, value string) ([]byte, error) {
 			}
 			c, i = high<<4|low, i+2
 		}
-		if len(buf) == p.MaxBytes {
+		if len(buf) == most {
 			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxBytes)+" bytes long")
 		}
 		buf = append(buf, c)
 	}
 	switch {
+	case p.Clamp: // clampInteger accepts nothing but digits
+		return buf, nil
 	case !utf8.Valid(buf):
 		return nil, badParam(p.Name, "must be valid UTF-8")
 	case bytes.ContainsFunc(buf, unicode.IsControl):
