@@ -167,44 +167,33 @@ func (op *Operation) Only(names []string) *Operation {
 		if r.Records == nil || r.Records.In != "" && r.Body.Property(r.Records.In) == nil {
 			continue
 		}
-		r.Body = r.Body.changed(func(s *Schema) {
-			of := s
-			if r.Records.In != "" {
-				p := s.Property(r.Records.In)
-				p.Schema = p.Schema.changed(func(*Schema) {})
-				of = p.Schema
+		r.Body = r.Body.uncompiled()
+		record := r.Body
+		if r.Records.In != "" {
+			p := record.Property(r.Records.In)
+			p.Schema = p.Schema.uncompiled()
+			record = p.Schema
+		}
+		if record.Types&TypeArray != 0 && record.Items != nil {
+			record.Items = record.Items.uncompiled()
+			record = record.Items
+		}
+		for i := range record.Properties {
+			p := &record.Properties[i]
+			if p.Internal = p.Internal || !slices.Contains(names, p.Name); p.Internal {
+				p.Required = false
 			}
-			if of.Types&TypeArray != 0 && of.Items != nil {
-				of.Items = of.Items.changed(func(*Schema) {})
-				of = of.Items
-			}
-			for i := range of.Properties {
-				p := &of.Properties[i]
-				if p.Internal = p.Internal || !slices.Contains(names, p.Name); p.Internal {
-					p.Required = false
-				}
-			}
-			slices.SortStableFunc(of.Properties, func(a, b Property) int {
-				switch {
-				case a.Internal == b.Internal:
-					return 0
-				case a.Internal:
-					return 1
-				default:
-					return -1
-				}
-			})
-		})
+		}
+		slices.SortStableFunc(record.Properties, func(a, b Property) int { return b2i(a.Internal) - b2i(b.Internal) })
 	}
 	own.compileResponses()
 	return &own
 }
 
-// changed returns a copy of a schema after a change, to be compiled.
-func (s *Schema) changed(change func(*Schema)) *Schema {
+// uncompiled returns a copy of a schema that can be changed, and must then be compiled.
+func (s *Schema) uncompiled() *Schema {
 	own := *s
 	own.Properties, own.index, own.fields, own.from, own.numbers = slices.Clone(s.Properties), nil, 0, nil, false
-	change(&own)
 	return &own
 }
 
