@@ -112,16 +112,20 @@ func (k *checker) item(begun, listed, n int) {
 		return
 	}
 	k.within(listed, "*")
-	all := k.listed[:listed]
-	for _, v := range k.listed[listed:] {
+	k.listed = merge(k.listed[:listed], begun, k.listed[listed:])
+}
+
+// merge appends violations to others, of which they may be the rest. One that is among the others from an offset on is counted there.
+func merge(all []Violation, from int, more []Violation) []Violation {
+	for _, v := range more {
 		v.times = max(v.times, 1)
-		if i := slices.IndexFunc(all[begun:], func(o Violation) bool { return o.Pointer == v.Pointer && o.Reason == v.Reason }); i >= 0 {
-			all[begun+i].times += v.times
+		if i := slices.IndexFunc(all[from:], func(o Violation) bool { return o.Pointer == v.Pointer && o.Reason == v.Reason }); i >= 0 {
+			all[from+i].times += v.times
 		} else {
 			all = append(all, v)
 		}
 	}
-	k.listed = all
+	return all
 }
 
 // deviations returns what passed.
@@ -129,13 +133,8 @@ func (k *checker) deviations() (all []Deviation) {
 	if k.enforce == EnforceAll {
 		return nil
 	}
-	for _, v := range k.listed {
-		times := max(v.times, 1)
-		if i := slices.IndexFunc(all, func(d Deviation) bool { return d.Pointer == v.Pointer && d.Rule == v.Reason }); i >= 0 {
-			all[i].Count += times
-		} else {
-			all = append(all, Deviation{v.Pointer, v.Reason, times})
-		}
+	for _, v := range merge(k.listed[:0], 0, k.listed) {
+		all = append(all, Deviation{v.Pointer, v.Reason, v.times})
 	}
 	return all
 }
