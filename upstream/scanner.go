@@ -169,18 +169,13 @@ func (k *checker) noString() []byte {
 // name reads a member's name and its colon, and returns the name as sent.
 func (k *checker) name() []byte {
 	raw := k.string()
-	k.colon()
-	return raw
-}
-
-// colon reads the colon between a name and its value.
-func (k *checker) colon() {
 	if k.kind() != ':' {
 		k.abort()
-		return
+		return raw
 	}
 	k.pos++
 	k.space()
+	return raw
 }
 
 // skip reads a value of any kind and returns its span. depth is that of the surrounding object or array.
