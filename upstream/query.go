@@ -125,9 +125,9 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 		var err error
 		switch {
 		case count[i] > 0 && p.Exploded:
-			clean, err = p.cleanExploded(clean, op, i, m.Query)
+			clean, err = p.cleanArray(clean, op, i, m.Query)
 		case count[i] > 0 && p.Array:
-			clean, err = p.cleanList(clean, given[i])
+			clean, err = p.cleanArray(clean, op, i, given[i])
 		default:
 			clean, err = p.clean(clean, &q, given[i], count[i] > 0)
 		}
@@ -284,62 +284,47 @@ func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, e
 	return appendEscaped(p.appendName(dst), text), nil
 }
 
-// cleanItem appends an item of an array that has n items already.
-func (p *Param) cleanItem(dst []byte, value string, n int) ([]byte, error) {
-	if n == p.MaxItems {
-		return nil, badParam(p.Name, "must have at most "+strconv.Itoa(p.MaxItems)+" values")
-	}
-	var room [MaxText]byte
-	text, err := p.decode(room[:0], value)
-	if err != nil {
-		return nil, err
-	}
-	if why := p.Schema.accepts(text); why != "" {
-		return nil, badParam(p.Name, why)
-	}
-	return appendEscaped(dst, text), nil
-}
-
-// cleanExploded appends the values of a parameter that may be repeated.
-func (p *Param) cleanExploded(dst []byte, op *Operation, index int, raw string) (_ []byte, err error) {
-	n := 0
-	for pair := range strings.SplitSeq(raw, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if op.param(name) != index {
-			continue
-		}
-		if dst, err = p.cleanItem(p.appendName(dst), value, n); err != nil {
-			return nil, err
-		}
-		n++
-	}
-	return dst, p.enough(n)
-}
-
-// cleanList appends values that are separated by commas.
-func (p *Param) cleanList(dst []byte, value string) (_ []byte, err error) {
-	if value == "" && !p.Required {
+// cleanArray appends the items of an array: those in a value, separated by commas, or in all pairs of a query that have its name.
+func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) ([]byte, error) {
+	separator := ","
+	if p.Exploded {
+		separator = "&"
+	} else if value == "" && !p.Required {
 		return dst, nil
 	}
-	dst = p.appendName(dst)
+	var room [MaxText]byte
+	var item string
 	n := 0
-	for item := range strings.SplitSeq(value, ",") {
-		if n > 0 {
+	for rest, more := value, true; more; {
+		item, rest, more = strings.Cut(rest, separator)
+		if p.Exploded {
+			var name string
+			if name, item, _ = strings.Cut(item, "="); op.param(name) != index {
+				continue
+			}
+		}
+		switch {
+		case n == p.MaxItems:
+			return nil, badParam(p.Name, "must have at most "+strconv.Itoa(p.MaxItems)+" values")
+		case n == 0 || p.Exploded:
+			dst = p.appendName(dst)
+		default:
 			dst = append(dst, ',')
 		}
-		if dst, err = p.cleanItem(dst, item, n); err != nil {
+		text, err := p.decode(room[:0], item)
+		if err != nil {
 			return nil, err
 		}
+		if why := p.Schema.accepts(text); why != "" {
+			return nil, badParam(p.Name, why)
+		}
+		dst = appendEscaped(dst, text)
 		n++
 	}
-	return dst, p.enough(n)
-}
-
-func (p *Param) enough(n int) error {
 	if n < p.MinItems {
-		return badParam(p.Name, "must have at least "+strconv.Itoa(p.MinItems)+" values")
+		return nil, badParam(p.Name, "must have at least "+strconv.Itoa(p.MinItems)+" values")
 	}
-	return nil
+	return dst, nil
 }
 
 // clampInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.
