@@ -587,8 +587,7 @@ func nextCursor(x *exchange) string {
 
 // probeConditional asks again for what has not changed.
 func (r *run) probeConditional(ctx context.Context, first *exchange) {
-	documented := slices.ContainsFunc(first.op.Headers, func(p upstream.Param) bool { return p.Name == "If-None-Match" })
-	if !documented || !first.ok() || !first.res.ETag {
+	if !first.op.Forwards("If-None-Match") || !first.ok() || !first.res.ETag {
 		return
 	}
 	etag := first.header.Get("Etag")

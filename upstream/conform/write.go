@@ -30,14 +30,9 @@ type created struct {
 	id     string
 }
 
-// takes reports whether an operation documents a request header.
-func takes(op *upstream.Operation, name string) bool {
-	return slices.ContainsFunc(op.Headers, func(p upstream.Param) bool { return p.Name == name })
-}
-
 // again returns the request with another Idempotency-Key.
 func again(q request) request {
-	if q.header = q.header.Clone(); takes(q.op, headerKey) {
+	if q.header = q.header.Clone(); q.op.Forwards(headerKey) {
 		q.header.Set(headerKey, uuid.NewString())
 	}
 	return q
@@ -83,7 +78,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	if list != nil && before.ok() && len(x.records) == 1 {
 		ids[0] = r.id(list, x.records[0])
 	}
-	if takes(op, headerKey) {
+	if op.Forwards(headerKey) {
 		ids = append(ids, r.probeRepeat(ctx, q, x, list)...)
 	} else {
 		r.find("no-idempotency", x, Finding{Expected: "the request header " + headerKey, Got: "none is documented"})
@@ -169,7 +164,7 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 			more++
 		}
 	}
-	if more > 0 && takes(x.op, headerKey) && whole(before) {
+	if more > 0 && x.op.Forwards(headerKey) && whole(before) {
 		r.find("idempotency", after, Finding{Expected: "one new record for each Idempotency-Key", Got: fmt.Sprintf("%d more", more)})
 	}
 	if theirs == nil {
@@ -271,7 +266,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		return r.send(ctx, request{op: get, label: "A", values: q.values, ofRecords: true})
 	}
 	was := current()
-	matches := takes(op, headerMatch)
+	matches := op.Forwards(headerMatch)
 	if matches {
 		version, found := r.version(op, was)
 		if !found {
