@@ -195,7 +195,7 @@ func (x *exchange) read(body []byte) {
 	}
 	found := x.value
 	if in := recordsIn(x.res); in != "" && (x.op.Method == http.MethodGet || x.res.Records != nil) {
-		found, _ = at(x.value, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(in))
+		found, _ = at(x.value, string(jsontext.Pointer("").AppendToken(in)))
 	}
 	switch v := found.(type) {
 	case []any:

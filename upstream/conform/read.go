@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -290,13 +291,7 @@ func (r *run) id(list *upstream.Operation, record any) string {
 		}
 	}
 	members, _ := record.(map[string]any)
-	switch v := members[name].(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
-	}
-	return ""
+	return scalar(members[name])
 }
 
 // key returns what records of a list are compared by: the ID, or everything.
@@ -430,11 +425,11 @@ func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
 }
 
 func pointerTo(x *exchange, record int, name string) string {
-	pointer := fmt.Sprintf("/%d/%s", record, name)
+	var pointer jsontext.Pointer
 	if in := recordsIn(x.res); in != "" {
-		pointer = "/" + in + pointer
+		pointer = pointer.AppendToken(in)
 	}
-	return pointer
+	return string(pointer.AppendToken(strconv.Itoa(record)).AppendToken(name))
 }
 
 // pageOf returns the parameter that says which page is asked for, and whether it counts records instead of pages.
@@ -575,14 +570,12 @@ func (r *run) follow(ctx context.Context, q request, between func(page int)) (go
 
 // nextCursor returns the cursor of the next page, or "".
 func nextCursor(x *exchange) string {
-	value, _ := at(x.value, "/"+strings.Join(x.res.Next, "/"))
-	switch v := value.(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
+	var pointer jsontext.Pointer
+	for _, name := range x.res.Next {
+		pointer = pointer.AppendToken(name)
 	}
-	return ""
+	value, _ := at(x.value, string(pointer))
+	return scalar(value)
 }
 
 // probeConditional asks again for what has not changed.

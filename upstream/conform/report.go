@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Report is the result of a Run.
@@ -163,14 +165,11 @@ func describe(value any, exists bool) (kind, text string) {
 
 // at returns the value at a JSON Pointer.
 func at(value any, pointer string) (any, bool) {
-	if pointer == "" {
-		return value, true
-	}
-	for name := range strings.SplitSeq(pointer[1:], "/") {
+	for name := range jsontext.Pointer(pointer).Tokens() {
 		switch v := value.(type) {
 		case map[string]any:
 			var ok bool
-			if value, ok = v[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]; !ok {
+			if value, ok = v[name]; !ok {
 				return nil, false
 			}
 		case []any:
@@ -184,6 +183,17 @@ func at(value any, pointer string) (any, bool) {
 		}
 	}
 	return value, true
+}
+
+// scalar returns a string or a number as text, or "".
+func scalar(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	return ""
 }
 
 // count returns a number with a noun.
