@@ -352,7 +352,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 func (r *run) probeParameters(ctx context.Context, first *exchange) {
 	for i := range first.op.Params {
 		p := &first.op.Params[i]
-		if p.Name == cursorOf(first) {
+		if p.Name == first.res.Cursor {
 			continue
 		}
 		values, filters := r.values(p)
@@ -395,17 +395,17 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 }
 
-// complete reports whether a list has fewer records than were asked for, so that no page follows.
+// complete reports whether a list, which is a response of success, has fewer records than were asked for, so that no page follows.
 func complete(x *exchange) bool {
-	if x.res == nil || x.res.Records == nil || x.res.Records.AtMost == 0 {
-		return x.res != nil && x.res.Cursor == ""
+	if x.res.Records == nil || x.res.Records.AtMost == 0 {
+		return x.res.Cursor == ""
 	}
 	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
 }
 
-// whole reports whether no record follows those of a list.
+// whole reports whether no record follows those of a list, which is a response of success.
 func whole(x *exchange) bool {
-	return complete(x) || x.res != nil && x.res.Cursor != "" && nextCursor(x) == ""
+	return complete(x) || x.res.Cursor != "" && nextCursor(x) == ""
 }
 
 // possible reports whether a record's member can have a value, so that a parameter of the same name filters by it.
@@ -449,13 +449,6 @@ func pageOf(x *exchange) (page *upstream.Param, offset bool) {
 		offset = strings.Contains(page.Name, "offset") || strings.Contains(page.Name, "skip") || strings.Contains(page.Name, "start")
 	}
 	return page, offset
-}
-
-func cursorOf(x *exchange) string {
-	if x.res == nil {
-		return ""
-	}
-	return x.res.Cursor
 }
 
 // probePages compares pages with the whole list.

@@ -79,7 +79,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 	r.created = append(r.created, created{list, q.values, ids[0]})
 	r.compareCreated(ctx, x, before, theirs, ids)
-	if cursorOf(before) != "" {
+	if before.res.Cursor != "" {
 		r.probeAdding(ctx, q, before)
 	}
 }
