@@ -1,0 +1,165 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// apart reports whether businesses are kept apart in an operation.
+func apart(op *upstream.Operation) bool { return !op.Public && op.Tenant != upstream.TenantNone }
+
+// probeIsolation compares what the two businesses get.
+func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, samples [][]string, known bool) {
+	if r.B == "" || !apart(op) {
+		return
+	}
+	if len(op.PathParams) == 0 {
+		if a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B"); a != nil && b != nil {
+			if f, found := r.commonRecord(a, b); found {
+				r.common = append(r.common, common{b, f, r.ownIDs(a, b)})
+			}
+		}
+		return
+	}
+	if !known {
+		return
+	}
+	before, _, _ := strings.Cut(op.Path, "/{")
+	own := r.list(ctx, r.listAt(before), nil, "B")
+	for _, values := range samples {
+		if slices.Contains(r.keys(own), values[0]) {
+			r.skip(op, sameID)
+			continue
+		}
+		a := r.list(ctx, op, values, "A")
+		q := a.request
+		q.label = "B"
+		if b := r.fetch(ctx, q, "isolation"); b != nil {
+			if f, found := r.commonRecord(a, b); found {
+				r.find("isolation", b, f)
+			}
+		}
+	}
+}
+
+const sameID = "isolation: A and B have records with the same ID"
+
+// common is a record that is the same in the lists of both businesses. It is a leak, unless each of them has its own.
+type common struct {
+	x       *exchange // of B
+	finding Finding
+	own     bool
+}
+
+// commonRecord returns the finding about a record with an ID that A gets, and B too.
+func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
+	records := map[string]bool{}
+	for _, record := range a.records {
+		if text := canonical(a.op, record); r.id(a.op, record) != "" {
+			records[text] = true
+		}
+	}
+	for i, record := range b.records {
+		if records[canonical(b.op, record)] {
+			f = Finding{Expected: "records of B", Got: "a record that A gets, too"}
+			if b.list {
+				f.Pointer = strings.TrimSuffix(pointerTo(b, i, ""), "/")
+			}
+			return f, true
+		}
+	}
+	return f, false
+}
+
+// ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1: one that both have is of different records, B has
+// none twice, and B lacks one of A's, so that it does not get the records of both.
+func (r *run) ownIDs(a, b *exchange) bool {
+	theirs, differ, lacks := map[string]string{}, false, false
+	for _, record := range b.records {
+		id := r.id(b.op, record)
+		if _, twice := theirs[id]; twice {
+			return false
+		}
+		theirs[id] = canonical(b.op, record)
+	}
+	for _, record := range a.records {
+		other, both := theirs[r.id(a.op, record)]
+		differ = differ || both && other != canonical(a.op, record)
+		lacks = lacks || !both
+	}
+	return differ && lacks && whole(b)
+}
+
+// reportCommon adds the findings about records that both businesses have, unless each of them has its own: it has its own IDs, or B did not
+// get what A created.
+func (r *run) reportCommon() {
+	for _, c := range r.common {
+		if c.own || r.scoped[c.x.op] {
+			r.skip(c.x.op, sameID)
+		} else {
+			r.find("isolation", c.x, c.finding)
+		}
+	}
+}
+
+// probeUnknown asks for an ID that does not exist, and for businesses that do not.
+func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string) {
+	if n := len(values); n > 0 {
+		q := first.request
+		if q.values = slices.Clone(values); r.invent(&first.op.PathParams[n-1], &q.values[n-1]) {
+			x := r.fetch(ctx, q, "unknown-id")
+			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
+				r.find("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
+			}
+		}
+	}
+	if !apart(first.op) {
+		return
+	}
+	ask := func(q request, expected string, mayBeEmpty bool) {
+		x := r.send(ctx, q)
+		if x != nil && x.err == nil && x.status/100 == 2 && (!mayBeEmpty || len(x.records) > 0) {
+			x.label = "nobody"
+			r.find("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
+		}
+	}
+	without, unknown := first.request, first.request
+	if !first.op.Mapping.NamesBusiness() { // otherwise, the service knows the business from elsewhere
+		without.change = func(req *http.Request) { req.Header.Del(upstream.HeaderBusinessID) }
+		ask(without, "a status from 400 for a request without X-Business-Id", false)
+	}
+	unknown.label = "unknown"
+	ask(unknown, "no records for a business that does not exist", true)
+}
+
+// invent replaces an ID by one that probably does not exist, and reports whether it could.
+func (r *run) invent(p *upstream.Param, id *string) bool {
+	digits := func(n int) string {
+		text := strconv.Itoa(1 + r.random.IntN(9))
+		for len(text) < n {
+			text += strconv.Itoa(r.random.IntN(10))
+		}
+		return text
+	}
+	stem := strings.TrimRight(*id, "0123456789")
+	for _, candidate := range []string{
+		uuid.NewString(), stem + digits(9), stem + digits(max(len(*id)-len(stem), 1)), digits(9), "gatehouse-conform-" + digits(9),
+	} {
+		if _, err := uuid.Parse(*id); err != nil && len(candidate) == 36 && candidate[8] == '-' {
+			continue // the service has other IDs
+		}
+		if p.Schema.Accepts(candidate) == "" && candidate != *id {
+			*id = candidate
+			return true
+		}
+	}
+	return false
+}

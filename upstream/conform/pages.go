@@ -1,0 +1,210 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+// maxFollowed is the maximum number of cursors of a list that are followed.
+const maxFollowed = 10
+
+// sizeOf returns the parameter that bounds the number of records of a list, or nil.
+func sizeOf(op *upstream.Operation) *upstream.Param {
+	for i := range op.Responses {
+		if records := op.Responses[i].Records; records != nil && records.AtMost > 0 {
+			return numbered(op, records.AtMost)
+		}
+	}
+	return nil
+}
+
+func numbered(op *upstream.Operation, number int) *upstream.Param {
+	i := slices.IndexFunc(op.Params, func(p upstream.Param) bool { return p.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return &op.Params[i]
+}
+
+// bound returns the minimum or maximum of a parameter, or a default.
+func bound(p *upstream.Param, upper bool, byDefault int) int {
+	text := ""
+	switch rules := p.Schema.Rules; {
+	case p.Clamp && upper:
+		return p.Max
+	case p.Clamp:
+		return p.Min
+	case rules != nil && upper:
+		text = rules.Max
+	case rules != nil:
+		text = rules.Min
+	}
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return byDefault
+	case upper && p.Schema.Rules.MaxOpen:
+		n--
+	case !upper && p.Schema.Rules.MinOpen:
+		n++
+	}
+	return n
+}
+
+// complete reports whether a list, which is a response of success, has fewer records than were asked for, so that no page follows.
+func complete(x *exchange) bool {
+	if x.res.Records == nil || x.res.Records.AtMost == 0 {
+		return x.res.Cursor == ""
+	}
+	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
+}
+
+// whole reports whether no record follows those of a list, which is a response of success.
+func whole(x *exchange) bool {
+	return complete(x) || x.res.Cursor != "" && nextCursor(x) == ""
+}
+
+// pageOf returns the parameter that says which page is asked for, and whether it counts records instead of pages.
+func pageOf(x *exchange) (page *upstream.Param, offset bool) {
+	var echoed func(s *upstream.Schema, depth int) *upstream.Param
+	echoed = func(s *upstream.Schema, depth int) *upstream.Param {
+		for i := range s.Properties {
+			p := &s.Properties[i]
+			if asked := numbered(x.op, p.Number); p.Number > 0 && p.Number != x.res.Records.AtMost && asked != nil {
+				return asked
+			}
+			if found := echoed(p.Schema, depth+1); depth < 4 && found != nil {
+				return found
+			}
+		}
+		return nil
+	}
+	if page = echoed(x.res.Body, 0); page != nil {
+		offset = strings.Contains(page.Name, "offset") || strings.Contains(page.Name, "skip") || strings.Contains(page.Name, "start")
+	}
+	return page, offset
+}
+
+// probePages compares pages with the whole list.
+func (r *run) probePages(ctx context.Context, first *exchange) {
+	size := sizeOf(first.op)
+	if first.res.Records == nil || size == nil {
+		return
+	}
+	all, least := r.keys(first), max(bound(size, false, 1), 1)
+	small := first.request
+	small.query = with(small.query, size.Name, strconv.Itoa(least))
+	if first.res.Cursor != "" {
+		r.probeCursors(ctx, first, all, size)
+	}
+	page, offset := pageOf(first)
+	if page == nil {
+		return
+	}
+	start := bound(page, false, 1)
+	if len(all) < 2*least {
+		r.skip(first.op, "paging: A has too few records for two pages")
+	} else {
+		k := r.random.IntN(min(len(all)/least-1, 3))
+		var got []string
+		var last *exchange
+		for n := k; n < k+2; n++ {
+			number := start + n
+			if offset {
+				number = start + n*least
+			}
+			q := small
+			q.query = with(q.query, page.Name, strconv.Itoa(number))
+			if last = r.fetch(ctx, q, ""); last == nil || !last.ok() {
+				return
+			}
+			got = append(got, r.keys(last)...)
+		}
+		want := all[k*least : (k+2)*least]
+		switch sorted := slices.Sorted(slices.Values(got)); {
+		case slices.Equal(got, want), len(got) > 2*least: // too many are another rule's
+		case len(slices.Compact(sorted)) < len(got):
+			r.find("paging", last, Finding{Expected: "other records than on the page before", Got: "a record that was on it"})
+		default:
+			r.find("paging", last, Finding{Expected: "the records that follow those of the page before in the whole list", Got: "others"})
+		}
+	}
+	q := small
+	q.query = with(q.query, page.Name, strconv.Itoa(min(bound(page, true, 1_000_000), 1_000_000)))
+	if x := r.fetch(ctx, q, "parameter"); x != nil && x.ok() && len(x.records) > 0 && len(all) < 1000 && complete(first) {
+		r.find("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
+	}
+}
+
+// probeCursors follows cursors through a list.
+func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, size *upstream.Param) {
+	q := first.request
+	q.query = with(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
+	whole := nextCursor(first) == ""
+	got, done := r.follow(ctx, q, func(int) {})
+	switch {
+	case got.err != "":
+		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
+	case done && whole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
+		r.find("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
+	case !done && whole && got.last.ok():
+		r.find("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})
+	}
+}
+
+// followed is what pages that follow each other have.
+type followed struct {
+	keys []string
+	last *exchange
+	err  string
+}
+
+// follow reads pages by their cursors. between is called before each but the first.
+func (r *run) follow(ctx context.Context, q request, between func(page int)) (got followed, done bool) {
+	for n := range maxFollowed {
+		if n > 0 {
+			between(n)
+		}
+		x := r.ask(ctx, q, "")
+		if x == nil {
+			return got, false
+		}
+		if got.last = x; !x.ok() {
+			return got, false
+		}
+		for _, key := range r.keys(x) {
+			if slices.Contains(got.keys, key) {
+				got.err = "a record that was on a page before"
+				return got, true
+			}
+			got.keys = append(got.keys, key)
+		}
+		next := nextCursor(x)
+		if next == "" {
+			return got, true
+		}
+		if with(q.query, x.res.Cursor, next) == q.query {
+			got.err = "the same cursor again"
+			return got, true
+		}
+		q.query, q.cursor, q.ofRecords = with(q.query, x.res.Cursor, next), x.res.Cursor, true
+	}
+	return got, false
+}
+
+// nextCursor returns the cursor of the next page, or "".
+func nextCursor(x *exchange) string {
+	var pointer jsontext.Pointer
+	for _, name := range x.res.Next {
+		pointer = pointer.AppendToken(name)
+	}
+	value, _ := at(x.value, string(pointer))
+	return scalar(value)
+}

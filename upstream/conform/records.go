@@ -1,0 +1,238 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+)
+
+const (
+	maxSamples = 2   // of records of a list that are asked for
+	maxListed  = 100 // records of a list
+)
+
+// example returns the request that the reference shows, with IDs that lists have.
+func (r *run) example(ctx context.Context, op *upstream.Operation, label string) (request, bool) {
+	q := request{op: op, label: label, header: http.Header{}}
+	sample := r.examples[op]
+	_, q.query, _ = strings.Cut(sample.Target, "?")
+	bindings, known := r.bind(ctx, op, label)
+	if len(bindings) == 0 {
+		return q, false
+	}
+	q.values, q.ofRecords = bindings[0], known
+	for _, h := range sample.Headers {
+		q.header.Set(h.Name, h.Value)
+	}
+	if sample.Body == "" {
+		return q, true
+	}
+	var body any
+	if json.Unmarshal([]byte(sample.Body), &body) != nil {
+		return q, false
+	}
+	if members, ok := body.(map[string]any); ok {
+		for name, value := range members {
+			if _, text := value.(string); text {
+				if id, known := r.idFor(ctx, name, label); known {
+					members[name], q.refers = id, true
+				}
+			}
+		}
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return q, false
+	}
+	var out bytes.Buffer
+	_, err = r.contract.CheckBody(&out, op, http.Header{"Content-Type": {op.Body.Kinds[0].Media}}, r.business(op, label), encoded)
+	q.body = out.Bytes()
+	return q, err == nil
+}
+
+// idFor returns the ID of a record of the business for a member that is called like a parameter of a path, and like an ID: a name or a type
+// would be one of the record itself.
+func (r *run) idFor(ctx context.Context, name, label string) (id string, known bool) {
+	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
+	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
+		return "", false
+	}
+	for _, op := range r.operations {
+		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet {
+			continue
+		}
+		if bindings, known := r.bind(ctx, op, label); known {
+			return bindings[0][0], true
+		}
+	}
+	return "", false
+}
+
+// list returns the exchange for an operation with as many records as possible, or for what the service accepts.
+func (r *run) list(ctx context.Context, op *upstream.Operation, values []string, label string) *exchange {
+	q := r.listRequest(op, values, label)
+	large := q.query
+	_, q.query, _ = strings.Cut(r.examples[op].Target, "?")
+	x := r.fetch(ctx, q, "")
+	if !x.ok() || q.query == large {
+		return x
+	}
+	q.query = large
+	if larger := r.fetch(ctx, q, "parameter"); larger.ok() {
+		return larger
+	}
+	return x
+}
+
+func (r *run) listRequest(op *upstream.Operation, values []string, label string) request {
+	_, query, _ := strings.Cut(r.examples[op].Target, "?")
+	if size := sizeOf(op); size != nil {
+		query = with(query, size.Name, strconv.Itoa(min(bound(size, true, maxListed), maxListed)))
+	}
+	return request{op: op, label: label, values: values, query: query, ofRecords: len(values) > 0}
+}
+
+// with returns a query with a parameter.
+func with(query, name, value string) string {
+	values, _ := url.ParseQuery(query)
+	values.Set(name, value)
+	return values.Encode()
+}
+
+// bind returns values for the parameters of an operation's path: IDs of records that lists of the business have, if they are known, and
+// otherwise those of the example.
+func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (all [][]string, known bool) {
+	if len(op.PathParams) == 0 {
+		return [][]string{nil}, false
+	}
+	all = [][]string{{}}
+	for i, p := range op.PathParams {
+		before, _, _ := strings.Cut(op.Path, "/{"+p.Name+"}")
+		list := r.listAt(before)
+		var longer [][]string
+		for _, values := range all {
+			if list == nil || len(list.PathParams) != i {
+				break
+			}
+			x := r.list(ctx, list, values, label)
+			if x == nil {
+				continue
+			}
+			var ids []string
+			for _, record := range x.records {
+				if id := r.id(list, record); id != "" && p.Schema.Accepts(id) == "" {
+					ids = append(ids, id)
+				}
+			}
+			for _, position := range r.random.Perm(len(ids))[:min(len(ids), maxSamples)] {
+				longer = append(longer, append(slices.Clone(values), ids[position]))
+			}
+		}
+		if all = longer; len(all) == 0 {
+			break
+		}
+	}
+	if len(all) > 0 {
+		return all[:min(len(all), maxSamples)], true
+	}
+	path, _, _ := strings.Cut(r.examples[op].Target, "?")
+	values, segments := []string(nil), strings.Split(path, "/")
+	for i, name := range strings.Split(op.Path, "/") {
+		if strings.HasPrefix(name, "{") && i < len(segments) {
+			values = append(values, segments[i])
+		}
+	}
+	if len(values) != len(op.PathParams) || label != "A" {
+		return nil, false
+	}
+	return [][]string{values}, false
+}
+
+// listAt returns the operation that lists what is at a path, or nil.
+func (r *run) listAt(path string) *upstream.Operation {
+	for _, op := range r.operations {
+		if op.Path == path && op.Method == http.MethodGet {
+			return op
+		}
+	}
+	return nil
+}
+
+// id returns the ID of a record of a list, or "".
+func (r *run) id(list *upstream.Operation, record any) string {
+	name := "id"
+	for _, op := range r.operations {
+		rest, below := strings.CutPrefix(op.Path, list.Path+"/{")
+		if !below || strings.Contains(rest, "/") {
+			continue
+		}
+		for _, res := range op.Responses {
+			if res.Records == nil {
+				continue
+			}
+			for _, is := range res.Records.Is {
+				if rest == is.Param+"}" {
+					name = is.Property
+				}
+			}
+		}
+	}
+	members, _ := record.(map[string]any)
+	return scalar(members[name])
+}
+
+// key returns what records of a list are compared by: the ID, or everything.
+func (r *run) key(op *upstream.Operation, record any) string {
+	if id := r.id(op, record); id != "" {
+		return id
+	}
+	return canonical(op, record)
+}
+
+func (r *run) keys(x *exchange) (all []string) {
+	for _, record := range x.records {
+		all = append(all, r.key(x.op, record))
+	}
+	return all
+}
+
+// canonical returns a record as JSON without the member that names its business.
+func canonical(op *upstream.Operation, record any) string {
+	if members, ok := record.(map[string]any); ok {
+		rest := map[string]any{}
+		for name, value := range members {
+			if name != op.Tenant || name == "id" {
+				rest[name] = value
+			}
+		}
+		record = rest
+	}
+	encoded, _ := json.Marshal(record) //nolint:errchkjson // it was decoded from JSON
+	return string(encoded)
+}
+
+// recordSchema returns the schema of a list's records.
+func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
+	s := res.Body
+	if in := recordsIn(res); in != "" {
+		s = s.Property(in).Schema
+	}
+	return s.Items
+}
+
+func pointerTo(x *exchange, record int, name string) string {
+	var pointer jsontext.Pointer
+	if in := recordsIn(x.res); in != "" {
+		pointer = pointer.AppendToken(in)
+	}
+	return string(pointer.AppendToken(strconv.Itoa(record)).AppendToken(name))
+}
