@@ -132,30 +132,35 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
 		return listed
 	}
-	field, in := violated.Field, ""
-	if records := res.Records; records != nil && (violated.Record >= 0 || field != "" || violated.Expected == recordArray) {
-		in = records.In
+	return append(listed, res.violation(violated))
+}
+
+// violation returns what is wrong with a response as a Violation.
+func (r *DocumentedResponse) violation(e *ContractError) Violation {
+	in := ""
+	if r.Records != nil && (e.Record >= 0 || e.Field != "" || e.Expected == recordArray) {
+		in = r.Records.In
 	}
-	if field == in {
-		field = "" // the array itself
+	var pointer jsontext.Pointer
+	if in != "" {
+		pointer = pointer.AppendToken(in)
 	}
-	v := Violation{Reason: "expected " + violated.Expected}
+	if e.Record >= 0 {
+		pointer = pointer.AppendToken(strconv.Itoa(e.Record))
+	}
+	if e.Field != "" && e.Field != in { // otherwise, it is the array itself
+		for name := range strings.SplitSeq(e.Field, ".") {
+			pointer = pointer.AppendToken(name)
+		}
+	}
+	reason := "expected " + e.Expected
 	switch {
-	case errors.Is(violated, ErrCrossTenantRecord):
-		v.Reason = OtherBusiness
-	case errors.Is(violated, ErrMissingTenant):
-		v.Reason = NoBusiness
+	case errors.Is(e, ErrCrossTenantRecord):
+		reason = OtherBusiness
+	case errors.Is(e, ErrMissingTenant):
+		reason = NoBusiness
 	}
-	for name := range strings.SplitSeq(field, ".") {
-		v.Pointer += "/" + pointerEscaper.Replace(name)
-	}
-	if violated.Record >= 0 {
-		v.Pointer = "/" + strconv.Itoa(violated.Record) + strings.TrimSuffix(v.Pointer, "/")
-	}
-	if v.Pointer = strings.TrimSuffix(v.Pointer, "/"); in != "" {
-		v.Pointer = "/" + pointerEscaper.Replace(in) + v.Pointer
-	}
-	return append(listed, v)
+	return Violation{Pointer: string(pointer), Reason: reason}
 }
 
 // CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
