@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -514,8 +515,7 @@ func (c *Client) take() *clientConn {
 		return nil
 	}
 	conn := c.idle[last]
-	c.idle[last] = nil
-	c.idle = c.idle[:last]
+	c.idle = slices.Delete(c.idle, last, last+1)
 	return conn
 }
 
@@ -552,15 +552,14 @@ func (c *Client) closeExpired() {
 		return
 	}
 	oldest := time.Now().Add(-c.idleTimeout())
-	expired := 0
-	for expired < len(c.idle) && !c.idle[expired].since.After(oldest) {
-		_ = c.idle[expired].Close()
-		expired++
-	}
-	rest := copy(c.idle, c.idle[expired:])
-	clear(c.idle[rest:])
-	c.idle = c.idle[:rest]
-	if rest == 0 {
+	c.idle = slices.DeleteFunc(c.idle, func(conn *clientConn) bool {
+		expired := !conn.since.After(oldest)
+		if expired {
+			_ = conn.Close()
+		}
+		return expired
+	})
+	if len(c.idle) == 0 {
 		c.prune = nil
 		return
 	}
