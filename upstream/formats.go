@@ -347,3 +347,37 @@ func IsNumber(s string) bool {
 // CompareNumbers compares two numbers as in JSON exactly. It returns a negative number if a is less than b, 0 if they are equal, and
 // otherwise a positive number.
 func CompareNumbers(a, b string) int { return compareNumbers([]byte(a), []byte(b)) }
+
+// isModerate reports whether a number is one that every program can read: at most 64 characters, a short exponent, and neither too
+// large nor too small for a double.
+func isModerate(number []byte) bool {
+	i := bytes.IndexAny(number, "eE")
+	if i < 0 || len(number) > maxNumber {
+		return len(number) <= maxNumber
+	}
+	d := parseNumber(number)
+	return len(bytes.TrimLeft(number[i+1:], "+-")) <= 3 && d.point <= 308 && d.point >= -308
+}
+
+// numbersAreModerate reports whether all numbers in a valid JSON value are moderate.
+func numbersAreModerate(value []byte) bool {
+	for i := 0; i < len(value); i++ {
+		start := i
+		switch c := value[i]; {
+		case c == '"':
+			for i++; value[i] != '"'; i++ {
+				if value[i] == '\\' {
+					i++
+				}
+			}
+		case c == '-' || digit(c):
+			for i+1 < len(value) && !isDelimiter(value[i+1]) {
+				i++
+			}
+			if !isModerate(value[start : i+1]) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,181 @@
+package upstream
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file reads the record or the records of a response: how many there are, in which order, and whether they are those that were asked for.
+
+// record is a record of a list that has been appended to the result.
+type record struct {
+	start, end int // in the result, without the preceding comma
+	created    moment
+}
+
+// recordsOrRecord reads what the definition says are the records. depth is that of the surrounding object.
+func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
+	if k.res.list {
+		return k.list(s, depth+1)
+	}
+	if k.kind() != '{' { // only null can be valid
+		enforce := k.enforce
+		k.enforce = EnforceAll
+		v, err := k.value(s, depth)
+		k.enforce = enforce
+		return v, err
+	}
+	base := len(k.spans)
+	v, err := k.object(s, depth+1, true)
+	if err == nil {
+		err = k.settle()
+	}
+	if err != nil || v == hidden {
+		return v, err
+	}
+	if err := k.askedFor(k.spans[base : base+len(s.Properties)]); err != nil {
+		return v, err
+	}
+	k.report.Records = 1
+	return v, nil
+}
+
+// askedFor returns an error if a record is another one than the path asked for.
+func (k *checker) askedFor(spans []span) error {
+	for i, is := range k.res.is {
+		asked := ""
+		if is[1] < len(k.q.is) {
+			asked = k.q.is[is[1]]
+		}
+		if name := k.res.Records.Is[i].Property; !k.equals(spans[is[0]], asked) && !k.lets(ruleRecord, name) {
+			return k.violation(ErrWrongRecord, name, "the record that was asked for")
+		}
+	}
+	return nil
+}
+
+// equals reports whether a string or a number is what a path asked for.
+func (k *checker) equals(v span, asked string) bool {
+	text := k.text(v)
+	if text == nil && !v.absent() && !v.result {
+		text = k.raw(v)
+	}
+	return string(text) == asked
+}
+
+// list reads the array of records and writes those to keep, sorted. depth is the array's.
+func (k *checker) list(s *Schema, depth int) (span, error) {
+	if first := k.kind(); first != '[' {
+		if first == 'n' && s.Types&TypeNull != 0 {
+			return k.value(s, depth-1)
+		}
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, recordArray)
+	}
+	k.pos++
+	begin := len(k.out)
+	k.out = append(k.out, '[')
+	first, most, filtered, begun := len(k.out), k.res.most(k.q), s.Items.visible >= 0, len(k.listed)
+	surplus := false // which passes
+	for k.at = 0; k.next(']', k.at); k.at++ {
+		if k.kind() != '{' {
+			return span{}, k.violation(ErrContractViolation, "", "an object")
+		}
+		if !filtered && k.at >= most && !k.judging && !surplus {
+			surplus = k.lets(ruleRecords, "")
+		}
+		if !filtered && k.at >= most && !k.judging && !surplus {
+			k.at = -1
+			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
+		}
+		if len(k.records) > 0 {
+			k.out = append(k.out, ',')
+		}
+		r := record{start: len(k.out)}
+		base := len(k.spans)
+		listed := len(k.listed)
+		v, err := k.object(s.Items, depth+1, true)
+		if len(k.listed) > listed {
+			k.item(begun, listed, k.at)
+		}
+		if err == nil {
+			err = k.settle()
+		}
+		if err != nil {
+			return span{}, err
+		}
+		if v == hidden {
+			k.out = k.out[:max(r.start-1, first)]
+			continue
+		}
+		if err := k.askedFor(k.spans[base : base+len(s.Items.Properties)]); err != nil {
+			return span{}, err
+		}
+		known := false
+		for _, i := range k.res.order {
+			if text := k.text(k.spans[base : base+len(s.Items.Properties)][i]); text != nil {
+				r.created, known = parseInstant(text)
+				break
+			}
+		}
+		if filtered && !known && len(k.res.order) > 0 && !k.lets(ruleOrder, "") {
+			return span{}, k.violation(ErrContractViolation, k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen")
+		}
+		if n := len(k.records); n > 0 && k.records[n-1].created.compare(r.created) < 0 {
+			k.ordered = false
+		}
+		r.end = len(k.out)
+		k.records = append(k.records, r)
+	}
+	n := k.at
+	k.at = -1
+	if k.broken {
+		return span{}, k.notJSON()
+	}
+	if k.judging && !filtered && n > most {
+		k.violate(s, "", "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
+	}
+	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.lets(ruleItems, "") {
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
+	}
+	if !k.ordered {
+		k.report.Reordered = true
+		k.sort(k.out[first:], first)
+	}
+	k.report.Records = len(k.records)
+	if filtered && len(k.records) > most {
+		k.report.Surplus = len(k.records) - most
+		k.report.Records = most
+		k.out = k.out[:first]
+		if most > 0 {
+			k.out = k.out[:k.records[most-1].end]
+		}
+	}
+	k.out = append(k.out, ']')
+	return span{begin, len(k.out), true}, nil
+}
+
+// distinctRecords reports whether no record of the list equals another one.
+func (k *checker) distinctRecords() bool {
+	seen := map[string]bool{}
+	for _, r := range k.records {
+		seen[canonical(k.out[r.start:r.end])] = true
+	}
+	return len(k.records) <= maxUnique && len(seen) == len(k.records)
+}
+
+// sort sorts the records of a list. They are in region, which begins at offset first of the result.
+func (k *checker) sort(region []byte, first int) {
+	slices.SortStableFunc(k.records, func(a, b record) int { return b.created.compare(a.created) })
+	k.scratch = k.scratch[:0]
+	for i := range k.records {
+		r := &k.records[i]
+		if i > 0 {
+			k.scratch = append(k.scratch, ',')
+		}
+		start := first + len(k.scratch)
+		k.scratch = append(k.scratch, region[r.start-first:r.end-first]...)
+		r.start, r.end = start, first+len(k.scratch)
+	}
+	copy(region, k.scratch)
+}

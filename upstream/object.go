@@ -1,0 +1,270 @@
+package upstream
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// This file reads objects and writes what leaves of them.
+
+// object reads an object and writes what leaves of it. depth is the object's. It returns hidden if the object must be removed. The spans of
+// its properties follow the end of k.spans until the next object is read.
+func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
+	if depth > maxDepth {
+		return span{}, k.tooDeep()
+	}
+	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
+	before := around{start: start, extra: extra, listed: listed, crossTenant: k.report.CrossTenant}
+	if s.visible >= 0 {
+		before.invalid, before.foreign = k.invalid, k.foreign
+	}
+	placed, mark := 0, start
+	var err error
+	if s.from == nil || k.request || k.op.ByGateway { // a body is mapped when it has been checked, and the gateway's own answer not at all
+		placed, mark, err = k.members(s, depth, isRecord)
+	} else {
+		err = k.gather(s, depth, isRecord)
+	}
+	if err != nil {
+		return span{}, err
+	}
+	spans := k.spans[base:]
+	k.spans = k.spans[:base]
+	if !k.complete(s, spans, placed, mark, &before) {
+		return hidden, nil
+	}
+	return span{start, len(k.out), true}, k.checkSize()
+}
+
+// around is the state of a checker before it reads an object, without which the object is removed.
+type around struct {
+	start, extra, listed, crossTenant int
+	invalid, foreign                  fault // if its visibility decides
+}
+
+// complete writes an object whose properties have been read, as finish does, unless it must be removed.
+func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *around) bool {
+	switch {
+	case s.tenant < 0 && s.visible < 0:
+	case k.request:
+		k.ownBusiness(s, spans)
+	case k.mustGo(s, spans, before.foreign):
+		k.out, k.extra, k.invalid, k.foreign = k.out[:before.start], k.extra[:before.extra], before.invalid, before.foreign
+		k.listed = k.listed[:before.listed]
+		switch {
+		case !k.listing:
+		case !k.judging:
+			k.violate(s, "", "is removed: it may not be seen")
+		case k.report.CrossTenant > before.crossTenant:
+			k.violate(s, s.Tenant, OtherBusiness)
+		}
+		return false
+	}
+	if s.numbers {
+		k.checkNumbers(s, spans)
+	}
+	if in := k.res.in; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
+		k.note(holds, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in what is not documented
+	}
+	k.finish(s, spans, placed, mark, before.start, before.extra)
+	return true
+}
+
+// members reads the members of an object and pushes the spans of its properties. Objects and arrays that come in the order of the definition
+// are written in place, after the properties before them: placed is the number of the properties that have been, up to mark.
+func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int, err error) {
+	begin, base, unknown, previous := k.pos, len(k.spans), k.newNames(), 0
+	mark = len(k.out)
+	k.spans = slices.Grow(k.spans, len(s.Properties))[:base+len(s.Properties)]
+	clear(k.spans[base:])
+	k.pos++
+	n := 0
+	for ; k.next('}', n); n++ {
+		i := int(s.follows[previous].Load())
+		if i >= len(s.Properties) || !k.named(s.Properties[i].label) {
+			raw := k.name()
+			var known bool
+			if i, known = s.index[string(k.unquote(raw))]; !known {
+				k.addName(&unknown, raw)
+				if err := k.unknown(s, raw, depth, isRecord); err != nil {
+					return 0, 0, err
+				}
+				continue
+			}
+			s.follows[previous].Store(uint32(i)) //nolint:gosec // G115: an index
+		}
+		p := &s.Properties[i]
+		if previous = i + 1; k.spans[base+i].end != 0 {
+			k.note(holds, p.Schema, p.Name, twice)
+			return 0, 0, k.duplicate()
+		}
+		var first byte // as of kind, which is too large to be inlined
+		if k.pos < len(k.body) {
+			first = k.body[k.pos]
+		}
+		if first <= ' ' {
+			first = k.kindAfterSpace()
+		}
+		if start := k.pos; first != '{' && first != '[' && (p.Schema.Choice == nil || first == 'n') {
+			v := k.scalar(first, start)
+			if k.broken {
+				return 0, 0, k.notJSON()
+			}
+			k.spans[base+i] = v
+			if k.isScalar(p.Schema, first, v) {
+				continue
+			}
+			if !p.Internal || first != 'n' {
+				k.noteScalar(p.Schema, p.Name, first, v)
+			}
+		} else if placed, mark, err = k.nested(s, i, base, depth, placed, mark); err != nil {
+			return 0, 0, err
+		}
+		if depth == 1 && !isRecord && !k.trying {
+			if err := k.settle(); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	if k.broken {
+		return 0, 0, k.notJSON()
+	}
+	if unknown.n > 0 {
+		if err := k.distinct(unknown, begin); err != nil {
+			return 0, 0, err
+		}
+	}
+	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
+		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
+	}
+	if s.Additional != nil && unknown.n > maxFree {
+		k.note(holds, s, "", between(0, maxFree)+" members")
+	}
+	return placed, mark, nil
+}
+
+// nested reads the value of the i-th property, which is not a scalar or may be one of several.
+func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced, newMark int, err error) {
+	p := &s.Properties[i]
+	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(base, placed, i)
+	if place {
+		for j := placed; j < i; j++ {
+			k.out = k.appendProperty(k.out, s, j, k.spans[base+j])
+		}
+		placed, mark = i, len(k.out)
+		k.out = append(k.out, p.head...)
+	}
+	valid, listed := k.invalid.schema == nil, len(k.listed)
+	var v span
+	if depth == 1 && i == k.res.in {
+		v, err = k.recordsOrRecord(p.Schema, depth)
+	} else {
+		v, err = k.value(p.Schema, depth)
+	}
+	if len(k.listed) > listed {
+		k.within(listed, p.Name)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if valid && k.invalid.schema != nil {
+		k.invalid.path = strings.TrimSuffix(p.Name+"."+k.invalid.path, ".")
+	}
+	k.spans[base+i] = v
+	switch {
+	case !place:
+		return placed, mark, nil
+	case v.absent():
+		k.out = k.out[:mark]
+		return placed, mark, nil
+	case !v.result:
+		k.out = append(k.out, k.body[v.start:v.end]...)
+	}
+	return i + 1, len(k.out), nil
+}
+
+// outOfOrder reports whether a property before the i-th has not been read yet.
+func (k *checker) outOfOrder(base, placed, i int) bool {
+	for j := placed; j < i; j++ {
+		if k.spans[base+j].end == 0 {
+			return true
+		}
+	}
+	return i < placed
+}
+
+// checkNumbers notes properties that are not what was asked for.
+func (k *checker) checkNumbers(s *Schema, spans []span) {
+	for i := range s.Properties {
+		p, v := &s.Properties[i], spans[i]
+		if p.Number == 0 || k.isNull(v) {
+			continue
+		}
+		asked := k.q.Numbers[p.Number-1]
+		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.raw(v), k.escaped) != 0 {
+			k.note(rulePage, p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
+			return
+		}
+	}
+}
+
+// appendProperty appends a property, which is missing if v is absent.
+func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
+	p := &s.Properties[i]
+	switch {
+	case v.absent() && !p.Required:
+		return out
+	case v.absent() && (p.Schema.Types&TypeNull == 0 || k.request):
+		why := ""
+		if k.request {
+			why = "is required"
+		} else if p.Schema.Types&(TypeObject|TypeArray) != 0 {
+			why = "the member " + p.Name
+		}
+		rule := ruleMissing
+		if s == k.res.Body && i == k.res.in {
+			rule = holds
+		}
+		k.note(rule, p.Schema, p.Name, why)
+		return out
+	case v.absent():
+		return append(append(out, p.head...), "null"...)
+	case (i == s.tenant || i == s.also) && !k.isNull(v) && !k.request:
+		// The same form in every resource, even if the data service uses integers. It cannot fail, because
+		// k.business equals a value in the body, which is valid UTF-8.
+		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)
+		return out
+	case v.result:
+		out = append(out, p.head...)
+		return append(out, k.out[v.start:v.end]...)
+	default:
+		return append(append(out, p.head...), k.raw(v)...)
+	}
+}
+
+// finish writes the properties that have not been written in place, and further members.
+func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int) {
+	end := len(k.out) // up to which objects and arrays stand that have been read out of order
+	out := k.out
+	for i := placed; i < s.fields; i++ {
+		if v := spans[i]; v.end > 0 && !v.result && i != s.tenant && i != s.also {
+			out = append(append(out, s.Properties[i].head...), k.raw(v)...)
+		} else {
+			out = k.appendProperty(out, s, i, v)
+		}
+	}
+	out = append(out, k.extra[extra:]...)
+	k.extra = k.extra[:extra]
+	if mark < end {
+		out = out[:mark+copy(out[mark:], out[end:])]
+	}
+	if len(out) == start {
+		out = append(out, ',')
+	}
+	out[start] = '{' // instead of the first comma
+	out = append(out, '}')
+	k.out = out
+}

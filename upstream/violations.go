@@ -1,0 +1,166 @@
+package upstream
+
+import (
+	"strconv"
+	"strings"
+)
+
+// This file notes what is wrong with a body, with the way to it.
+
+// fault is an invalid value. The zero fault is none.
+type fault struct {
+	schema *Schema
+	path   string // of members, such as "schedule.date"
+	kind   error  // default: ErrContractViolation
+	why    string // what was expected; default: what the schema says
+	from   string // where the data service has the value, if it is elsewhere
+}
+
+// violation returns the error for the current record. After abort, it returns notJSON.
+func (k *checker) violation(kind error, field, expected string) error {
+	if k.broken {
+		return k.notJSON()
+	}
+	if field == k.op.Resource {
+		field = "" // the error has the resource's name already
+	}
+	return &ContractError{Kind: kind, Resource: k.op.Resource, Record: k.at, Field: field, Expected: expected}
+}
+
+func (k *checker) tooDeep() error {
+	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(maxDepth)+" deep")
+}
+
+func (k *checker) duplicate() error {
+	return k.violation(ErrContractViolation, "", noDuplicates)
+}
+
+// again counts bytes that are read again. It bounds the work for a hostile response.
+func (k *checker) again(n int) error {
+	if k.work += n; k.work > maxWork*len(k.body)+lessWork {
+		return k.violation(ErrContractViolation, "", "fewer nested choices and undocumented members")
+	}
+	return nil
+}
+
+// settle returns the error for what was noted.
+func (k *checker) settle() error {
+	if k.broken {
+		return k.notJSON()
+	}
+	f := k.foreign
+	if f.schema == nil {
+		f = k.invalid
+	}
+	if f.schema == nil || k.request || k.judging {
+		return nil
+	}
+	if f.kind == nil {
+		f.kind = ErrContractViolation
+	}
+	if f.why == "" {
+		f.why = f.schema.expected()
+		if s := f.schema; (s.Types&TypeString == 0 || s.Format == FormatText) && (s.Rules != nil || s.Choice != nil) {
+			f.why += " as the definition says"
+		}
+	}
+	if f.from != "" {
+		f.why += ", from " + f.from
+	}
+	return k.violation(f.kind, f.path, f.why)
+}
+
+// note notes an invalid value, unless it breaks only a rule that is not enforced. name is the member's, if it is one.
+func (k *checker) note(rule string, s *Schema, name, why string) {
+	if k.passes(rule) {
+		k.deviate(rule, name)
+		return
+	}
+	if k.invalid.schema == nil {
+		k.invalid = fault{schema: s, path: name, why: why}
+	}
+	if k.listing {
+		k.violate(s, name, why)
+	}
+}
+
+// violate lists an invalid value, unless many are listed already.
+func (k *checker) violate(s *Schema, name, why string) {
+	if len(k.listed) == maxViolations {
+		return
+	}
+	if why == "" {
+		why = s.Refused
+	}
+	if why == "" && s.Choice != nil {
+		why = "one of the alternatives"
+	}
+	if why == "" {
+		why = s.expected()
+	}
+	if !strings.HasPrefix(why, "is ") && !strings.HasPrefix(why, "does ") {
+		why = "expected " + why
+	}
+	k.listed = append(k.listed, Violation{Reason: why})
+	if name != "" {
+		k.within(len(k.listed)-1, name)
+	}
+}
+
+// within adds the name of what they are in to the pointers of the violations from the given one on.
+func (k *checker) within(from int, name string) {
+	for i := from; i < len(k.listed); i++ {
+		switch {
+		case !k.request && !isIdentifier(name):
+			name = "*" // it may be a value
+		case len(name) > maxPointed:
+			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
+		}
+		k.listed[i].Pointer = "/" + pointerEscaper.Replace(name) + k.listed[i].Pointer
+	}
+}
+
+// isIdentifier reports whether a name is at most 64 letters, digits, hyphens and underscores.
+func isIdentifier(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; !letter(c) && !digit(c) && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return len(name) <= maxPointed
+}
+
+//nolint:gochecknoglobals // a constant
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// noteScalar notes an invalid value that is neither an object nor an array.
+func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
+	why := ""
+	if number := k.raw(v); k.request && s.Types&typeOf(first) != 0 {
+		switch {
+		case first == '"' && s.Format.valid(k.text(v)) && s.Rules != nil:
+			why = k.breaks(s.Rules, k.text(v))
+		case first == '"':
+		case typeOf(first) != TypeInteger|TypeNumber:
+			why = "is not one of the possible values"
+		case s.Types&TypeNumber == 0 && !isInteger(number):
+		case !isModerate(number):
+			why = moderate
+		case s.Rules != nil:
+			why = s.Rules.number(number)
+		}
+	}
+	k.note(k.ruleOf(s, first, v), s, name, why)
+}
+
+// between describes a number of items or members. A maximum below 0 is none.
+func between(least, most int) string {
+	switch {
+	case most < 0:
+		return "at least " + strconv.Itoa(least)
+	case least == 0:
+		return "at most " + strconv.Itoa(most)
+	default:
+		return strconv.Itoa(least) + " to " + strconv.Itoa(most)
+	}
+}
