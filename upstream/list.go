@@ -82,11 +82,10 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
 		if !filtered && k.at >= most && !k.judging && !surplus {
-			surplus = k.lets(ruleRecords, "")
-		}
-		if !filtered && k.at >= most && !k.judging && !surplus {
-			k.at = -1
-			return span{}, k.violation(ErrContractViolation, k.res.Records.In, "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
+			if surplus = k.lets(ruleRecords, ""); !surplus {
+				k.at = -1
+				return span{}, k.violation(ErrContractViolation, k.res.Records.In, k.atMost(most))
+			}
 		}
 		if len(k.records) > 0 {
 			k.out = append(k.out, ',')
@@ -108,12 +107,13 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 			k.out = k.out[:max(r.start-1, first)]
 			continue
 		}
-		if err := k.askedFor(k.spans[base : base+len(s.Items.Properties)]); err != nil {
+		spans := k.spans[base : base+len(s.Items.Properties)]
+		if err := k.askedFor(spans); err != nil {
 			return span{}, err
 		}
 		known := false
 		for _, i := range k.res.order {
-			if text := k.text(k.spans[base : base+len(s.Items.Properties)][i]); text != nil {
+			if text := k.text(spans[i]); text != nil {
 				r.created, known = parseInstant(text)
 				break
 			}
@@ -133,7 +133,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		return span{}, k.notJSON()
 	}
 	if k.judging && !filtered && n > most {
-		k.violate(s, "", "at most "+k.op.numbered(k.res.Records.AtMost)+" records, "+strconv.Itoa(most))
+		k.violate(s, "", k.atMost(most))
 	}
 	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.lets(ruleItems, "") {
 		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
@@ -153,6 +153,11 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	return span{begin, len(k.out), true}, nil
+}
+
+// atMost says how many records a list may have.
+func (k *checker) atMost(most int) string {
+	return "at most " + k.op.numbered(k.res.Records.AtMost) + " records, " + strconv.Itoa(most)
 }
 
 // distinctRecords reports whether no record of the list equals another one.
