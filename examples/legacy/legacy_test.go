@@ -131,7 +131,8 @@ func (p *platform) run(t *testing.T) {
 		"{\n\tgatehouse {", "{\n\tadmin "+strings.TrimPrefix(p.gateway.AdminURL, "http://")+"\n\tgatehouse {",
 		"localhost:6379", p.redis, "http://localhost:8080", p.gateway.URL, "http://localhost:8082", p.adapter,
 	).Replace(string(text)))
-	p.gateway.Write(t, regexp.MustCompile(`\b(keys\.json|billing\.\w+\.yaml)`).ReplaceAllString(string(text), p.dir+"/$1"))
+	absolute := regexp.MustCompile(`\b(keys\.json|billing\.\w+\.yaml)`).ReplaceAllString(string(text), p.dir+"/$1")
+	p.gateway.Write(t, gatewaytest.WaitForRedis(absolute))
 	p.gateway.Run(t)
 	t.Cleanup(func() { p.gateway.Stop(t) })
 }

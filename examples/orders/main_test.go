@@ -85,7 +85,7 @@ func (s *shop) run(t *testing.T) {
 	caddyfile, err := os.ReadFile(filepath.Join(s.dir, "Caddyfile"))
 	require.NoError(t, err)
 	absolute := regexp.MustCompile(`\b(keys\.json|hop\.pem|orders\.\w+\.yaml)`).ReplaceAllString(string(caddyfile), s.dir+"/$1")
-	s.gateway.Write(t, absolute)
+	s.gateway.Write(t, gatewaytest.WaitForRedis(absolute))
 	s.gateway.Run(t)
 	t.Cleanup(func() { s.gateway.Stop(t) })
 }

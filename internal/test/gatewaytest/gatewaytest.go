@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,6 +259,12 @@ func New(tb testing.TB, o Options) *Gateway {
 	g.Config = filepath.Join(g.Dir, "Caddyfile")
 	g.Write(tb, o.Caddyfile(g.Addr, admin))
 	return g
+}
+
+// WaitForRedis gives the Redis of a Caddyfile that has no options a timeout which a busy machine does not exceed, as it does the default of
+// 50 ms: then, writes get 503.
+func WaitForRedis(caddyfile string) string {
+	return regexp.MustCompile(`(?m)^(\s*redis redis://\S+)$`).ReplaceAllString(caddyfile, "$1 {\n\t\t\ttimeout 5s\n\t\t}")
 }
 
 // Write replaces the configuration file.
