@@ -413,6 +413,30 @@ components:
 	}
 }
 
+// Of two arrays in each other, one is hidden, and the other because of it, whichever is met first.
+func TestOnlyOneSideSeesArraysInACircle(t *testing.T) {
+	t.Parallel()
+	for _, members := range []string{"a: A, b: B", "b: B, a: A"} {
+		d, err := load(`
+openapi: 3.1.0
+x-gatehouse-tenant: none
+paths:
+  /x: {get: {responses: {"200": {content: {application/json: {schema: {type: object, properties: {`+
+			regexp.MustCompile(`[AB]`).ReplaceAllString(members, `{$$ref: "#/components/schemas/$0"}`)+`}}}}}}}}
+components:
+  schemas:
+    A: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/B"}, allOf: [{writeOnly: true}]}
+    B: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/A"}}
+`, definition.Options{})
+		require.NoError(t, err)
+		op := d.API.Operations()[0]
+		var out bytes.Buffer
+		_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], upstream.Query{}, "17", []byte(`{"a":[[]],"b":[[]]}`))
+		require.NoError(t, err)
+		require.JSONEq(t, `{}`, out.String())
+	}
+}
+
 // A member that only one schema declares is one of the further members of another schema that must hold.
 func TestOnlyOneSideSeesTheFurtherMembersOfAnotherSchema(t *testing.T) {
 	t.Parallel()

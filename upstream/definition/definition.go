@@ -442,7 +442,7 @@ type document struct {
 func newDocument(root node) document {
 	return document{
 		root: root, old: strings.HasPrefix(root.get("openapi").text(), "3.0."), positions: map[*yaml.Node]map[string]int{},
-		hiding: map[bool]map[*yaml.Node]bool{false: {}, true: {}},
+		hiding: map[bool]map[*yaml.Node]bool{},
 	}
 }
 
@@ -480,25 +480,61 @@ func (d *document) lookup(ref string) node {
 // hidden reports whether only the other side sees values of a schema: they are readOnly in a request, or writeOnly in a response. That may be
 // said of the schema, of one that holds with it, of the items of an array, or of all alternatives of a choice but null.
 func (d *document) hidden(n node, request bool) bool {
-	if !n.isObject() {
-		return false
+	if d.hiding[request] == nil {
+		d.hiding[request] = d.findHidden(otherSide(request))
 	}
-	known := d.hiding[request]
-	if hidden, ok := known[n.Node]; ok {
-		return hidden
+	return d.hiding[request][n.Node]
+}
+
+// findHidden returns the schemas that are hidden because of a keyword. Schemas may be in each other, so it begins with those that have the
+// keyword, and goes on with those that are hidden with them.
+func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
+	type holder struct {
+		of   *yaml.Node
+		left int // of its parts, how many are not hidden
 	}
-	known[n.Node] = false // in a circle
-	is := func(n node) bool { return d.hidden(n, request) }
-	all := func(alternatives []node) bool {
-		values := slices.DeleteFunc(alternatives, d.isNull)
-		return len(values) > 0 && !slices.ContainsFunc(values, func(a node) bool { return !is(a) })
+	holders, hidden, found := map[*yaml.Node][]*holder{}, map[*yaml.Node]bool{}, []*yaml.Node(nil)
+	hide := func(n *yaml.Node) {
+		if !hidden[n] {
+			hidden[n], found = true, append(found, n)
+		}
 	}
-	hidden := is(d.lookup(n.get("$ref").text()))
-	if !d.old || n.get("$ref").Node == nil { // in 3.0, nothing holds beside a reference
-		hidden = hidden || n.get(otherSide(request)).text() == "true" || is(n.get("items")) || slices.ContainsFunc(n.get("allOf").items(), is) ||
-			all(n.get("oneOf").items()) || all(n.get("anyOf").items())
+	hold := func(n node, parts ...node) {
+		h := &holder{n.Node, len(parts)}
+		for _, part := range parts {
+			if part.Node != nil {
+				holders[part.Node] = append(holders[part.Node], h)
+			}
+		}
 	}
-	known[n.Node] = hidden
+	d.root.each(func(n node) {
+		ref := n.get("$ref")
+		if ref.Node != nil {
+			hold(n, d.lookup(ref.text()))
+		}
+		if d.old && ref.Node != nil {
+			return // in 3.0, nothing holds beside a reference
+		}
+		if n.get(keyword).text() == "true" {
+			hide(n.Node)
+		}
+		hold(n, n.get("items"))
+		for _, part := range n.get("allOf").items() {
+			hold(n, part)
+		}
+		for _, choice := range []string{"oneOf", "anyOf"} {
+			hold(n, slices.DeleteFunc(n.get(choice).items(), d.isNull)...)
+		}
+	})
+	for len(found) > 0 {
+		n := found[0]
+		found = found[1:]
+		for _, h := range holders[n] {
+			if h.left--; h.left == 0 {
+				hide(h.of)
+			}
+		}
+	}
 	return hidden
 }
 
@@ -598,6 +634,19 @@ func (n node) pointer() string {
 
 // line returns the line of the value, or of what it is missing in.
 func (n node) line() int { return max(n.in.Line, 1) }
+
+// each calls a function for each object in a value, and for itself.
+func (n node) each(visit func(node)) {
+	if n.isObject() {
+		visit(n)
+	}
+	for _, e := range n.entries() {
+		e.value.each(visit)
+	}
+	for _, item := range n.items() {
+		item.each(visit)
+	}
+}
 
 // isObject reports whether there is a value, and it is an object.
 func (n node) isObject() bool { return n.Node != nil && n.Kind == yaml.MappingNode }
