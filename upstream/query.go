@@ -35,6 +35,7 @@ type Param struct {
 	Exploded bool     // each with the name; otherwise separated by commas
 	MinItems int      // of an array
 	MaxItems int      // of an array
+	Unique   bool     // no item of an array equals another one
 	Default  []string // the value without one, decoded, or the items of an array; empty: none
 	Clamp    bool     // a number outside of Min and Max is set to the nearest
 	Min, Max int      // with Clamp
@@ -121,7 +122,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 	var room [1024]byte
 	clean := room[:0]
 	for i := range op.Params {
-		p := &op.Params[i]
+		p, start := &op.Params[i], len(clean)
 		var err error
 		switch {
 		case count[i] > 0 && p.Exploded:
@@ -130,6 +131,9 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 			clean, err = p.cleanArray(clean, op, i, given[i])
 		default:
 			clean, err = p.clean(clean, &q, given[i], count[i] > 0)
+		}
+		if err == nil && p.Unique && p.repeats(string(clean[start:])) {
+			err = badParam(p.Name, "must not have the same value twice")
 		}
 		if err != nil {
 			return Query{}, err
@@ -325,6 +329,31 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 		return nil, badParam(p.Name, "must have at least "+strconv.Itoa(p.MinItems)+" values")
 	}
 	return dst, nil
+}
+
+// repeats reports whether an item of an array, as it was appended, equals another one.
+func (p *Param) repeats(cleaned string) bool {
+	cleaned = strings.TrimPrefix(strings.TrimPrefix(cleaned, "&"), p.encoded)
+	separator := ","
+	if p.Exploded {
+		separator = "&" + p.encoded
+	}
+	items := strings.Split(cleaned, separator)
+	for i, item := range items {
+		for _, other := range items[:i] {
+			if item == other || p.Schema.Types&TypeString == 0 && sameNumber(item, other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sameNumber reports whether two texts of a query are equal numbers, such as 1 and 1.0.
+func sameNumber(a, b string) bool {
+	x, _ := url.QueryUnescape(a)
+	y, _ := url.QueryUnescape(b)
+	return IsNumber(x) && IsNumber(y) && CompareNumbers(x, y) == 0
 }
 
 // clampInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.

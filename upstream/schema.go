@@ -65,8 +65,9 @@ const (
 
 // Limits of what a definition may have.
 const (
-	// MaxAlternatives is the maximum number of alternatives of a choice.
-	MaxAlternatives = 8
+	// MaxAlternatives is the maximum number of alternatives of a choice, and MaxTried that of those that are tried, because nothing
+	// decides between them.
+	MaxAlternatives, MaxTried = 64, 8
 
 	// maxFree is the maximum number of members of a map, and of all objects in a value of free JSON.
 	maxFree = 1000
@@ -204,13 +205,16 @@ func (s *Schema) compile() {
 		if !p.Internal {
 			s.fields = i + 1
 		}
+		s.numbers = s.numbers || p.Number > 0
+		if p.Name == "" { // a possible name, which none of these has
+			continue
+		}
 		switch p.Name {
 		case s.Tenant:
 			s.tenant = i
 		case s.AlsoTenant:
 			s.also = i
 		}
-		s.numbers = s.numbers || p.Number > 0
 		if p.Name == s.Visible {
 			s.visible = i
 		}

@@ -209,11 +209,13 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		defer func() { k.enforce = EnforceTenant }()
 	}
 	first, start := k.kind(), k.pos
-	var fitting [MaxAlternatives]*Schema
+	var fitting [MaxTried]*Schema
 	n := 0
 	for _, alternative := range s.Choice.Alternatives {
 		if alternative.Types&typeOf(first) != 0 {
-			fitting[n] = alternative
+			if n < len(fitting) { // of more, a member decides
+				fitting[n] = alternative
+			}
 			n++
 		}
 	}
@@ -283,8 +285,13 @@ func (k *checker) decisive(name string) (value string, err error) {
 	k.pos++
 	for n := 0; k.next('}', n); n++ {
 		if string(k.unquote(k.name())) == name {
-			if k.kind() == '"' {
+			switch start := k.pos; k.kind() {
+			case '"':
 				value = string(k.unquote(k.string()))
+			case '{', '[':
+			default:
+				k.literal()
+				value = string(k.body[start:k.pos])
 			}
 			break
 		}

@@ -400,7 +400,11 @@ func (c *compiler) resolve(n node) node {
 		if n.get("$ref").Node == nil {
 			return n
 		}
-		c.only(n, "$ref")
+		for _, e := range n.entries() {
+			if e.name != "$ref" && !isRemark(e.name) {
+				c.fault(e.value, "%s would not hold, because OpenAPI ignores members beside $ref: remove it, or write out what is referred to", e.name)
+			}
+		}
 		if n = c.follow(n); n.Node == nil {
 			return n
 		}

@@ -176,12 +176,14 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"allOf with two formats":                  field("{allOf: [{type: string, format: date}, {type: string, format: uuid}]}", "/allOf/1", "two formats"),
 		"allOf in which a name is not declared":   field("{allOf: [{properties: {a: {type: string}}}, {required: [b]}]}", "/allOf/1/required/0", "b is not declared"),
 		"oneOf that is an object":                 field("{oneOf: {}}", "/oneOf", "must be a list"),
-		"oneOf without alternatives":              field("{oneOf: []}", "/oneOf", "must have 1 to 8 alternatives"),
-		"nine alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 8)+"{type: string}]}", "/oneOf", "must have 1 to 8 alternatives"),
-		"choices that hold at once":               field("{oneOf: [{type: string, minLength: 1}, {type: string, minLength: 2}, {type: string, minLength: 3}], anyOf: [{type: string, maxLength: 7}, {type: string, maxLength: 8}, {type: string, maxLength: 9}]}", "/anyOf", "more than 8 alternatives together"),
+		"oneOf without alternatives":              field("{oneOf: []}", "/oneOf", "must have 1 to 64 alternatives"),
+		"many alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 64)+"{type: string}]}", "/oneOf", "must have 1 to 64 alternatives"),
+		"nine alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 8)+"{type: string}]}", "", "more than 8 alternatives would be tried: add a discriminator"),
+		"many choices that hold at once":          field("{oneOf: ["+strings.Repeat("{type: string, minLength: 1}, ", 8)+"{type: string}], anyOf: ["+strings.Repeat("{type: string, maxLength: 1}, ", 8)+"{type: string}]}", "/anyOf", "more than 64 alternatives together"),
+		"choices that hold at once":               field("{oneOf: [{type: string, minLength: 1}, {type: string, minLength: 2}, {type: string, minLength: 3}], anyOf: [{type: string, maxLength: 7}, {type: string, maxLength: 8}, {type: string, maxLength: 9}]}", "", "more than 8 alternatives would be tried"),
 		"too many attempts":                       field(tries(8, tries(8, tries(2, "{type: string}"))), "/oneOf/0/items/oneOf/0/items", "more than 64 alternatives would be tried"),
 		"a discriminator without a name":          field("{oneOf: [{properties: {a: {type: string}}}, {properties: {b: {type: string}}}], discriminator: {}}", "/discriminator", "every alternative must"),
-		"a discriminator that is not required":    field("{oneOf: ["+theSchema+", "+theSchema+"], discriminator: {propertyName: y}}", "/discriminator", `must have the member "y", which is required`),
+		"a discriminator that is not declared":    field("{oneOf: ["+theSchema+", "+theSchema+"], discriminator: {propertyName: z}}", "/discriminator", `must have the member "z", which is a string`),
 		"a discriminator of one side":             field("{oneOf: ["+theSchema+", {writeOnly: true, allOf: ["+theSchema+"]}], discriminator: {propertyName: y}}", "/discriminator", "all alternatives must be readOnly or writeOnly, or none"),
 		"a reference to nothing":                  field(`{$ref: "#/components/schemas/Nothing"}`, "/$ref", "is not a value of this document"),
 		"a reference to a file":                   field(`{$ref: "./order.yaml#/Order"}`, "/$ref", "bundler, such as `redocly bundle`"),
@@ -230,7 +232,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a default that is not valid":      parameter("{name: c, in: query, schema: {type: integer, maximum: 5, default: 6}}", "/schema/default", "the default is too large"),
 		"a default of another kind":        parameter("{name: c, in: query, schema: {type: integer, default: [1]}}", "/schema/default", "the default must be a text"),
 		"an array's default of one value":  parameter("{name: c, in: query, schema: {type: array, items: {type: string}, default: a}}", "/schema/default", "must be a list"),
-		"unique items of a query":          parameter("{name: c, in: query, schema: {type: array, uniqueItems: true, items: {type: string}}}", "/schema", "uniqueItems cannot be enforced in a query"),
+		"a default with an item twice":     parameter("{name: c, in: query, schema: {type: array, uniqueItems: true, items: {type: string}, default: [a, b, a]}}", "/schema/default", "has the same item twice"),
 		"a fault in a parameter's schema":  parameter("{name: c, in: query, schema: {type: string, minLenght: 2}}", "/schema/minLenght", "cannot be enforced here"),
 		"a parameter twice":                {theParameter, theParameter + "\n      - " + theParameter, 11, operationAt + "/parameters/2", "the parameter page stands here twice"},
 		"a parameter of a path twice":      {"    get:\n", "    parameters: [{name: a, in: query, schema: {type: string}}, {name: a, in: query, schema: {type: integer}}]\n    get:\n", 6, "/paths/~1orders~1{id}/parameters/1", "the parameter a stands here twice"},
@@ -252,6 +254,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a body that is readOnly":                 {"    get:", "    post:\n      requestBody: {content: {application/json: {schema: {type: array, maxItems: 1, items: {type: string, readOnly: true}}}}}", 7, "/paths/~1orders~1{id}/post/requestBody", "is readOnly: no body would be accepted"},
 		"an answer that is writeOnly":             response("content: {application/json: {schema: {allOf: ["+theSchema+", {writeOnly: true}]}}}", "/content", "is writeOnly: nothing of it may leave"),
 		"a body of GET":                           {theOperation, theOperation + "\n      requestBody: {}", 8, operationAt + "/requestBody", "GET has no body"},
+		"an operation that is elsewhere":          {"    get:", "    post: {$ref: \"orders.yaml#/post\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "bundler, such as `redocly bundle`"},
+		"an operation that is another one":        {"    get:", "    post: {$ref: \"#/paths/~1orders~1{id}/get\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "an operation cannot be referred to"},
 		"another method":                          {"    get:", "    query: {}\n    get:", 6, "/paths/~1orders~1{id}/query", "query cannot be enforced here"},
 		"an unknown member of an operation":       operation("operationID: a", "/operationID", "operationID cannot be enforced here"),
 		"an operation's name that is a list":      operation("operationId: []", "/operationId", "must be a text"),
@@ -297,7 +301,9 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"headers that are a list":                  response("headers: []", "/headers", "must be an object"),
 		"an unknown member of a response":          response("schema: {}", "/schema", "possible are content, headers"),
 		"a response that is elsewhere":             {"\"200\":\n          " + theResponse, "\"200\": {$ref: \"#/components/responses/Order\"}", 12, responseAt + "/$ref", "is not a value of this document"},
-		"what stands beside a reference":           {"\"200\":\n          " + theResponse, "\"200\": {$ref: \"#/components/schemas/Order/properties/x/example\", content: {}}", 12, responseAt + "/content", "content cannot be enforced here: possible are $ref"},
+		"what stands beside a reference":           {"\"200\":\n          " + theResponse, "\"200\": {$ref: \"#/components/schemas/Order/properties/x/example\", content: {}}", 12, responseAt + "/content", "content would not hold, because OpenAPI ignores members beside $ref"},
+		"content that is elsewhere":                response(`content: {$ref: "content.yaml"}`, "/content/$ref", "bundler, such as `redocly bundle`"),
+		"a media type that is elsewhere":           response(`content: {application/json: {$ref: "#/components/mediaTypes/Order"}}`, "/content/application~1json/$ref", "is not a value of this document"),
 		"records that are a text":                  response("{x-gatehouse-records: orders, "+theResponse+"}", "/x-gatehouse-records", "an object is missing"),
 		"records without a body":                   response("x-gatehouse-records: {}", "/x-gatehouse-records", "the response has no body that is checked"),
 		"records of a refusal":                     response("content: {}\n        \"404\": {x-gatehouse-records: {}}", "", ""),
@@ -369,7 +375,7 @@ func TestFaultsOfOpenAPI30(t *testing.T) {
 		"an extension beside a reference":      {`{$ref: "#/components/schemas/Order", x-gatehouse-tenant: y}`, "/x-gatehouse-tenant", "put both into allOf"},
 		"a side beside a reference in allOf":   {`{allOf: [{$ref: "#/components/schemas/Order", writeOnly: true}]}`, "/allOf/0/writeOnly", "put both into allOf"},
 		"a misspelling beside a reference":     {`{$ref: "#/components/schemas/Order", x-gatehouse-visable: {y: [a]}}`, "/x-gatehouse-visable", "put both into allOf"},
-		"a keyword that 3.0 does not have":     {"{type: string, contentEncoding: base64}", "/contentEncoding", "cannot be enforced"},
+		"a keyword that 3.0 does not have":     {"{type: string, $anchor: x}", "/$anchor", "cannot be enforced"},
 		"a schema that is XML's":               {"{type: string, xml: {attribute: true}}", "/xml", "cannot be enforced"},
 		"an unknown keyword in an alternative": {"{oneOf: [{type: string, mx: 1}, {type: integer}]}", "/oneOf/0/mx", "cannot be enforced"},
 	} {
@@ -382,6 +388,27 @@ func TestFaultsOfOpenAPI30(t *testing.T) {
 			require.Equal(t, recordAt+"/properties/x"+test.pointer, all[0].Pointer)
 			require.Equal(t, 19, all[0].Line)
 			require.Contains(t, all[0].Message, test.message)
+		})
+	}
+}
+
+// What is said of a faulty path or reference once is not said again of what follows from it.
+func TestWhatFollowsFromAFaultIsNotAFault(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ old, replacement, pointer string }{
+		"a parameter in a part of a segment": {"/orders/{id}:", "/orders/{id}.json:", "/paths/~1orders~1{id}.json"},
+		"a path like another one":            {"components:", "  /orders/{id}#all:\n    get: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {\"204\": {description: \"\"}}}\ncomponents:", "/paths/~1orders~1{id}#all"},
+		"a parameter that is elsewhere":      {"{name: id, in: path, required: true, schema: {type: string}}", `{$ref: "parameters.yaml#/id"}`, operationAt + "/parameters/0/$ref"},
+		"an operation that is elsewhere":     {"    get:", "    delete: {$ref: \"orders.yaml#/delete\"}\n    get:", "/paths/~1orders~1{id}/delete/$ref"},
+		"too many alternatives":              {"x: {type: string}", "x: {oneOf: [" + strings.Repeat("{type: string}, ", 64) + "{type: string}]}", recordAt + "/properties/x/oneOf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, orders, test.old)
+			_, err := load(strings.Replace(orders, test.old, test.replacement, 1), definition.Options{})
+			all := faultsOf(t, err)
+			require.Len(t, all, 1, err)
+			require.Equal(t, test.pointer, all[0].Pointer)
 		})
 	}
 }

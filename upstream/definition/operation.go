@@ -7,7 +7,6 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,6 +134,7 @@ func (c *compiler) operations() (all []*operationNode) {
 		}
 		item := path.value
 		if item.get("$ref").Node != nil {
+			c.only(item, "$ref") // no operation beside it is lost
 			if item = c.resolve(item); item.Node == nil {
 				continue
 			}
@@ -163,8 +163,15 @@ func (c *compiler) templates(all []*operationNode) {
 	paths := map[string]string{}    // by their form, in which {} stands for every parameter
 	literals := map[string]string{} // a path that goes on with a literal, by what precedes it
 	parameters := map[string]bool{} // whether a path goes on with a parameter
-	segment := regexp.MustCompile(`/\{[^/]*`)
-	form := func(n *operationNode) string { return segment.ReplaceAllString(n.path, "/{}") }
+	form := func(n *operationNode) string {
+		segments := strings.Split(n.path, "/")
+		for i, segment := range segments {
+			if strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "}") {
+				segments[i] = "{}"
+			}
+		}
+		return strings.Join(segments, "/")
+	}
 	for _, n := range all {
 		path := form(n)
 		if other := paths[path]; other != "" && other != n.path {
@@ -198,6 +205,12 @@ func (c *compiler) templates(all []*operationNode) {
 
 // operation compiles one operation. What is said of its schemas is checked afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
+	if ref := n.get("$ref"); ref.Node != nil {
+		if n.op = new(upstream.Operation); c.follow(n.node).Node != nil {
+			c.fault(ref, "an operation cannot be referred to: write it here, or refer to its whole path")
+		}
+		return
+	}
 	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
 		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream, extEnforce, extTool)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
@@ -294,12 +307,13 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 
 // parameters compiles the parameters of an operation and of its path.
 func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
-	seen := map[string]int{}
+	seen, complete := map[string]int{}, true
 	own := c.list(n.get("parameters"))
 	var ofPath, ofOperation []node
 	for i, reference := range slices.Concat(own, c.list(n.item.get("parameters"))) {
 		p := c.resolve(reference)
 		if p.Node == nil {
+			complete = false
 			continue
 		}
 		name, in := p.get("name").text(), p.get("in").text()
@@ -320,7 +334,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	n.parameters = slices.Concat(ofPath, ofOperation)
 	// Parameters of a path come after those of the operation, but the order of forwarding does not matter to anyone.
 	for _, p := range op.PathParams {
-		if p.Schema == nil {
+		if p.Schema == nil && complete {
 			c.fault(n.node, "the parameter %s of the path is not declared", p.Name)
 		}
 	}
@@ -361,7 +375,9 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	case "path":
 		i := slices.IndexFunc(op.PathParams, func(own upstream.Param) bool { return own.Name == name })
 		if i < 0 {
-			c.fault(p, "the path has no parameter {%s}", name)
+			if !strings.Contains(op.Path, "{"+name+"}") { // it is not the only thing in its segment, which is a fault already
+				c.fault(p, "the path has no parameter {%s}", name)
+			}
 			return false
 		}
 		own := c.value(p, name, true)
@@ -418,9 +434,7 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 			if s.Rules.MaxItems >= 0 {
 				param.MaxItems = min(s.Rules.MaxItems, upstream.MaxParamItems)
 			}
-			if s.Rules.Unique {
-				c.fault(n, "uniqueItems cannot be enforced in a query")
-			}
+			param.Unique = s.Rules.Unique
 		}
 		s = s.Items
 	}
@@ -460,6 +474,8 @@ func (c *compiler) defaults(p *upstream.Param, n node) {
 	case p.Array:
 		if p.Default = c.strings(value); len(p.Default) < p.MinItems || len(p.Default) > p.MaxItems {
 			c.fault(value, "the default has another number of items than the schema allows")
+		} else if p.Unique && len(slices.Compact(slices.Sorted(slices.Values(p.Default)))) < len(p.Default) {
+			c.fault(value, "the default has the same item twice")
 		}
 	case value.Kind != yaml.ScalarNode:
 		c.fault(value, "the default must be a text, a number, true or false")
@@ -513,13 +529,14 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 
 // content returns what a body may be, by media types without parameters.
 func (c *compiler) content(n node) []entry {
-	all := c.members(n.get("content"))
+	all := c.members(c.resolve(n.get("content")))
 	for i, e := range all {
 		if all[i].name = mediaType(e.name); all[i].name == "" {
 			c.fault(e.value, "%q is not a media type", e.name)
 		}
+		all[i].value = c.resolve(e.value)
 	}
-	return slices.DeleteFunc(all, func(e entry) bool { return e.name == "" })
+	return slices.DeleteFunc(all, func(e entry) bool { return e.name == "" || e.value.Node == nil })
 }
 
 // mediaType returns a media type in lower case and without parameters, or "" if it is not one.

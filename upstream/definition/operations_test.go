@@ -62,6 +62,8 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a list":               {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string, enum: [a, b]}}}", map[string]string{"q=a,b": "q=a,b", "q=a%2Cb": "", "q=": ""}, map[string]string{"q=a&q=b": "only once", "q=c": "not one of the possible values"}},
 		"an array's default":   {"{name: q, in: query, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a&q=b", "q=c": "q=c"}, nil},
 		"a list's default":     {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a,b"}, nil},
+		"different items":      {"{name: q, in: query, schema: {type: array, uniqueItems: true, items: {type: string}, default: [x, y]}}", map[string]string{"": "q=x&q=y", "q=a&q=b": "q=a&q=b", "q=a&q=A": "q=a&q=A", "q=1&q=1.0": "q=1&q=1.0"}, map[string]string{"q=a&q=b&q=%61": "the same value twice"}},
+		"different numbers":    {"{name: q, in: query, explode: false, schema: {type: array, uniqueItems: true, items: {type: number}}}", map[string]string{"q=1,2": "q=1,2", "q=": ""}, map[string]string{"q=1,2,1.0": "the same value twice", "q=1e%2B1,10": "the same value twice"}},
 		"an object":            {"{name: q, in: query, style: deepObject, schema: {properties: {a: {type: string}}}}", map[string]string{"q=1": "", "q[a]=1": ""}, nil},
 		"a choice":             {"{name: q, in: query, schema: {oneOf: [{type: string}, {type: integer}]}}", map[string]string{"q=1": ""}, nil},
 		"JSON":                 {"{name: q, in: query, content: {application/json: {schema: {type: string}}}}", map[string]string{"q=1": ""}, nil},

@@ -324,9 +324,10 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 			}
 		}
 	}
-	for _, e := range n.get("content").entries() {
+	for _, e := range p.resolve(n.get("content")).entries() {
 		if media := mediaType(e.name); slices.Contains(r.Media, media) || slices.Contains(r.Unchecked, media) {
-			put(content, media, p.pick(e.value, "", p.valued(e.value)))
+			value := p.resolve(e.value)
+			put(content, media, p.pick(value, "", p.valued(value)))
 		}
 	}
 	if media := common.get("content").get(mediaJSON); media.Node != nil {

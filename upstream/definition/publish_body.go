@@ -15,11 +15,12 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 	return p.reference("requestBodies", n.get("requestBody"), func(body node) *yaml.Node {
 		body = p.resolve(body)
 		content := object()
-		for _, e := range body.get("content").entries() {
+		for _, e := range p.resolve(body.get("content")).entries() {
 			media := mediaType(e.name)
 			if !slices.ContainsFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media }) {
 				continue
 			}
+			e.value = p.resolve(e.value)
 			how := p.valued(e.value)
 			if media == mediaPatch {
 				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.schema(p.optional(e.value))) }

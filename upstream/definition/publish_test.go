@@ -252,6 +252,30 @@ func TestUncheckedMediaTypesAndOtherMethodsArePublished(t *testing.T) {
 	require.Contains(t, got, "GET, HEAD")
 }
 
+// Content, and a media type of it, may be elsewhere in the document.
+func TestContentThatIsElsewhereIsPublished(t *testing.T) {
+	t.Parallel()
+	const text = `openapi: 3.1.0
+info: {title: Notes, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /notes:
+    post:
+      operationId: addNote
+      requestBody: {content: {$ref: "#/components/x-content/Note"}}
+      responses: {"201": {description: It is added., content: {$ref: "#/components/x-content/Note"}}}
+components:
+  x-content: {Note: {application/json: {$ref: "#/components/mediaTypes/Note"}}}
+  mediaTypes: {Note: {schema: {type: object, properties: {text: {type: string}}}}}
+`
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(publish(t, text)))
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()))
+	op := doc.Paths.Value("/notes").Post
+	require.Contains(t, op.RequestBody.Value.Content["application/json"].Schema.Value.Properties, "text")
+	require.Contains(t, op.Responses.Value("201").Value.Content["application/json"].Schema.Value.Properties, "text")
+}
+
 // In a published document, null is valid where the gateway lets it pass.
 func TestNullableSchemasThatConsistOfOthersArePublished(t *testing.T) {
 	t.Parallel()

@@ -22,13 +22,13 @@ var schemaKeywords = []string{
 	"$ref", "type", "nullable", "format", "enum", "const", "x-extensible-enum", "minLength", "maxLength", "pattern", "minimum", "maximum",
 	"exclusiveMinimum", "exclusiveMaximum", "items", "minItems", "maxItems", "uniqueItems", "properties", "required", "minProperties",
 	"maxProperties", "additionalProperties", "allOf", "oneOf", "anyOf", "discriminator", "default", "readOnly", "writeOnly", "deprecated",
-	extTenant, extVisible, extInternal, extFrom, extUntrusted,
+	"contentEncoding", "contentMediaType", "$defs", "definitions", extTenant, extVisible, extInternal, extFrom, extUntrusted,
 }
 
 // Keywords that say nothing about a value, or only about the member that has it.
 //
 //nolint:gochecknoglobals // a constant
-var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", extInternal, extFrom, extUntrusted}
+var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", "contentEncoding", "contentMediaType", "$defs", "definitions", extInternal, extFrom, extUntrusted}
 
 const (
 	allTypes = upstream.TypeNull | upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean |
@@ -268,17 +268,17 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.required)) {
 		if s.Property(name) == nil {
-			c.fault(info.required[name], "%s is not declared", name)
+			c.fault(info.required[name], "%s is not declared: add it to properties, or remove it from required", name)
 		}
 	}
 	switch {
 	case s.FreeJSON():
 	case !info.typed:
-		c.fault(info.node, "the type is missing")
+		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
 	case s.Types == 0 || s.Rules != nil && contradict(s.Rules):
 		c.fault(info.node, "no value can be valid: what must hold contradicts itself")
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
-		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied")
+		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
 		c.fault(info.node, "an array needs items")
 	}
@@ -319,7 +319,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 	}
 	for _, name := range []string{s.Tenant, s.AlsoTenant} {
 		p := s.Property(name)
-		if p == nil || p.Schema.Refused != "" {
+		if name == "" || p == nil || p.Schema.Refused != "" {
 			continue
 		}
 		if c.about[p.Schema] == nil || p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
@@ -505,6 +505,11 @@ func (c *compiler) text(n node, s *upstream.Schema) {
 		case slices.Contains([]string{"int64", "float", "double"}, name) && numeric:
 		default:
 			c.warn(format, "the format %s is not known for this type, and is not checked", name)
+		}
+	}
+	for _, name := range []string{"contentEncoding", "contentMediaType"} { // JSON Schema says that they assert nothing
+		if content := n.get(name); content.Node != nil {
+			c.warn(content, "%s is not checked", name)
 		}
 	}
 	s.Known = c.strings(n.get("x-extensible-enum"))
@@ -715,9 +720,14 @@ func hide(p *upstream.Property, v view, reason string) {
 // choice compiles oneOf or anyOf of n.
 func (c *compiler) choice(n, list node) *upstream.Schema {
 	alternatives := c.list(list)
+	if s := c.constants(list, alternatives); s != nil && n.get("discriminator").Node == nil {
+		return s
+	}
 	if len(alternatives) == 0 || len(alternatives) > upstream.MaxAlternatives {
 		c.fault(list, "must have 1 to %d alternatives", upstream.MaxAlternatives)
-		return upstream.AnyJSON()
+		s := &upstream.Schema{Types: allTypes, Items: upstream.AnyJSON()} // nothing else is wrong with it
+		c.describe(s, about{node: list, typed: true, shaped: true})
+		return s
 	}
 	s := c.newChoice(list)
 	shown := slices.DeleteFunc(slices.Clone(alternatives), func(a node) bool { return c.hidden(a, c.view.request) })
@@ -733,6 +743,30 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 		s.Choice.Alternatives = append(s.Choice.Alternatives, c.schema(alternative))
 	}
 	c.about[s].discriminator = n.get("discriminator")
+	return s
+}
+
+// constants returns the schema of a choice of values, each with a description of its own, which is one of an enum; otherwise nil.
+func (c *compiler) constants(list node, alternatives []node) *upstream.Schema {
+	isValue := func(n node) bool {
+		return n.isObject() && (n.get("const").Node != nil || n.get("enum").Node != nil || n.get("type").text() == "null") &&
+			!slices.ContainsFunc(n.entries(), func(e entry) bool {
+				return !slices.Contains([]string{"type", "const", "enum", "deprecated"}, e.name) && !isRemark(e.name)
+			})
+	}
+	if len(alternatives) == 0 || len(alternatives) > maxEnum || slices.ContainsFunc(alternatives, func(n node) bool { return !isValue(n) }) {
+		return nil
+	}
+	s := &upstream.Schema{Rules: upstream.NewRules()}
+	s.Rules.Enum = []string{}
+	for _, alternative := range alternatives {
+		value := c.schema(alternative)
+		if s.Types |= value.Types; value.Rules != nil {
+			s.Rules.Enum = append(s.Rules.Enum, value.Rules.Enum...)
+		}
+	}
+	slices.Sort(s.Rules.Enum)
+	c.describe(s, about{node: list, typed: true})
 	return s
 }
 
@@ -1009,7 +1043,9 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice.By == "" {
 		overlap = max(overlap, len(objects))
 	}
-	info.tried = overlap
+	if info.tried = overlap; overlap > upstream.MaxTried {
+		c.fault(info.node, "more than %d alternatives would be tried: add a discriminator, or a member that is required and has another constant in each", upstream.MaxTried)
+	}
 }
 
 // declaring returns how many objects declare their tenant; of a choice, all of its alternatives.
@@ -1036,8 +1072,12 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 			continue
 		}
 		p := alternative.Property(s.Choice.By)
-		if alternative.Choice == nil && (p == nil || !p.Required || p.Schema.Types&upstream.TypeString == 0) {
-			c.fault(d, "every alternative must have the member %q, which is required and a string", s.Choice.By)
+		switch {
+		case alternative.Choice != nil:
+		case p == nil || p.Schema.Types&upstream.TypeString == 0:
+			c.fault(d, "every alternative must have the member %q, which is a string", s.Choice.By)
+		case !p.Required:
+			c.warn(c.about[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.By)
 		}
 		name := ""
 		if i < len(info.names) {
@@ -1049,7 +1089,11 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 				s.Choice.Values[e.name], mapped = alternative, true
 			}
 		}
-		switch short := name[strings.LastIndexByte(name, '/')+1:]; {
+		short := name[strings.LastIndexByte(name, '/')+1:]
+		if only := constant(p); only != "" { // no other value is valid, whatever the schema is called
+			short = only
+		}
+		switch {
 		case short == "" && !mapped:
 			c.fault(d, "every alternative must be a reference")
 		case s.Choice.Values[short] == nil && !mapped:
@@ -1063,14 +1107,31 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 	}
 }
 
-// byConstant lets a required member decide that has another constant in every alternative.
+// constant returns the only possible value of a member that is a text, or "".
+func constant(p *upstream.Property) string {
+	if p == nil || p.Schema.Types&upstream.TypeString == 0 || p.Schema.Rules == nil || len(p.Schema.Rules.Enum) != 1 {
+		return ""
+	}
+	value, _ := strings.CutPrefix(p.Schema.Rules.Enum[0], `"`)
+	return value
+}
+
+// byConstant lets a required member decide that has another constant in every alternative, a string or an integer.
 func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	for _, p := range objects[0].Properties {
 		values := map[string]*upstream.Schema{}
 		for _, o := range objects {
-			if own := o.Property(p.Name); own != nil && o.Choice == nil && own.Required && own.Schema.Types == upstream.TypeString &&
-				own.Schema.Rules != nil && len(own.Schema.Rules.Enum) == 1 {
-				values[own.Schema.Rules.Enum[0][1:]] = o
+			own := o.Property(p.Name)
+			if own == nil || o.Choice != nil || !own.Required || own.Schema.Rules == nil || len(own.Schema.Rules.Enum) != 1 {
+				break
+			}
+			switch value := own.Schema.Rules.Enum[0]; own.Schema.Types {
+			case upstream.TypeString:
+				values[value[1:]] = o
+			case upstream.TypeInteger:
+				if strings.Trim(value, "0123456789") == "" { // as it stands in a body
+					values[value] = o
+				}
 			}
 		}
 		if len(values) == len(objects) {
