@@ -65,9 +65,11 @@ const (
 
 // Limits of what a definition may have.
 const (
-	// MaxAlternatives is the maximum number of alternatives of a choice, and MaxTried that of those that are tried, because nothing
-	// decides between them.
-	MaxAlternatives, MaxTried = 64, 8
+	// MaxAlternatives is the maximum number of alternatives of a choice.
+	MaxAlternatives = 64
+
+	// MaxTried is the maximum number of alternatives that are tried, because nothing decides between them.
+	MaxTried = 8
 
 	// maxFree is the maximum number of members of a map, and of all objects in a value of free JSON.
 	maxFree = 1000

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -236,29 +237,49 @@ func addTypes(out *yaml.Node, n node, nullable bool) {
 	}
 }
 
-// discriminator publishes that of a schema. Without a mapping, its values are the names of components, which may be published under others.
+// discriminator publishes that of a schema. Without a mapping, its values are the names of components, which may be published under others,
+// or the constants that the alternatives have. If an alternative has no name, there is none: its constant decides.
 func (p *publisher) discriminator(schema, n node) *yaml.Node {
-	out, mapping := p.pick(n, "propertyName", nil), object()
+	out, mapping, mapped := p.pick(n, "propertyName", nil), object(), map[string]bool{}
+	alternatives := slices.DeleteFunc(append(schema.get("oneOf").items(), schema.get("anyOf").items()...), p.isNull)
 	for _, e := range n.get("mapping").entries() {
 		ref := e.value.text()
 		if !strings.HasPrefix(ref, "#") {
 			ref = "#/components/schemas/" + ref
 		}
-		put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
-	}
-	for _, alternative := range append(schema.get("oneOf").items(), schema.get("anyOf").items()...) {
-		ref := alternative.get("$ref").text()
-		if ref == "" || n.get("mapping").Node != nil {
-			continue
+		if mapped[ref] = slices.ContainsFunc(alternatives, func(a node) bool { return a.get("$ref").text() == ref }); mapped[ref] {
+			put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
 		}
-		if published := p.component("schemas", ref, p.plain); published != ref {
-			put(mapping, ref[strings.LastIndex(ref, "/")+1:], member(reference(published), "$ref"))
+	}
+	for _, alternative := range alternatives {
+		ref := alternative.get("$ref").text()
+		if ref == "" {
+			return nil
+		}
+		name := ref[strings.LastIndex(ref, "/")+1:]
+		value := cmp.Or(p.constant(alternative, n.get("propertyName").text()), name)
+		if published := p.component("schemas", ref, p.plain); !mapped[ref] && (published != ref || value != name) {
+			put(mapping, value, member(reference(published), "$ref"))
 		}
 	}
 	if len(mapping.Content) > 0 {
 		put(out, "mapping", mapping)
 	}
 	return out
+}
+
+// constant returns the only possible text of a member of a schema, or "".
+func (p *publisher) constant(schema node, name string) string {
+	for _, part := range p.parts(schema, false) {
+		for _, part := range p.parts(part.get("properties").get(name), false) {
+			if values := append(part.get("enum").texts(), part.get("const").text()); len(values) == 1 || len(values) == 2 && values[1] == "" {
+				if values[0] != "" {
+					return values[0]
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // inside reports whether callers do not see a member of a response, or must not send it in a body.

@@ -156,9 +156,9 @@ func TestRequestBodiesArePublished(t *testing.T) {
 			require.True(t, member.Value.ReadOnly || member.Value.WriteOnly)
 		}
 	}
-	for _, choice := range []string{"Payment", "PaymentBody"} {
+	for choice, card := range map[string]string{"Payment": "Card", "PaymentBody": "CardBody"} {
 		mapping := doc.Components.Schemas[choice].Value.Discriminator.Mapping
-		require.Equal(t, choice == "PaymentBody", mapping["Card"].Ref == "#/components/schemas/CardBody", mapping)
+		require.Equal(t, "#/components/schemas/"+card, mapping["card"].Ref, mapping)
 	}
 	order, payment := doc.Components.RequestBodies["Patch"].Value, operation("PATCH", "/payments").RequestBody.Value
 	for body, valid := range map[string]bool{
@@ -274,6 +274,41 @@ components:
 	op := doc.Paths.Value("/notes").Post
 	require.Contains(t, op.RequestBody.Value.Content["application/json"].Schema.Value.Properties, "text")
 	require.Contains(t, op.Responses.Value("201").Value.Content["application/json"].Schema.Value.Properties, "text")
+}
+
+// The values of a published discriminator are those that the gateway accepts. Without names of its alternatives, there is none.
+func TestDiscriminatorsOfConstantsArePublished(t *testing.T) {
+	t.Parallel()
+	for schema, want := range map[string]string{
+		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}, {type: "null"}], discriminator: {propertyName: kind}}`:      `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat"}}`,
+		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}], discriminator: {propertyName: kind, mapping: {cat: Cat}}}`: `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat"}}`,
+		`{oneOf: [{properties: {kind: {const: cat}}, required: [kind]}], discriminator: {propertyName: kind, mapping: {cat: "#/nowhere"}}}`:           `null`,
+	} {
+		const text = `openapi: 3.1.0
+info: {title: Pets, version: "1"}
+x-gatehouse-tenant: none
+paths: {/pet: {get: {operationId: getPet, responses: {"200": {description: A pet., content: {application/json: {schema: SCHEMA}}}}}}}
+components:
+  schemas:
+    Cat: {allOf: [{properties: {kind: {type: string, enum: [cat]}, lives: {type: integer}}, required: [kind]}]}
+    dog: {properties: {kind: {const: dog}, tail: {type: string}}, required: [kind]}
+`
+		d, err := load(strings.Replace(text, "SCHEMA", schema, 1), definition.Options{})
+		require.NoError(t, err, schema)
+		got, err := d.Published()
+		require.NoError(t, err, schema)
+		var published struct {
+			Components struct {
+				Responses map[string]struct {
+					Content map[string]struct{ Schema map[string]any }
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(got, &published))
+		encoded, err := yaml.Marshal(published.Components.Responses["Pet"].Content["application/json"].Schema["discriminator"])
+		require.NoError(t, err)
+		require.YAMLEq(t, want, string(encoded), schema)
+	}
 }
 
 // In a published document, null is valid where the gateway lets it pass.
