@@ -232,6 +232,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a default that is not valid":      parameter("{name: c, in: query, schema: {type: integer, maximum: 5, default: 6}}", "/schema/default", "the default is too large"),
 		"a default of another kind":        parameter("{name: c, in: query, schema: {type: integer, default: [1]}}", "/schema/default", "the default must be a text"),
 		"an array's default of one value":  parameter("{name: c, in: query, schema: {type: array, items: {type: string}, default: a}}", "/schema/default", "must be a list"),
+		"bounds that contradict":           parameter("{name: c, in: query, schema: {type: integer, minimum: 3, maximum: 2}}", "/schema", "no value can be valid"),
+		"fewer items than many":            parameter("{name: c, in: query, schema: {type: array, minItems: 51, items: {type: string}}}", "/schema", "no value can be valid"),
 		"a default with an item twice":     parameter("{name: c, in: query, schema: {type: array, uniqueItems: true, items: {type: string}, default: [a, b, a]}}", "/schema/default", "has the same item twice"),
 		"a fault in a parameter's schema":  parameter("{name: c, in: query, schema: {type: string, minLenght: 2}}", "/schema/minLenght", "cannot be enforced here"),
 		"a parameter twice":                {theParameter, theParameter + "\n      - " + theParameter, 11, operationAt + "/parameters/2", "the parameter page stands here twice"},
@@ -327,7 +329,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a body in which nobody owns anything":     response("content: {application/json: {schema: {type: string}}}", "", ""),
 
 		// The document.
-		"version 2.0":                      {"openapi: 3.1.0", `swagger: "2.0"`, 1, "/swagger", "swagger cannot be enforced here"},
+		"version 2.0":                      {"openapi: 3.1.0", `swagger: "2.0"`, 1, "/swagger", "OpenAPI 2.0 (Swagger) is not possible: convert the document"},
 		"version 3.2":                      {"openapi: 3.1.0", "openapi: 3.2.0", 1, "/openapi", `"3.2.0" is not a possible version of OpenAPI: possible are 3.0 and 3.1`},
 		"a version that is a number":       {"openapi: 3.1.0", "openapi: 3.1", 1, "/openapi", "such as 3.1.0"},
 		"an unknown member":                {"openapi: 3.1.0", "openapi: 3.1.0\npathes: {}", 2, "/pathes", "pathes cannot be enforced here"},
@@ -400,12 +402,15 @@ func TestWhatFollowsFromAFaultIsNotAFault(t *testing.T) {
 		"a path like another one":            {"components:", "  /orders/{id}#all:\n    get: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {\"204\": {description: \"\"}}}\ncomponents:", "/paths/~1orders~1{id}#all"},
 		"a parameter that is elsewhere":      {"{name: id, in: path, required: true, schema: {type: string}}", `{$ref: "parameters.yaml#/id"}`, operationAt + "/parameters/0/$ref"},
 		"an operation that is elsewhere":     {"    get:", "    delete: {$ref: \"orders.yaml#/delete\"}\n    get:", "/paths/~1orders~1{id}/delete/$ref"},
+		"records without a tenant":           {"x-gatehouse-tenant: business_id", "x-gatehouse-upstream: {headers: {X-A: a}}", operationAt},
+		"OpenAPI 2.0":                        {"openapi: 3.1.0", `swagger: "2.0"`, "/swagger"},
 		"too many alternatives":              {"x: {type: string}", "x: {oneOf: [" + strings.Repeat("{type: string}, ", 64) + "{type: string}]}", recordAt + "/properties/x/oneOf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, orders, test.old)
-			_, err := load(strings.Replace(orders, test.old, test.replacement, 1), definition.Options{})
+			text := strings.Replace(orders, theResponse, "x-gatehouse-records: {}\n          "+theResponse, 1)
+			_, err := load(strings.Replace(text, test.old, test.replacement, 1), definition.Options{})
 			all := faultsOf(t, err)
 			require.Len(t, all, 1, err)
 			require.Equal(t, test.pointer, all[0].Pointer)

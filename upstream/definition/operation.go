@@ -34,8 +34,12 @@ var (
 
 // compile compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
 func (c *compiler) compile(selected func(*operationNode) bool) (base string, all []*operationNode) {
-	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
 	version := c.root.get("openapi")
+	if swagger := c.root.get("swagger"); swagger.Node != nil && version.Node == nil {
+		c.fault(swagger, "OpenAPI 2.0 (Swagger) is not possible: convert the document to 3.0 or 3.1")
+		return "", nil
+	}
+	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
 	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {
 		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
 	}
@@ -441,6 +445,9 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 	const scalars = upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean
 	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.about[s] == nil || c.about[s].active {
 		return nil
+	}
+	if s.Rules != nil && contradict(s.Rules) || param.MinItems > param.MaxItems {
+		c.fault(n, "no value can be valid: what must hold contradicts itself")
 	}
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
 		param.MaxBytes = min(s.Rules.MaxLength, upstream.MaxText)
