@@ -295,6 +295,20 @@ func TestDemoFlagErrors(t *testing.T) {
 	}
 }
 
+// If the document names no base path, all paths are those of the API, and the reference has none.
+func TestDemoServesADefinitionWithoutABasePath(t *testing.T) {
+	t.Parallel()
+	service := &recorder{}
+	service.setResponse(respondWith(200, "application/json", `{"open":true}`))
+	w := newEnvironment(t, service)
+	file := filepath.Join(t.TempDir(), "openapi.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: Hours, version: "1"}, servers: [{url: "https://hours.example"}], x-gatehouse-tenant: none, paths: {
+		/hours: {get: {responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {open: {type: boolean}}}}}}}}}}}`), 0o600))
+	d := startDemo(t, "--definition", file, "--upstream", w.dataURL)
+	require.NotContains(t, d.stdout.String(), "/docs")
+	requireHTTP(t, shell(t, d.pasted(t)+"signed GET '/hours'"+d.line(t, "signed GET '/hours'")), http.StatusOK)
+}
+
 // A definition and service of one's own: each command that is printed works, and the log says what was removed and rejected, without values.
 func TestDemoServesOnesOwnDefinition(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,7 @@ const (
 
 func main() {
 	caddymodule.RedirectLibraryLogs()
-	v := &view{Issuer: issuer}
+	v := &view{Issuer: issuer, Docs: "/docs"}
 	cmd := &cobra.Command{
 		Use:   "gatehouse-demo",
 		Short: "Runs a whole gateway with embedded stores and a demo data service",
@@ -205,6 +205,9 @@ func (v *view) define() error {
 	}
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was wrong
+	}
+	if base := loaded.API.Base(); strings.HasPrefix(v.Docs+"/", base+"/") {
+		v.Docs = ""
 	}
 	published, err := loaded.Published()
 	if err != nil {
@@ -365,6 +368,7 @@ type view struct {
 	Overlays, Only, Except       []string
 	Headers, HeaderUp            []string
 	Requests                     []reference.Request // one to each operation of the definition
+	Docs                         string              // the path of the reference; "": all paths are of the API
 
 	Main     *authsigner.Credential
 	Others   []*authsigner.Credential
