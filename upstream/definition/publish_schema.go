@@ -21,6 +21,9 @@ func (p *publisher) parameter(n node) *yaml.Node {
 		}
 	}
 	out := p.pick(n, "name in description required deprecated style explode", how)
+	if n.get("in").text() == "path" && member(out, "required") == nil {
+		put(out, "required", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"}) // as OpenAPI wants it
+	}
 	has := func(name string) bool { return schema.get(name).Node != nil }
 	narrow := slices.ContainsFunc([]string{"pattern", "format", "enum", "const"}, has)
 	switch {

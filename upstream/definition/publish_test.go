@@ -221,7 +221,7 @@ paths:
     get:
       operationId: downloadReport
       x-gatehouse-unchecked: [application/pdf]
-      parameters: [{name: day, in: path, required: true, schema: {type: string, format: date}}]
+      parameters: [{name: day, in: path, schema: {type: string, format: date}}]
       responses:
         "200":
           description: A report.
@@ -242,6 +242,7 @@ func TestUncheckedMediaTypesAndOtherMethodsArePublished(t *testing.T) {
 	report := doc.Paths.Value("/reports/{day}")
 	require.Equal(t, []string{"application/pdf"}, slices.Collect(maps.Keys(report.Get.Responses.Value("200").Value.Content)))
 	require.Empty(t, report.Get.Parameters[0].Value.Schema.Value.Pattern, "the format is stricter")
+	require.True(t, report.Get.Parameters[0].Value.Required, "as every parameter of a path")
 	require.NotNil(t, report.Head)
 	require.Nil(t, doc.Paths.Value("/notes").Head)
 	require.Empty(t, doc.Paths.Value("/notes").Post.Responses.Value("204").Value.Content)
