@@ -191,7 +191,7 @@ func Load(document File, o Options) (*Definition, error) {
 			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
 			patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
-			sources: map[*upstream.Source]node{}, elsewhere: map[*upstream.Schema]bool{},
+			broken: map[*upstream.Schema]bool{}, sources: map[*upstream.Source]node{}, elsewhere: map[*upstream.Schema]bool{},
 		}
 	}
 	c := newCompiler()
@@ -273,6 +273,7 @@ type compiler struct {
 	places    map[*yaml.Node]bool
 	patterns  map[string]*regexp.Regexp
 	partials  map[*upstream.Schema]*upstream.Schema
+	broken    map[*upstream.Schema]bool // what has a fault, and may be anything
 	sources   map[*upstream.Source]node
 	elsewhere map[*upstream.Schema]bool // whether members come from pointers
 	maps      bool                      // a member comes from elsewhere

@@ -403,13 +403,16 @@ func TestWhatFollowsFromAFaultIsNotAFault(t *testing.T) {
 		"a parameter that is elsewhere":      {"{name: id, in: path, required: true, schema: {type: string}}", `{$ref: "parameters.yaml#/id"}`, operationAt + "/parameters/0/$ref"},
 		"an operation that is elsewhere":     {"    get:", "    delete: {$ref: \"orders.yaml#/delete\"}\n    get:", "/paths/~1orders~1{id}/delete/$ref"},
 		"records without a tenant":           {"x-gatehouse-tenant: business_id", "x-gatehouse-upstream: {headers: {X-A: a}}", operationAt},
+		"records that are elsewhere":         {theSchema, `{$ref: "order.yaml"}`, bodyAt + "/$ref"},
+		"a list of records elsewhere":        {theSchema, `{type: array, maxItems: 5, items: {$ref: "#/components/schemas/Orders"}}`, bodyAt + "/items/$ref"},
+		"a member that is elsewhere":         {"x-gatehouse-records: {}\n          " + theResponse, `content: {application/json: {schema: {properties: {order: {$ref: "#/components/schemas/Orders"}}}}}`, bodyAt + "/properties/order/$ref"},
 		"OpenAPI 2.0":                        {"openapi: 3.1.0", `swagger: "2.0"`, "/swagger"},
 		"too many alternatives":              {"x: {type: string}", "x: {oneOf: [" + strings.Repeat("{type: string}, ", 64) + "{type: string}]}", recordAt + "/properties/x/oneOf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Contains(t, orders, test.old)
 			text := strings.Replace(orders, theResponse, "x-gatehouse-records: {}\n          "+theResponse, 1)
+			require.Contains(t, text, test.old)
 			_, err := load(strings.Replace(text, test.old, test.replacement, 1), definition.Options{})
 			all := faultsOf(t, err)
 			require.Len(t, all, 1, err)

@@ -759,7 +759,7 @@ func (c *compiler) owned(s *upstream.Schema, seen map[*upstream.Schema]bool) boo
 		return false
 	}
 	seen[s] = true
-	if s.Tenant != "" || c.owned(s.Items, seen) || c.owned(s.Additional, seen) {
+	if s.Tenant != "" || c.broken[s] || c.owned(s.Items, seen) || c.owned(s.Additional, seen) {
 		return true
 	}
 	for i := range s.Properties {
@@ -788,6 +788,9 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 		}
 	}
 	list := result.Body
+	if c.broken[list] {
+		return
+	}
 	if r.In != "" {
 		p := list.Property(r.In)
 		if p == nil || p.Internal {
@@ -804,6 +807,8 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 		}
 	}
 	switch {
+	case c.broken[record]:
+		return
 	case record.Choice != nil || record.Types&upstream.TypeObject == 0 || record.FreeJSON():
 		c.fault(n, "the records must be objects with members of their own")
 		return

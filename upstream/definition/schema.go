@@ -106,15 +106,22 @@ func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
 	return &own
 }
 
+// lost returns the schema of what has a fault.
+func (c *compiler) lost() *upstream.Schema {
+	s := upstream.AnyJSON()
+	c.broken[s] = true
+	return s
+}
+
 // schema compiles a schema, once for each tenant. What it refers to may still be compiled when it returns.
 func (c *compiler) schema(n node) *upstream.Schema {
 	if n.Node == nil {
 		c.fault(n, "the schema is missing")
-		return upstream.AnyJSON()
+		return c.lost()
 	}
 	if !n.isObject() {
 		c.fault(n, "a schema must be an object")
-		return upstream.AnyJSON()
+		return c.lost()
 	}
 	var target node
 	for i := 0; n.get("$ref").Node != nil; i++ { // references with nothing beside them
@@ -122,7 +129,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 			if target.Node != nil {
 				c.fault(n, circle)
 			}
-			return upstream.AnyJSON()
+			return c.lost()
 		}
 		if !c.beside(n) {
 			n, target = target, node{}
@@ -136,10 +143,10 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	}
 	if c.depth == maxChain {
 		c.fault(n, "more than %d schemas refer to each other in a row", maxChain)
-		return upstream.AnyJSON()
+		return c.lost()
 	}
 	if !c.spend(20 + len(n.Content)) {
-		return upstream.AnyJSON()
+		return c.lost()
 	}
 	c.depth++
 	defer func() { c.depth-- }()
