@@ -66,7 +66,7 @@ const (
 // Limits of what a definition may have.
 const (
 	// MaxAlternatives is the maximum number of alternatives of a choice.
-	MaxAlternatives = 64
+	MaxAlternatives = 256
 
 	// MaxTried is the maximum number of alternatives that are tried, because nothing decides between them.
 	MaxTried = 8

@@ -176,10 +176,10 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"allOf with two formats":                  field("{allOf: [{type: string, format: date}, {type: string, format: uuid}]}", "/allOf/1", "two formats"),
 		"allOf in which a name is not declared":   field("{allOf: [{properties: {a: {type: string}}}, {required: [b]}]}", "/allOf/1/required/0", "b is not declared"),
 		"oneOf that is an object":                 field("{oneOf: {}}", "/oneOf", "must be a list"),
-		"oneOf without alternatives":              field("{oneOf: []}", "/oneOf", "must have 1 to 64 alternatives"),
-		"many alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 64)+"{type: string}]}", "/oneOf", "must have 1 to 64 alternatives"),
+		"oneOf without alternatives":              field("{oneOf: []}", "/oneOf", "must have 1 to 256 alternatives"),
+		"many alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 256)+"{type: string}]}", "/oneOf", "must have 1 to 256 alternatives"),
 		"nine alternatives":                       field("{oneOf: ["+strings.Repeat("{type: string}, ", 8)+"{type: string}]}", "", "more than 8 alternatives would be tried: add a discriminator"),
-		"many choices that hold at once":          field("{oneOf: ["+strings.Repeat("{type: string, minLength: 1}, ", 8)+"{type: string}], anyOf: ["+strings.Repeat("{type: string, maxLength: 1}, ", 8)+"{type: string}]}", "/anyOf", "more than 64 alternatives together"),
+		"many choices that hold at once":          field("{oneOf: ["+strings.Repeat("{type: string, minLength: 1}, ", 16)+"{type: string}], anyOf: ["+strings.Repeat("{type: string, maxLength: 1}, ", 16)+"{type: string}]}", "/anyOf", "more than 256 alternatives together"),
 		"choices that hold at once":               field("{oneOf: [{type: string, minLength: 1}, {type: string, minLength: 2}, {type: string, minLength: 3}], anyOf: [{type: string, maxLength: 7}, {type: string, maxLength: 8}, {type: string, maxLength: 9}]}", "", "more than 8 alternatives would be tried"),
 		"too many attempts":                       field(tries(8, tries(8, tries(2, "{type: string}"))), "/oneOf/0/items/oneOf/0/items", "more than 64 alternatives would be tried"),
 		"a discriminator without a name":          field("{oneOf: [{properties: {a: {type: string}}}, {properties: {b: {type: string}}}], discriminator: {}}", "/discriminator", "every alternative must"),
@@ -407,7 +407,7 @@ func TestWhatFollowsFromAFaultIsNotAFault(t *testing.T) {
 		"a list of records elsewhere":        {theSchema, `{type: array, maxItems: 5, items: {$ref: "#/components/schemas/Orders"}}`, bodyAt + "/items/$ref"},
 		"a member that is elsewhere":         {"x-gatehouse-records: {}\n          " + theResponse, `content: {application/json: {schema: {properties: {order: {$ref: "#/components/schemas/Orders"}}}}}`, bodyAt + "/properties/order/$ref"},
 		"OpenAPI 2.0":                        {"openapi: 3.1.0", `swagger: "2.0"`, "/swagger"},
-		"too many alternatives":              {"x: {type: string}", "x: {oneOf: [" + strings.Repeat("{type: string}, ", 64) + "{type: string}]}", recordAt + "/properties/x/oneOf"},
+		"too many alternatives":              {"x: {type: string}", "x: {oneOf: [" + strings.Repeat("{type: string}, ", 256) + "{type: string}]}", recordAt + "/properties/x/oneOf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
