@@ -250,10 +250,13 @@ func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int
 	end := len(k.out) // up to which objects and arrays stand that have been read out of order
 	out := k.out
 	for i := placed; i < s.fields; i++ {
-		if v := spans[i]; v.end > 0 && !v.result && i != s.tenant && i != s.also {
-			out = append(append(out, s.Properties[i].head...), k.raw(v)...)
-		} else {
+		switch v := spans[i]; {
+		case v.end <= 0 || v.result || i == s.tenant || i == s.also:
 			out = k.appendProperty(out, s, i, v)
+		case v.end <= len(k.body): // most are as they were sent
+			out = append(append(out, s.Properties[i].head...), k.body[v.start:v.end]...)
+		default:
+			out = append(append(out, s.Properties[i].head...), k.raw(v)...)
 		}
 	}
 	out = append(out, k.extra[extra:]...)
