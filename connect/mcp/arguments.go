@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/similar"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -289,46 +290,10 @@ func limits(least, most string) string {
 
 // meant returns what to add to a problem if a text is similar to one that is possible.
 func meant(text string, possible []string) string {
-	if near := nearest(text, possible); near != "" {
+	if near := similar.Nearest(text, possible); near != "" {
 		return ": did you mean " + near + "?"
 	}
 	return ""
-}
-
-// nearest returns the candidate that differs least from a text, or "" if none is similar. One that the text ends with is often its
-// opposite: unpaid is not paid.
-func nearest(text string, candidates []string) string {
-	best, found := 1+len(text)/3, ""
-	for _, c := range candidates {
-		opposite := len(c) < len(text) && strings.HasSuffix(strings.ToLower(text), strings.ToLower(c))
-		if n := distance(strings.ToLower(text), strings.ToLower(c)); n <= best && text != "" && text != c && !opposite {
-			best, found = n-1, c
-		}
-	}
-	return found
-}
-
-// distance returns how many bytes have to be added, removed or changed (Levenshtein), or a large number for long texts.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }
 
 // pathString formats a path: rules[2].when.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/internal/similar"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -78,7 +79,7 @@ func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, pa
 			ids = append(ids, plain(record[id]))
 		}
 		most = maxListed
-		if near := slices.Index(ids, nearest(asked, ids)); near >= 0 {
+		if near := slices.Index(ids, similar.Nearest(asked, ids)); near >= 0 {
 			records = records[near : near+1]
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/similar"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -390,7 +391,11 @@ func (c *compiler) only(n node, names ...string) {
 	}
 	for _, e := range n.entries() {
 		if !slices.Contains(names, e.name) && !isRemark(e.name) {
-			c.fault(e.value, "%s cannot be enforced here: possible are %s", e.name, strings.Join(names, ", "))
+			instead := "possible are " + strings.Join(names, ", ")
+			if near := similar.Nearest(e.name, names); near != "" {
+				instead = "did you mean " + near + "?"
+			}
+			c.fault(e.value, "%s cannot be enforced here: %s", e.name, instead)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 	_, allPaths, _ := strings.Cut(orders, "paths:\n")
 	for name, test := range map[string]change{
 		// Keywords.
-		"an unknown keyword":                      field("{type: string, maxLenght: 3}", "/maxLenght", "maxLenght cannot be enforced here: possible are $ref, type"),
+		"an unknown keyword":                      field("{type: string, maxLenght: 3}", "/maxLenght", "maxLenght cannot be enforced here: did you mean maxLength?"),
 		"not":                                     field("{type: string, not: {const: a}}", "/not", "not cannot be enforced"),
 		"if":                                      field("{type: string, if: {const: a}}", "/if", "if cannot be enforced"),
 		"then":                                    field("{type: string, then: {const: a}}", "/then", "then cannot be enforced"),
@@ -190,7 +190,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a reference to a server":                 field(`{$ref: "https://example.com/order.json"}`, "/$ref", "bundler"),
 		"a reference that is an object":           field("{$ref: {}}", "/$ref", "is not in this document"),
 		"a keyword beside a reference":            field(`{$ref: "#/components/schemas/Order", oneof: []}`, "/oneof", "oneof cannot be enforced here"),
-		"an extension that is misspelt":           field("{type: string, x-gatehouse-internl: true}", "/x-gatehouse-internl", "cannot be enforced here"),
+		"an extension that is misspelt":           field("{type: string, x-gatehouse-internl: true}", "/x-gatehouse-internl", "cannot be enforced here: did you mean x-gatehouse-internal?"),
 		"internal that is a text":                 field(`{type: string, x-gatehouse-internal: "true"}`, "/x-gatehouse-internal", "must be true or false"),
 		"internal on items":                       field("{type: array, maxItems: 1, items: {type: string, x-gatehouse-internal: true}}", "/items/x-gatehouse-internal", "is for the place of the member"),
 		"internal beside a reference of items":    field("{type: array, maxItems: 1, items: {$ref: '#/components/schemas/Order', x-gatehouse-internal: true}}", "/items/x-gatehouse-internal", "is for the place of the member"),
@@ -258,7 +258,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a body of GET":                           {theOperation, theOperation + "\n      requestBody: {}", 8, operationAt + "/requestBody", "GET has no body"},
 		"an operation that is elsewhere":          {"    get:", "    post: {$ref: \"orders.yaml#/post\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "bundler, such as `redocly bundle`"},
 		"an operation that is another one":        {"    get:", "    post: {$ref: \"#/paths/~1orders~1{id}/get\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "an operation cannot be referred to"},
-		"another method":                          {"    get:", "    query: {}\n    get:", 6, "/paths/~1orders~1{id}/query", "query cannot be enforced here"},
+		"another method":                          {"    get:", "    query: {}\n    get:", 6, "/paths/~1orders~1{id}/query", "query cannot be enforced here: possible are "},
 		"an unknown member of an operation":       operation("operationID: a", "/operationID", "operationID cannot be enforced here"),
 		"an operation's name that is a list":      operation("operationId: []", "/operationId", "must be a text"),
 		"tags that are a text":                    operation("tags: a", "/tags", "must be a list"),
