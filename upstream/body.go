@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -102,7 +103,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	}
 	out, listed, broken := k.out, k.listed, k.broken // of what is not JSON, only that is said
 	k.release()
-	if violated, ok := err.(*ContractError); ok && (broken || len(listed) == 0) { //nolint:errorlint // document returns it as it is
+	if violated, ok := errors.AsType[*ContractError](err); ok && (broken || len(listed) == 0) {
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
 	}
 	if err == nil && len(listed) == 0 && kind.Mapped {

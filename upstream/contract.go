@@ -119,13 +119,13 @@ const (
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
 	k := c.checker(op, res, q, businessID, body, nil)
 	k.listing, k.judging, k.enforce = true, true, EnforceAll
-	violated, ok := k.document().(*ContractError) //nolint:errorlint // document returns it as it is
+	violated, ok := errors.AsType[*ContractError](k.document())
 	listed := k.listed
 	k.release()
 	if !ok && len(listed) == 0 { // Check may reject what a choice or the removal of an object has taken back
 		k = c.checker(op, res, q, businessID, body, nil)
 		k.enforce = EnforceAll
-		violated, ok = k.document().(*ContractError) //nolint:errorlint // as above
+		violated, ok = errors.AsType[*ContractError](k.document())
 		k.release()
 	}
 	repeated := func(v Violation) bool { return v.Reason == twice }

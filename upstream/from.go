@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Source says where a property is in the objects of a data service that has other names. Bodies are changed the other way round.
@@ -390,11 +392,11 @@ func (f *Source) place() string {
 	if !f.Pointer {
 		return f.Names[0]
 	}
-	var place strings.Builder
+	var place jsontext.Pointer
 	for _, name := range f.Names {
-		place.WriteString("/" + pointerEscaper.Replace(name))
+		place = place.AppendToken(name)
 	}
-	return place.String()
+	return string(place)
 }
 
 // inside adds the names of the objects that a value is in to what was noted of it. invalid is what was noted before.

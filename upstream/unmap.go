@@ -75,7 +75,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte, raw jso
 		token, _ := d.ReadToken()
 		name := token.String()
 		value, _ := d.ReadValue()
-		at := pointer + "/" + pointerEscaper.Replace(name)
+		at := string(jsontext.Pointer(pointer).AppendToken(name))
 		p := s.Property(name)
 		switch part := frame.part(first + s.index[name]); {
 		case p == nil:

@@ -3,6 +3,8 @@ package upstream
 import (
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // This file notes what is wrong with a body, with the way to it.
@@ -116,7 +118,7 @@ func (k *checker) within(from int, name string) {
 		case len(name) > maxPointed:
 			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
 		}
-		k.listed[i].Pointer = "/" + pointerEscaper.Replace(name) + k.listed[i].Pointer
+		k.listed[i].Pointer = string(jsontext.Pointer("").AppendToken(name)) + k.listed[i].Pointer
 	}
 }
 
@@ -129,9 +131,6 @@ func isIdentifier(name string) bool {
 	}
 	return len(name) <= maxPointed
 }
-
-//nolint:gochecknoglobals // a constant
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // noteScalar notes an invalid value that is neither an object nor an array.
 func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {

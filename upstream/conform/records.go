@@ -216,8 +216,7 @@ func canonical(op *upstream.Operation, record any) string {
 		}
 		record = rest
 	}
-	encoded, _ := json.Marshal(record) //nolint:errchkjson // it was decoded from JSON
-	return string(encoded)
+	return encoded(record)
 }
 
 // recordSchema returns the schema of a list's records.

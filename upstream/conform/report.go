@@ -143,7 +143,6 @@ func describe(value any, exists bool) (kind, text string) {
 	if !exists {
 		return "nothing: the member is missing", ""
 	}
-	encoded, _ := json.Marshal(value) //nolint:errchkjson // it was decoded from JSON
 	switch v := value.(type) {
 	case nil:
 		kind = "null"
@@ -160,7 +159,13 @@ func describe(value any, exists bool) (kind, text string) {
 	case map[string]any:
 		kind = fmt.Sprintf("an object of %d members", len(v))
 	}
-	return kind, excerpt(string(encoded))
+	return kind, excerpt(encoded(value))
+}
+
+// encoded returns what was decoded from JSON as JSON.
+func encoded(value any) string {
+	text, _ := json.Marshal(value) //nolint:errchkjson // what was decoded can be encoded
+	return string(text)
 }
 
 // at returns the value at a JSON Pointer.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/similar"
@@ -636,10 +637,10 @@ func (n node) nothing() node { return node{nil, n.in, n.path} }
 func (n node) pointer() string {
 	var names []string
 	for p := n.path; p != nil; p = p.up {
-		names = append(names, "/"+escape(p.name))
+		names = append(names, p.name)
 	}
 	slices.Reverse(names)
-	return strings.Join(names, "")
+	return pointerOf(names...)
 }
 
 // line returns the line of the value, or of what it is missing in.
@@ -687,12 +688,16 @@ func (n node) texts() (all []string) {
 	return all
 }
 
-// escape escapes a name in a JSON Pointer (RFC 6901, section 3).
-func escape(name string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+// pointerOf returns a JSON Pointer (RFC 6901).
+func pointerOf(names ...string) string {
+	var pointer jsontext.Pointer
+	for _, name := range names {
+		pointer = pointer.AppendToken(name)
+	}
+	return string(pointer)
 }
 
-// unescape is the opposite of escape.
+// unescape returns a name that is in a JSON Pointer (RFC 6901, section 3).
 func unescape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
 }

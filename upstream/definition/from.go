@@ -294,12 +294,9 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 
 // taken reports a fault if two members of a body would be sent as one, or one inside the other.
 func (c *compiler) taken(p *upstream.Property, n node, taken map[string]bool) {
-	at := "/" + escape(p.Name)
+	at := pointerOf(p.Name)
 	if p.From != nil {
-		at = ""
-		for _, name := range p.From.Names {
-			at += "/" + escape(name)
-		}
+		at = pointerOf(p.From.Names...)
 	}
 	for other := range taken {
 		if other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/") {
