@@ -151,9 +151,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 	p := &s.Properties[i]
 	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(base, placed, i)
 	if place {
-		for j := placed; j < i; j++ {
-			k.out = k.appendProperty(k.out, s, j, k.spans[base+j])
-		}
+		k.out = k.appendProperties(k.out, s, k.spans[base:], placed, i)
 		placed, mark = i, len(k.out)
 		k.out = append(k.out, p.head...)
 	}
@@ -211,6 +209,24 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 	}
 }
 
+// appendProperties appends the properties from one up to another. Those that leave as they stand in the body, next to each other and without
+// spaces, are copied at once.
+func (k *checker) appendProperties(out []byte, s *Schema, spans []span, from, to int) []byte {
+	for i := from; i < to; {
+		first, v := i, spans[i]
+		if i++; v.end <= 0 || v.end > len(k.body) || v.result || first == s.tenant || first == s.also {
+			out = k.appendProperty(out, s, first, v)
+			continue
+		}
+		end := v.end
+		for ; i < to && spans[i].start == end+s.Properties[i].adjacent && !spans[i].result && i != s.tenant && i != s.also; i++ {
+			end = spans[i].end
+		}
+		out = append(append(out, s.Properties[first].head...), k.body[v.start:end]...)
+	}
+	return out
+}
+
 // appendProperty appends a property, which is missing if v is absent.
 func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	p := &s.Properties[i]
@@ -248,18 +264,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 // finish writes the properties that have not been written in place, and further members.
 func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int) {
 	end := len(k.out) // up to which objects and arrays stand that have been read out of order
-	out := k.out
-	for i := placed; i < s.fields; i++ {
-		switch v := spans[i]; {
-		case v.end <= 0 || v.result || i == s.tenant || i == s.also:
-			out = k.appendProperty(out, s, i, v)
-		case v.end <= len(k.body): // most are as they were sent
-			out = append(append(out, s.Properties[i].head...), k.body[v.start:v.end]...)
-		default:
-			out = append(append(out, s.Properties[i].head...), k.raw(v)...)
-		}
-	}
-	out = append(out, k.extra[extra:]...)
+	out := append(k.appendProperties(k.out, s, spans, placed, s.fields), k.extra[extra:]...)
 	k.extra = k.extra[:extra]
 	if mark < end {
 		out = out[:mark+copy(out[mark:], out[end:])]

@@ -104,6 +104,14 @@ func (k *checker) kindAfterSpace() byte {
 // next moves to the n-th member or element of an object or array, counted from 0. It returns false after the last one, when it
 // has moved past the end, and after abort.
 func (k *checker) next(end byte, n int) bool {
+	if n > 0 && k.pos+1 < len(k.body) && k.body[k.pos] == ',' && k.body[k.pos+1] > ' ' { // compact JSON
+		k.pos++
+		return true
+	}
+	return k.nextOrEnd(end, n)
+}
+
+func (k *checker) nextOrEnd(end byte, n int) bool {
 	c := k.kind()
 	switch {
 	case k.broken:

@@ -115,24 +115,26 @@ type Schema struct {
 
 // Property is a member of an object.
 type Property struct {
-	Name     string
+	// What every object needs stands together, in one line of the processor's cache.
+	label    string // the JSON before the value, without the comma: `"name":`
+	head     string // with the comma, and the name with which it leaves
+	adjacent int    // the length of head if it stands like this in the body, too; otherwise 0
+
 	Schema   *Schema
 	Required bool
 	Internal bool // it does not leave, and may be null: its absence decides what becomes of the record
+	Part     bool // it is an object that the data service does not have: all of its own properties come from elsewhere
+	Apart    bool // it is the record or the records of a response
+
+	Name string
+	From *Source // where the data service has it; nil: where it is published
 
 	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
 	Number int
 
-	From  *Source // where the data service has it; nil: where it is published
-	Part  bool    // it is an object that the data service does not have: all of its own properties come from elsewhere
-	Apart bool    // it is the record or the records of a response
-
 	As          string // the name with which it leaves. Default: Name
 	Description string // for people and models
 	Default     []byte // JSON; nil: none. It is not added
-
-	head  string // the JSON before the value, `,"name":`
-	label string // without the comma
 }
 
 // Rules are further rules. Each holds for values of the type that it is about.
@@ -202,7 +204,9 @@ func (s *Schema) compile() {
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		p.label = label(p.Name)
-		p.head = "," + label(cmp.Or(p.As, p.Name))
+		if p.head = "," + label(cmp.Or(p.As, p.Name)); p.head[1:] == p.label && p.From == nil {
+			p.adjacent = len(p.head)
+		}
 		s.index[p.Name] = i
 		if !p.Internal {
 			s.fields = i + 1
