@@ -208,14 +208,14 @@ func (p *prometheus) awaitWhile(t *testing.T, query string, do func()) {
 	require.Fail(t, "no data", "%s", query)
 }
 
-// values returns all values of a query since the start.
+// values returns all values of a query since the start, those too that held only from one scrape to the next, which came early.
 func (p *prometheus) values(t *testing.T, query string) (all []string) {
 	t.Helper()
 	var data struct {
 		Result []struct{ Values [][2]any }
 	}
 	p.get(t, "/api/v1/query_range", url.Values{
-		"query": {query}, "step": {"1"},
+		"query": {query}, "step": {"0.1"},
 		"start": {strconv.FormatInt(p.start.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix(), 10)},
 	}, &data)
 	for _, series := range data.Result {
