@@ -13,6 +13,7 @@ import (
 	"strings"
 	texttemplate "text/template"
 
+	"github.com/yuin/goldmark"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/style"
@@ -46,6 +47,7 @@ type page struct {
 	Others                  []other
 
 	root     node
+	markdown goldmark.Markdown
 	base     string // path of the API
 	ids      map[string]int
 	shapes   map[*yaml.Node]*shape
@@ -161,7 +163,7 @@ func read(published []byte) (*page, error) {
 		return nil, fmt.Errorf("reading the published document: %w", err)
 	}
 	p := &page{
-		root: node{document.Content[0]}, ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
+		root: node{document.Content[0]}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{},
 	}
 	return p, p.read()

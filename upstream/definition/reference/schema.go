@@ -253,9 +253,7 @@ func (f *field) describe(p *page, s *shape) {
 	}
 	f.Type = strings.Replace(f.Type, " or ", ", ", strings.Count(f.Type, " or ")-1)
 	f.Deprecated = get("deprecated") == "true"
-	if text := get("description"); text != "" {
-		f.Text = p.text(text, 6, nil)
-	}
+	f.Text = p.text(get("description"), 6, nil)
 	add := func(name, value string) {
 		if value != "" {
 			f.Facts = append(f.Facts, fact{name, value})

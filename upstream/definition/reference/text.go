@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"strings"
 
-	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
 )
@@ -22,12 +21,15 @@ const (
 // text renders a description: CommonMark without raw HTML and images, whose links lead to http and https only. The highest heading gets
 // the level. Headings get IDs, and are added to headings unless that is nil.
 func (p *page) text(description string, level int, headings *[]link) template.HTML {
+	if description == "" {
+		return ""
+	}
 	source := []byte(description)
 	asWritten := template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
 	if len(source) > maxText || deepest(description) > maxNesting {
 		return asWritten // the parser takes time by the square of the depth
 	}
-	document := goldmark.DefaultParser().Parse(text.NewReader(source))
+	document := p.markdown.Parser().Parse(text.NewReader(source))
 	var removed []ast.Node // with their content, or but for it
 	depth, deep, highest := 0, 0, 6
 	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -78,7 +80,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		}
 	}
 	var out bytes.Buffer
-	if err := goldmark.New().Renderer().Render(&out, source, document); err != nil {
+	if err := p.markdown.Renderer().Render(&out, source, document); err != nil {
 		return asWritten
 	}
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
