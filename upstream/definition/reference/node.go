@@ -17,9 +17,10 @@ type entry struct {
 
 // entries returns the members of an object.
 func (n node) entries() (all []entry) {
-	if n.Node == nil || n.Kind != yaml.MappingNode {
+	if !n.isObject() {
 		return nil
 	}
+	all = make([]entry, 0, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		all = append(all, entry{n.Content[i].Value, node{n.Content[i+1]}})
 	}
@@ -29,15 +30,17 @@ func (n node) entries() (all []entry) {
 func (n node) get(path ...string) node {
 	for _, name := range path {
 		found := node{}
-		for _, e := range n.entries() {
-			if e.name == name {
-				found = e.value
+		for i := 0; n.isObject() && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				found = node{n.Content[i+1]}
 			}
 		}
 		n = found
 	}
 	return n
 }
+
+func (n node) isObject() bool { return n.Node != nil && n.Kind == yaml.MappingNode }
 
 // items returns the items of an array.
 func (n node) items() (all []node) {

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"bufio"
 	"bytes"
 	"html"
 	"html/template"
@@ -80,7 +81,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		}
 	}
 	var out bytes.Buffer
-	if err := p.markdown.Renderer().Render(&out, source, document); err != nil {
+	if err := p.markdown.Renderer().Render(bufio.NewWriterSize(&out, 2*len(source)), source, document); err != nil {
 		return asWritten
 	}
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
