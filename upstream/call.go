@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// headerRoom is the number of headers that a call has room for: as many as fit into a map of 16 slots.
+const headerRoom = 14
+
 // Call is one exchange with a data service, whoever the caller is: a program with a signed request, a tool, or a page that
 // signs a user in.
 type Call struct {
@@ -78,7 +81,7 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 	c := Call{
 		BusinessID: businessID, RequestID: requestID, Resource: op.Resource, Operation: op.ID,
 		Method: op.Method, Path: q.Path, Query: q.Raw, Host: r.Host,
-		Header: make(http.Header, 16), // with room for the headers that are added
+		Header: make(http.Header, headerRoom),
 	}
 	for i := range op.Headers {
 		if name := op.Headers[i].Name; len(r.Header[name]) == 1 {
@@ -118,7 +121,7 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, cmp.Or(c.BodyType, "application/json")},
 	}
 	if c.Header == nil {
-		c.Header = make(http.Header, 16)
+		c.Header = make(http.Header, headerRoom)
 	}
 	h, values := c.Header, parts.values[:]
 	h["Accept"], h["Accept-Encoding"] = values[0:1:1], values[1:2:2]
