@@ -1059,17 +1059,15 @@ func (m *maker) body(d *naive, a *reply) (body []byte, broken bool) {
 	return body, broken
 }
 
-// generated runs a test for some seeds, each with a definition: GATEHOUSE_DEFINITION_SEED selects one. `make chaos` runs a hundred times as many.
+// generated runs a test for GATEHOUSE_DEFINITION_SEEDS seeds, by default 200, each with a definition: GATEHOUSE_DEFINITION_SEED selects one.
 func generated(t *testing.T, run func(t *testing.T, seed uint64, r *rand.Rand)) {
 	t.Helper()
 	if seed, err := strconv.ParseUint(os.Getenv("GATEHOUSE_DEFINITION_SEED"), 10, 64); err == nil {
 		run(t, seed, rand.New(rand.NewPCG(seed, 25)))
 		return
 	}
-	seeds := uint64(200)
-	if os.Getenv("GATEHOUSE_CHAOS") == "1" {
-		seeds *= 100
-	}
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("GATEHOUSE_DEFINITION_SEEDS"), "200"), 10, 64)
+	require.NoError(t, err)
 	for seed := range seeds {
 		run(t, seed, rand.New(rand.NewPCG(seed, 25)))
 	}
