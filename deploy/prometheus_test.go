@@ -208,7 +208,7 @@ func (p *prometheus) awaitWhile(t *testing.T, query string, do func()) {
 	require.Fail(t, "no data", "%s", query)
 }
 
-// values returns all values of a query since the start, those too that held only from one scrape to the next, which came early.
+// values returns all values of a query since the start, also those that held only between two scrapes less than a second apart.
 func (p *prometheus) values(t *testing.T, query string) (all []string) {
 	t.Helper()
 	var data struct {

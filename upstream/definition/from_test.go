@@ -357,6 +357,35 @@ func TestNothingOfAMappedMemberIsPublished(t *testing.T) {
 	}
 }
 
+// Members that stand next to each other may be copied together. They must have the names that are published, and nothing may leave between them.
+func TestNeighboursLeaveUnderTheirOwnNames(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ ab, cd, body, want string }{
+		"as they are":                     {"", "", `{"ab":1,"cd":2,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"in another order":                {"", "", `{"cd":2,"ab":1,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"each with the other's name":      {", x-gatehouse-from: cd", ", x-gatehouse-from: ab", `{"ab":2,"cd":1,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"one with a name of equal length": {"", ", x-gatehouse-from: zz", `{"ab":1,"zz":2,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"one inside an object":            {", x-gatehouse-from: /x/ab", "", `{"x":{"ab":1},"cd":2,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"an undocumented one between":     {"", "", `{"ab":1,"":9,"cd":2,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"spaces between":                  {"", "", `{"ab":1 ,"cd":2, "ef" : 3}`, `{"ab":1,"cd":2,"ef":3}`},
+		"an escaped name":                 {"", "", `{"ab":1,"\u0063d":2,"ef":3}`, `{"ab":1,"cd":2,"ef":3}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}],
+				x-gatehouse-tenant: request, paths: {/a: {get: {responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {
+				ab: {type: integer` + c.ab + `}, cd: {type: integer` + c.cd + `}, ef: {type: integer}}}}}}}}}}}`)}, definition.Options{})
+			require.NoError(t, err)
+			m, _ := d.API.Match("/v1/a")
+			op := m.Path.Operation(http.MethodGet)
+			var out bytes.Buffer
+			_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], upstream.Query{}, "17", []byte(c.body))
+			require.NoError(t, err)
+			require.Equal(t, c.want, out.String())
+		})
+	}
+}
+
 // BenchmarkMapped checks lists of 25 records: one that needs no mapping, one whose members have other names, and one that is also converted.
 func BenchmarkMapped(b *testing.B) {
 	document := func(name, at, total, created, from, records string) string {
