@@ -147,8 +147,8 @@ func extensionSchema(t *testing.T) (schema struct {
 	tree, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	require.NoError(t, err)
 	c := jsonschema.NewCompiler()
-	require.NoError(t, c.AddResource("definition.schema.json", tree))
-	compiled, err := c.Compile("definition.schema.json")
+	require.NoError(t, c.AddResource("urn:schema", tree))
+	compiled, err := c.Compile("urn:schema")
 	require.NoError(t, err)
 	return schema, compiled.Validate
 }

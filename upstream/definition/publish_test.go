@@ -342,8 +342,8 @@ components:
 			tree, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, got)))
 			require.NoError(t, err)
 			c := jsonschema.NewCompiler()
-			require.NoError(t, c.AddResource("x.json", tree))
-			schema, err := c.Compile("x.json#/components/schemas/X")
+			require.NoError(t, c.AddResource("urn:x", tree))
+			schema, err := c.Compile("urn:x#/components/schemas/X")
 			require.NoError(t, err)
 			for value, valid := range map[string]bool{`null`: true, `{"a":"b"}`: true, `{}`: false, `1`: false, `[]`: false} {
 				instance, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"x":` + value + `}`))
