@@ -172,6 +172,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a format that is a list":                 field("{type: string, format: [date]}", "/format", "must be a text"),
 		"bounds that contradict each other":       field("{type: integer, minimum: 3, maximum: 2}", "", "no value can be valid"),
 		"allOf that contradicts itself":           field("{allOf: [{type: string}, {type: integer}]}", "", "no value can be valid"),
+		"allOf that contradicts itself, inside":   field("{allOf: [{properties: {m: {type: string}}}, {properties: {m: {properties: {n: {type: string}}}}}]}", "/allOf/1", "no value of m can be valid"),
 		"allOf that is an object":                 field("{type: string, allOf: {}}", "/allOf", "must be a list"),
 		"allOf with two formats":                  field("{allOf: [{type: string, format: date}, {type: string, format: uuid}]}", "/allOf/1", "two formats"),
 		"allOf in which a name is not declared":   field("{allOf: [{properties: {a: {type: string}}}, {required: [b]}]}", "/allOf/1/required/0", "b is not declared"),

@@ -73,6 +73,7 @@ var formats = map[string]upstream.Format{
 // about is what the compiler knows of a schema beside what requests need.
 type about struct {
 	node      node
+	of        string          // " of m", if members m of two objects are merged
 	view      view            // for what it is compiled
 	active    bool            // it has no content yet
 	postponed int             // how many merges it waits for
@@ -283,7 +284,7 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
 	case s.Types == 0 || s.Rules != nil && contradict(s.Rules):
-		c.fault(info.node, "no value can be valid: what must hold contradicts itself")
+		c.fault(info.node, "no value%s can be valid: what must hold contradicts itself", info.of)
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
@@ -895,6 +896,9 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 		}
 		own := &m.Properties[i]
 		own.Schema, own.Internal = c.merge(n, own.Schema, p.Schema), own.Internal || p.Internal
+		if merged := c.about[own.Schema]; merged != nil && merged.node == n {
+			merged.of = " of " + p.Name
+		}
 		if own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From) {
 			c.fault(n, "two schemas that must hold say differently where the data service has %s", p.Name)
 		}
