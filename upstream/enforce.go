@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,46 +209,73 @@ func guard(operations []*Operation) {
 			guarded = append(guarded, parents[s]...)
 		}
 	}
+	done := map[[2]*Schema]bool{}
+	for s := range parents {
+		if s.Choice != nil && s.guarded {
+			s.withhold(s, done)
+		}
+	}
 	for s := range parents {
 		if s.from != nil {
 			s.from.tree.mix()
 		}
-		if s.Choice == nil || !s.guarded {
-			continue
-		}
-		names := map[string]bool{}
-		s.guardedNames(names)
-		s.withhold(names)
 	}
 }
 
-// guardedNames adds the members, as the data service names them, of which something must not leave or is checked for its tenant: those of an
-// object, or of all alternatives.
-func (s *Schema) guardedNames(names map[string]bool) {
-	for _, p := range s.Properties {
-		if p.Internal || p.Schema.guarded {
-			if names[strings.ToLower(p.Name)] = true; p.From != nil && p.From.Names != nil {
-				names[strings.ToLower(p.From.Names[0])] = true
-			}
-		}
-	}
-	if s.Choice != nil {
-		for _, alternative := range s.Choice.Alternatives {
-			alternative.guardedNames(names)
-		}
-	}
-}
-
-// withhold lets no alternative of a choice pass what another one has as if it were undocumented.
-func (s *Schema) withhold(names map[string]bool) {
-	if s.Choice != nil {
-		for _, alternative := range s.Choice.Alternatives {
-			alternative.withhold(names)
-		}
+// withhold lets a schema not pass, as if it were undocumented or of another type, what another one guards that a value may be meant for: both
+// are alternatives of a choice, or the same member of such alternatives.
+func (s *Schema) withhold(other *Schema, done map[[2]*Schema]bool) {
+	pair := [2]*Schema{s, other}
+	if s == nil || other == nil || !other.guarded || done[pair] || s == other && s.Choice == nil {
 		return
 	}
-	if s.siblings == nil {
+	done[pair], s.guarded, s.Withheld = true, true, s.Withheld || other.Withheld
+	switch {
+	case s.Choice != nil:
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.withhold(other, done)
+		}
+		return
+	case other.Choice != nil:
+		for _, alternative := range other.Choice.Alternatives {
+			s.withhold(alternative, done)
+		}
+		return
+	case s.siblings == nil:
 		s.siblings = map[string]bool{}
 	}
-	maps.Copy(s.siblings, names)
+	s.Items.withhold(other.Items, done)
+	s.Additional.withhold(other.Additional, done)
+	for _, p := range other.Properties {
+		if !p.Internal && !p.Schema.guarded {
+			continue
+		}
+		s.siblings[strings.ToLower(p.Name)], s.siblings[strings.ToLower(p.sent())] = true, true
+		for _, own := range s.becomes(p.sent()) {
+			own.withhold(p.Schema, done)
+		}
+	}
+}
+
+// becomes returns the schemas of what a member of the data service becomes.
+func (s *Schema) becomes(name string) (all []*Schema) {
+	if i, ok := s.index[name]; ok && s.from == nil {
+		return []*Schema{s.Properties[i].Schema}
+	} else if s.from != nil {
+		if i, ok = s.from.tree.index[name]; ok {
+			for _, t := range s.from.tree.next[i].targets {
+				all = append(all, t.property.Schema)
+			}
+			return all
+		}
+	}
+	return []*Schema{s.Additional}
+}
+
+// sent returns the name of the member, in the same object of the data service, in which the property is.
+func (p *Property) sent() string {
+	if p.From != nil && p.From.Names != nil {
+		return p.From.Names[0]
+	}
+	return p.Name
 }
