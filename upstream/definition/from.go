@@ -126,10 +126,10 @@ func (c *compiler) pointers(s *upstream.Schema) bool {
 	return c.elsewhere[s]
 }
 
-// concealed appends the first names of the pointers in an object that responses do not have, and that the data service has not as one. n is
+// concealed appends the first names of the pointers in an object that only the other side has, and that the data service has not as one. n is
 // its schema.
-func (c *compiler) concealed(names []string, p *upstream.Property, n node, v view) []string {
-	if v.request || p.From != nil {
+func (c *compiler) concealed(names []string, p *upstream.Property, n node) []string {
+	if p.From != nil {
 		return names
 	}
 	seen := map[*yaml.Node]bool{}

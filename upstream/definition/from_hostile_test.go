@@ -35,7 +35,13 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 	const choice = `name: {type: string, x-gatehouse-from: nm}, pay: {oneOf: [{type: object, required: [card], properties: {card: {type: string}}},
 		{type: object, required: [iban], properties: {iban: {type: string}}}, {type: array, maxItems: 2, items: {type: string}}]}`
 	const values = `s: {enum: ["R&D", 'a"b', "x\ny"], x-gatehouse-from: {member: st, values: {1: "R&D", 2: 'a"b', 3: "x\ny", "<4>": "R&D"}}}`
+	const further = `l: {type: array, maxItems: 2, items: {type: object, additionalProperties: true, properties: {n: {type: string},
+		o: {type: object, readOnly: true, properties: {a: {type: string, x-gatehouse-from: /own/a}}},
+		i: {type: object, x-gatehouse-internal: true, properties: {c: {type: string, x-gatehouse-from: /costs/net}}}}}}`
 	for name, c := range map[string]struct{ properties, media, body, want string }{
+		"a member that is not known":      {further, "json", `{"l":[{"n":"x","other":{"a":"1"}}]}`, `{"l":[{"n":"x","other":{"a":"1"}}]}`},
+		"a readOnly part by its place":    {further, "json", `{"l":[{"n":"x","own":{"a":"1"}}]}`, ""},
+		"an internal part by its place":   {further, "json", `{"l":[{"n":"x","Costs":1}]}`, ""},
 		"one of several objects":          {choice, "json", `{"name":"x","pay":{"card":"1"}}`, `{"nm":"x","pay":{"card":"1"}}`},
 		"another one":                     {choice, "json", `{"pay":{"iban":"1"}}`, `{"pay":{"iban":"1"}}`},
 		"a list instead":                  {choice, "json", `{"pay":["x"]}`, `{"pay":["x"]}`},

@@ -662,6 +662,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 		}
 		switch internal := c.flag(e.value.get(extInternal)); {
 		case internal && c.view.request:
+			s.Concealed = c.concealed(s.Concealed, &p, e.value)
 			hide(&p, c.view, upstream.Undocumented)
 		case c.hides(e.value):
 			c.withhold(s, &p, e.value)
@@ -706,7 +707,7 @@ func (c *compiler) hides(member node) bool {
 
 // withhold hides a member of s of which n says that only the other side sees it.
 func (c *compiler) withhold(s *upstream.Schema, p *upstream.Property, n node) {
-	s.Concealed = c.concealed(s.Concealed, p, n, c.view)
+	s.Concealed = c.concealed(s.Concealed, p, n)
 	hide(p, c.view, upstream.ReadOnly)
 }
 
