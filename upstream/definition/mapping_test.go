@@ -83,6 +83,19 @@ func TestABusinessCannotLeaveItsPlaceInAPath(t *testing.T) {
 	require.Equal(t, "account=a%26b%3Dc%23d%2Be%252F&page=1&per_page=20&sort=name", call.Query)
 }
 
+// The arguments of tools are not held to the characters of a path.
+func TestAnArgumentCannotLeaveItsPlaceInAQuery(t *testing.T) {
+	t.Parallel()
+	d, err := mapped("", `{path: /lines, query: {order: "{id}", account: "{business}"}}`, "")
+	require.NoError(t, err)
+	for id, want := range map[string]string{"o-1": "o-1", "1&account=18": "1%26account%3D18", "a+b%26c/d;e": "a%2Bb%2526c%2Fd%3Be"} {
+		q, err := d.API.Operations()[0].Fill([]string{id}, "")
+		require.NoError(t, err)
+		call := upstream.NewCall(&http.Request{Host: "x"}, d.API.Operations()[0], q, "17", "r")
+		require.Equal(t, "order="+want+"&account=17&page=1&per_page=20&sort=name", call.Query)
+	}
+}
+
 func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ all, own, want string }{
