@@ -78,9 +78,7 @@ func (s *Schema) compileSources() {
 	}
 	slices.Reverse(s.from.parts)
 	for _, name := range s.from.concealed {
-		if i, ok := s.from.tree.index[name]; ok {
-			s.from.tree.next[i].mixed = true
-		}
+		s.from.tree.member(name).mixed = true
 	}
 	s.from.number(&s.from.tree)
 }

@@ -374,9 +374,8 @@ func (s *Schema) similar(name []byte) bool {
 			return true
 		}
 	}
-	folded := func(other string) bool { return strings.EqualFold(other, string(name)) }
-	return s.from != nil && (slices.ContainsFunc(s.from.concealed, folded) ||
-		slices.ContainsFunc(s.from.tree.next, func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) })) // nor with a name of the data service
+	sent := func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) }
+	return s.from != nil && slices.ContainsFunc(s.from.tree.next, sent) // nor with a name of the data service
 }
 
 // Holds reports whether a JSON value that is neither an object nor an array is valid.

@@ -115,6 +115,17 @@ func TestWhatMustNotLeaveDoesNotLeaveByAnotherName(t *testing.T) {
 	}
 }
 
+// A service may send back what only bodies have, and it is not taken for one of the further members.
+func TestWhatDoesNotLeaveIsNotChecked(t *testing.T) {
+	t.Parallel()
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, `l: {type: array, maxItems: 2, items: {type: object, additionalProperties: {type: integer},
+		properties: {card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}}}}`, false), http.MethodPost, "/v1/a")
+	var out bytes.Buffer
+	_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","l":[{"cc":{"number":"1"},"n":1}]}`))
+	require.NoError(t, err)
+	require.Equal(t, `{"account":"17","l":[{"n":1}]}`, out.String())
+}
+
 func TestPartsAreCounted(t *testing.T) {
 	t.Parallel()
 	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, `c: {type: object, minProperties: 2, properties: {n: {type: string, x-gatehouse-from: /nn}, o: {type: string, x-gatehouse-from: /oo}}}`, false), http.MethodPost, "/v1/a")
