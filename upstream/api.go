@@ -362,6 +362,26 @@ func (a *API) Match(target string) (m Match, ok bool) {
 	return m, m.Path != nil
 }
 
+// link returns a target of the data service that matches an operation, for callers: of a query, what a GET has parameters for. It returns "" for
+// other targets.
+func (a *API) link(target string) string {
+	m, ok := a.Match(target)
+	if !ok {
+		return ""
+	}
+	path, query, _ := strings.Cut(target, "?")
+	if op := m.Path.Operation(http.MethodGet); query != "" && op != nil {
+		q, err := op.CleanQuery(m)
+		if err != nil {
+			return ""
+		}
+		if q.Raw != "" {
+			path += "?" + q.Raw
+		}
+	}
+	return path
+}
+
 // node is a segment of the paths with parameters.
 type node struct {
 	literal   map[string]*node

@@ -219,10 +219,10 @@ func (k *checker) published(target string) string {
 			return k.contract.BasePath + own
 		}
 	}
-	if _, ok := k.op.api.Match(u.RequestURI()); !ok || !printable(u.RequestURI(), maxForwarded, false) {
-		return ""
+	if own := k.op.api.link(u.RequestURI()); own != "" && printable(own, maxForwarded, false) {
+		return k.contract.BasePath + own
 	}
-	return k.contract.BasePath + u.RequestURI()
+	return ""
 }
 
 // published returns the path of an operation for that of the data service, which must be the business's own, or "".

@@ -383,7 +383,7 @@ func (n *decodedMapping) convert(p, rule map[string]any, v any, q upstream.Query
 			return "/v1/invoices/" + m[1], nil
 		}
 		if m := ourInvoice.FindStringSubmatch(u.EscapedPath()); len(m) == 2 && strings.Trim(m[1], ".") != "" {
-			return u.RequestURI(), nil
+			return u.EscapedPath(), nil // it has no parameters
 		}
 		return nil, nil
 	default:

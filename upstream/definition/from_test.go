@@ -139,6 +139,8 @@ func TestMembersComeFromWhereTheDataServiceHasThem(t *testing.T) {
 		"a URL of another business":      {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/18/invoices/7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a URL with another parameter":   {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/17/invoices/..%2F7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a URL under its own path":       {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"http://x/v1/invoices/8"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":"/gw/v1/invoices/8"}`},
+		"a URL with a query":             {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"http://x/v1/invoices?token=secret&page=2"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":"/gw/v1/invoices?page=2&per_page=25"}`},
+		"a URL with an invalid query":    {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"http://x/v1/invoices?page=secret"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a member with a published name": {"/v1/invoices/7", `{"data":{"invoice_no":7,"cust":{"nm":"A"},"st":"O","status":"paid","customer":{"name":"X"},"id":"9"}}`, `{"id":"7","customer":{"name":"A"},"status":"open"}`},
 		"names in escapes":               {"/v1/invoices/7", `{"d\u0061ta":{"invoice\u005fno":7,"cust":{"n\u006d":"A"},"st":"\u004f"}}`, `{"id":"7","customer":{"name":"A"},"status":"open"}`},
 	} {

@@ -278,6 +278,8 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, res.Location)
 	require.False(t, res.ETag)
+	_, location := res.Headers(d.API, "/gw", http.Header{"Location": {d.API.Base() + "/orders/1?token=secret"}})
+	require.Equal(t, "/gw"+d.API.Base()+"/orders/1?page=1", location)
 }
 
 // What is not checked, or says of nobody whose it is, needs a word of the definition.
