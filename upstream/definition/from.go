@@ -155,7 +155,7 @@ func (c *compiler) concealed(names []string, p *upstream.Property, n node) []str
 				from = from.get("member")
 			}
 			if strings.HasPrefix(from.text(), "/") {
-				names = append(names, namesIn(from.text())[0])
+				names, c.maps = append(names, namesIn(from.text())[0]), true
 			}
 		}
 	}
@@ -204,13 +204,22 @@ type placed struct {
 	chosen bool
 }
 
-// frame is an object at which pointers begin, and the places in a body that have a member.
+// frame is an object at which pointers begin, with the places in a body that have a member, and what the data service has.
 type frame struct {
 	schema  *upstream.Schema
 	node    node
 	request bool
 	chosen  bool // it is in one of several objects or arrays
 	taken   map[string]bool
+	sent    *[]sent
+}
+
+// sent is where the data service has a member, with the schema of one that leaves, or may be in a body.
+type sent struct {
+	name   string
+	at     []string
+	schema *upstream.Schema
+	node   node
 }
 
 // frames checks all objects below a schema.
@@ -241,7 +250,9 @@ func (c *framer) below(s *upstream.Schema, chosen bool) {
 		}
 		return
 	}
-	c.members(frame{s, c.about[s].node, c.about[s].view.request, chosen, map[string]bool{}}, s, 0)
+	var all []sent
+	c.members(frame{s, c.about[s].node, c.about[s].view.request, chosen, map[string]bool{}, &all}, s, 0)
+	c.enclosed(all)
 	c.below(s.Items, chosen)
 	c.below(s.Additional, chosen)
 }
@@ -251,12 +262,16 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 	if !c.spend(1 + len(s.Properties)) {
 		return
 	}
+	for _, name := range s.Concealed {
+		*in.sent = append(*in.sent, sent{"a hidden member", []string{name, ""}, nil, in.node})
+	}
 	for i := range s.Properties {
 		p, n := &s.Properties[i], in.node
+		f := cmp.Or(p.From, &upstream.Source{})
 		if p.Schema.Refused != "" {
+			*in.sent = append(*in.sent, sent{p.Name, f.Names, nil, n})
 			continue
 		}
-		f := cmp.Or(p.From, &upstream.Source{})
 		if c.sources[f].Node != nil {
 			n = c.sources[f]
 		}
@@ -288,16 +303,69 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 		if in.request && c.hasSources(in.schema) {
 			c.taken(p, n, in.taken)
 		}
+		member := sent{p.Name, placeOf(p), p.Schema, n}
+		if p.Internal {
+			member.schema = nil
+		}
+		*in.sent = append(*in.sent, member)
 		c.below(p.Schema, in.chosen)
 	}
 }
 
+// enclosed reports a fault if a hidden member is among the further members of another one.
+func (c *framer) enclosed(all []sent) {
+	for i, inner := range all {
+		if !c.spend(1 + len(all)/64) {
+			return
+		}
+		for j, m := range all {
+			if n := len(m.at); i != j && m.schema != nil && n <= len(inner.at) && slices.Equal(m.at, inner.at[:n]) && c.reveals(m.schema, inner.schema, inner.at[n:]) {
+				c.fault(inner.node, "%s would be among the further members of %s, and not be hidden: give that the members that it has, and no further ones", inner.name, m.name)
+			}
+		}
+	}
+}
+
+// reveals reports whether a hidden member of the data service is a further one of a schema's objects: one that has no schema, or one in objects
+// of its schema.
+func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
+	if inner == nil {
+		return len(at) > 0 && passes(s, at)
+	}
+	return len(at) <= maxNames && c.spend(1) && slices.ContainsFunc(inner.Properties, func(p upstream.Property) bool {
+		if p.Internal {
+			p.Schema = nil
+		}
+		return c.reveals(s, p.Schema, slices.Concat(at, placeOf(&p)))
+	})
+}
+
+// passes reports whether a member of the data service is a further one of a schema's objects, or of those in them.
+func passes(s *upstream.Schema, at []string) bool {
+	switch {
+	case s.Choice != nil:
+		return slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a, at) })
+	case s.FreeJSON() || len(at) == 0:
+		return s.FreeJSON()
+	}
+	i := slices.IndexFunc(s.Properties, func(p upstream.Property) bool { return placeOf(&p)[0] == at[0] })
+	if i < 0 {
+		return s.Additional != nil
+	}
+	return !s.Properties[i].Internal && passes(s.Properties[i].Schema, at[1:])
+}
+
+// placeOf returns the names that lead to a member of the data service.
+func placeOf(p *upstream.Property) []string {
+	if p.From != nil && p.From.Names != nil {
+		return p.From.Names
+	}
+	return []string{p.Name}
+}
+
 // taken reports a fault if two members of a body would be sent as one, or one inside the other.
 func (c *compiler) taken(p *upstream.Property, n node, taken map[string]bool) {
-	at := pointerOf(p.Name)
-	if p.From != nil {
-		at = pointerOf(p.From.Names...)
-	}
+	at := pointerOf(placeOf(p)...)
 	for other := range taken {
 		if other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/") {
 			c.fault(n, "two members of a body would be sent at %s%s", at, adapter)

@@ -30,7 +30,7 @@ func elsewhere(t *testing.T, step upstream.Enforcement, properties string, withB
 func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 	t.Parallel()
 	const part = `name: {type: string, x-gatehouse-from: nm}, c: {type: [object, "null"], properties: {n: {type: [string, "null"], x-gatehouse-from: /cust/nm},
-		credit: {type: [integer, "null"], readOnly: true, x-gatehouse-from: /cust/credit}, role: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/role},
+		credit: {type: [integer, "null"], readOnly: true, x-gatehouse-from: /cust/credit}, role: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /staff/role},
 		all: {type: object, additionalProperties: true, readOnly: true, x-gatehouse-from: /cust}, address: {type: [object, "null"], properties: {zip: {type: [string, "null"], x-gatehouse-from: /cust/zip}}}}}`
 	const choice = `name: {type: string, x-gatehouse-from: nm}, pay: {oneOf: [{type: object, required: [card], properties: {card: {type: string}}},
 		{type: object, required: [iban], properties: {iban: {type: string}}}, {type: array, maxItems: 2, items: {type: string}}]}`

@@ -325,6 +325,12 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"pointers beside null":           {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: "null"}]}`), "", "for an object or null, write both as its type"},
 		"what decides a choice":          {`{oneOf: [{type: object, required: [k], properties: {k: {const: x, x-gatehouse-from: z}}}, {type: object, required: [k], properties: {k: {const: y}}}]}`, "", "decides which of several objects it is"},
 		"two rules":                      {`{allOf: [{type: object, properties: {a: {type: string, x-gatehouse-from: b}}}, {type: object, properties: {a: {type: string, x-gatehouse-from: c}}}]}`, "", "say differently where the data service has a"},
+		"an internal member in any JSON": {`{type: object, properties: {a: {type: object, additionalProperties: true}, b: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /a/b}}}`, "", "b would be among the further members of a"},
+		"one deeper in it":               {`{type: object, properties: {a: {type: object, x-gatehouse-from: x, properties: {c: {type: object, x-gatehouse-from: y, additionalProperties: {type: string}}}}, b: {type: string, writeOnly: true, x-gatehouse-from: /x/y/b}}}`, "", "b would be among the further members of a"},
+		"a writeOnly object in a map":    {`{type: object, properties: {a: {type: object, additionalProperties: {type: string}}, b: {type: object, writeOnly: true, properties: {c: {type: string, x-gatehouse-from: /a/b}}}}}`, "", "a hidden member would be among the further members of a"},
+		"a member that becomes any JSON": {`{type: object, properties: {a: {type: object, additionalProperties: true, x-gatehouse-from: x}, b: {type: object, x-gatehouse-from: x, properties: {c: {type: object, properties: {d: {type: string, writeOnly: true}}}}}}}`, "", "b would be among the further members of a"},
+		"a body's readOnly member in it": {plain, body(`{a: {type: object, additionalProperties: true}, b: {type: string, readOnly: true, x-gatehouse-from: /a/b}}`), "b would be among the further members of a"},
+		"a body's internal object in it": {plain, body(`{a: {type: object, additionalProperties: true}, b: {type: object, x-gatehouse-internal: true, properties: {c: {type: string, x-gatehouse-from: /a/b}}}}`), "a hidden member would be among the further members of a"},
 		"a body's parameter":             {plain, body(`{a: {type: integer, x-gatehouse-from: {parameter: page}}}`), "is for responses: in a body, the member must be readOnly"},
 		"a body's URL":                   {plain, body(`{a: {type: [string, "null"], x-gatehouse-from: {member: b, as: url}}}`), "is for responses"},
 		"a body with a place twice":      {plain, body(`{a: {type: string, x-gatehouse-from: b}, b: {type: string}}`), "two members of a body would be sent at /b"},
@@ -345,6 +351,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		_, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
 		require.ErrorContains(t, err, "more than 8 objects in each other that the data service does not have, or a circle of them")
 	})
+	require.NoError(t, load("{}", `{type: object, properties: {a: {type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-internal: true}}}, c: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /a/b}}}`, ""))
 	require.NoError(t, load("{}", member(`{type: string, x-gatehouse-from: "/x~1y/a~0b"}`), body(`{a: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}`)))
 	require.NoError(t, load("{}", plain, body(`{a: {type: object, properties: {b: {type: string, x-gatehouse-from: /x}, c: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}}`)))
 	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a text")
