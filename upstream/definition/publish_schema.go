@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -335,6 +336,11 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 	var parts []node
 	for _, schema := range schemas {
 		parts = append(parts, p.parts(schema, true)...)
+	}
+	var sent yaml.Node
+	hasMembers := func(part node) bool { return part.get("properties").Node != nil || part.get("items").Node != nil }
+	if slices.ContainsFunc(parts, hasMembers) && jsontext.Value(value.text()).IsValid() && yaml.Unmarshal([]byte(value.text()), &sent) == nil {
+		value = at(sent.Content[0]) // some tools have JSON in a text here
 	}
 	if value.Node == nil || value.Kind == yaml.ScalarNode {
 		return copyOf(value.Node)

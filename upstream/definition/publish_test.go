@@ -364,6 +364,15 @@ func TestObjectsInThePlaceOfTextsAreNotPublished(t *testing.T) {
 	}
 }
 
+// Some tools write examples as texts with JSON.
+func TestExamplesInTextsArePublishedWithoutHiddenMembers(t *testing.T) {
+	t.Parallel()
+	got := publish(t, strings.Replace(small, `{"204": {description: It is added.}}`, `{"200": {description: "", content: {application/json: {schema: {type: object, properties: {
+		a: {type: string}, b: {type: string, x-gatehouse-internal: true}}}, example: '{"a": "{\"b\": 1}", "b": "secret"}'}}}}`, 1))
+	require.NotContains(t, got, "secret")
+	require.Contains(t, got, `example: {a: "{\"b\": 1}"}`)
+}
+
 // Nothing else than publishing follows references in examples.
 func TestReferencesToNothingAreReported(t *testing.T) {
 	t.Parallel()
