@@ -107,9 +107,9 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
 	}
 	if err == nil && len(listed) == 0 && kind.Mapped {
-		var u unmapper
-		out = u.value(nil, kind.Schema, out, "")
-		listed = u.violations[:min(len(u.violations), maxViolations)]
+		u := unmapper{body: jsontext.NewDecoder(bytes.NewReader(out))}
+		out = u.value(nil, kind.Schema)
+		listed = u.violations
 	}
 	if len(listed) > 0 {
 		return "", &BodyError{listed}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 
@@ -10,47 +9,64 @@ import (
 
 // unmapper changes a body that has been checked into the data service's, whose members have other names. Bodies are small and rarely mapped,
 // so it is a pass of its own.
-type unmapper struct{ violations []Violation }
+type unmapper struct {
+	body       *jsontext.Decoder // what has been checked can be read
+	violations []Violation
+}
 
-// value appends a valid value to dst.
-func (u *unmapper) value(dst []byte, s *Schema, raw jsontext.Value, pointer string) []byte {
+// value appends the next value to dst, which is valid.
+func (u *unmapper) value(dst []byte, s *Schema) []byte {
+	first := byte(u.body.PeekKind())
 	for s.Choice != nil { // package definition makes sure that nothing is mapped where the type does not decide
-		fits := func(alternative *Schema) bool { return alternative.Types&typeOf(raw[0]) != 0 }
+		fits := func(alternative *Schema) bool { return alternative.Types&typeOf(first) != 0 }
 		i := slices.IndexFunc(s.Choice.Alternatives, fits)
 		if i < 0 || slices.ContainsFunc(s.Choice.Alternatives[i+1:], fits) {
-			return append(dst, raw...)
+			return append(dst, u.raw()...)
 		}
 		s = s.Choice.Alternatives[i]
 	}
 	switch {
-	case raw[0] == '[' && s.Items != nil:
+	case first == '[' && s.Items != nil:
 		dst = append(dst, '[')
-		d := jsontext.NewDecoder(bytes.NewReader(raw))
-		_, _ = d.ReadToken() // what has been checked can be read
-		for i := 0; d.PeekKind() != jsontext.KindEndArray; i++ {
-			item, _ := d.ReadValue()
+		u.token()
+		for i := 0; u.body.PeekKind() != jsontext.KindEndArray; i++ {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = u.value(dst, s.Items, item, pointer+"/"+strconv.Itoa(i))
+			listed := len(u.violations)
+			dst = u.value(dst, s.Items)
+			within(u.violations[listed:], strconv.Itoa(i))
 		}
+		u.token()
 		return append(dst, ']')
-	case raw[0] == '{' && !s.free:
-		return u.object(dst, s, raw, pointer)
+	case first == '{' && !s.free:
+		return u.object(dst, s)
 	default:
-		return append(dst, raw...)
+		return append(dst, u.raw()...)
 	}
 }
 
+// raw reads a value, which is valid until the next one is read.
+func (u *unmapper) raw() jsontext.Value {
+	raw, _ := u.body.ReadValue()
+	return raw
+}
+
+// token reads a token, and returns the text of a name.
+func (u *unmapper) token() string {
+	token, _ := u.body.ReadToken()
+	return token.String()
+}
+
 // object appends an object.
-func (u *unmapper) object(dst []byte, s *Schema, raw jsontext.Value, pointer string) []byte {
+func (u *unmapper) object(dst []byte, s *Schema) []byte {
 	start := len(dst)
 	slots := len(s.Properties)
 	if s.from != nil {
 		slots = s.from.slots
 	}
 	values := make([][]byte, slots)
-	further := u.members(s, s, 0, values, raw, pointer)
+	further := u.members(s, s, 0, values)
 	if s.from != nil {
 		dst = appendBranch(dst, &s.from.tree, values)
 	} else {
@@ -68,32 +84,31 @@ func (u *unmapper) object(dst []byte, s *Schema, raw jsontext.Value, pointer str
 }
 
 // members sets the values of the properties of an object, from a slot of the frame's on, and returns its further members.
-func (u *unmapper) members(frame, s *Schema, first int, values [][]byte, raw jsontext.Value, pointer string) (further []byte) {
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
-	_, _ = d.ReadToken()
-	for d.PeekKind() != jsontext.KindEndObject {
-		token, _ := d.ReadToken()
-		name := token.String()
-		value, _ := d.ReadValue()
-		at := string(jsontext.Pointer(pointer).AppendToken(name))
-		p := s.Property(name)
+func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (further []byte) {
+	u.token()
+	for u.body.PeekKind() != jsontext.KindEndObject {
+		name := u.token()
+		p, listed := s.Property(name), len(u.violations)
 		switch part := frame.part(first + s.index[name]); {
 		case p == nil:
 			further = append(append(further, ','), label(name)...)
-			further = u.value(further, s.Additional, value, at)
-		case part != nil && value[0] == '{':
-			u.members(frame, p.Schema, part.first, values, value, at)
+			further = u.value(further, s.Additional)
+		case part != nil && u.body.PeekKind() == jsontext.KindBeginObject:
+			u.members(frame, p.Schema, part.first, values)
 		case part != nil: // null: of all its members
+			u.token()
 			frame.empty(part, values)
 		case p.From != nil && p.From.converts():
-			converted, expected := p.convertBack(nil, value)
-			if values[first+s.index[name]] = converted; expected != "" {
-				u.violations = append(u.violations, Violation{Pointer: at, Reason: "expected " + expected})
+			converted, expected := p.convertBack(nil, u.raw())
+			if values[first+s.index[name]] = converted; expected != "" && listed < maxViolations {
+				u.violations = append(u.violations, Violation{Reason: "expected " + expected})
 			}
 		default:
-			values[first+s.index[name]] = u.value(nil, p.Schema, value, at)
+			values[first+s.index[name]] = u.value(nil, p.Schema)
 		}
+		within(u.violations[listed:], name)
 	}
+	u.token()
 	return further
 }
 

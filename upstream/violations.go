@@ -111,14 +111,19 @@ func (k *checker) violate(s *Schema, name, why string) {
 
 // within adds the name of what they are in to the pointers of the violations from the given one on.
 func (k *checker) within(from int, name string) {
-	for i := from; i < len(k.listed); i++ {
-		switch {
-		case !k.request && !isIdentifier(name):
-			name = "*" // it may be a value
-		case len(name) > maxPointed:
+	if !k.request && !isIdentifier(name) {
+		name = "*" // it may be a value
+	}
+	within(k.listed[from:], name)
+}
+
+// within adds the name of what they are in to the pointers of violations.
+func within(listed []Violation, name string) {
+	for i := range listed {
+		if len(name) > maxPointed {
 			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
 		}
-		k.listed[i].Pointer = string(jsontext.Pointer("").AppendToken(name)) + k.listed[i].Pointer
+		listed[i].Pointer = string(jsontext.Pointer("").AppendToken(name)) + listed[i].Pointer
 	}
 }
 

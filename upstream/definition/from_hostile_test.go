@@ -2,9 +2,11 @@ package definition_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,6 +67,9 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 			require.Equal(t, c.want, out.String())
 		})
 	}
+	op, _ := operationOf(t, elsewhere(t, upstream.EnforceAll, `m: {type: object, additionalProperties: {type: object, properties: {c: {type: string, x-gatehouse-from: {member: cc, as: cents}}}}}`, true), http.MethodPost, "/v1/a")
+	_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(`{"m":{"`+strings.Repeat("x", 100)+`":{"c":"x"}}}`))
+	require.ErrorContains(t, err, "/m/"+strings.Repeat("x", 64)+"…/c expected a decimal number")
 	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, values, true), http.MethodPost, "/v1/a")
 	for sent, want := range map[string]string{`1`: `"R&D"`, `2`: `"a\"b"`, `3`: `"x\ny"`, `"<4>"`: `"R&D"`} {
 		var out bytes.Buffer
@@ -72,6 +77,33 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `{"account":"17","s":`+want+`}`, out.String())
 	}
+}
+
+// A mapped body is read once, however deep it is, and no pointers are made of its names.
+func TestMappedBodiesCostLittle(t *testing.T) {
+	t.Parallel()
+	const nested = 28
+	var maps, members strings.Builder
+	for i := range 70 {
+		fmt.Fprintf(&members, `"%d":{},`, i)
+	}
+	for i := range 900 {
+		fmt.Fprintf(&maps, `"%d":{"c":{%s"last":{"t":"x"}}},`, i, members.String())
+	}
+	body := "{" + strings.Repeat(`"c":{"`+strings.Repeat("x", 18_000)+`":{`, nested) + `"c":{` + maps.String() + `"last":{}}` + strings.Repeat("}}", nested) + "}"
+	check := func(from string) time.Duration {
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: none, paths: {/a: {post: {
+			requestBody: {content: {application/json: {schema: {$ref: "#/components/schemas/N"}}}}, responses: {"204": {description: ""}}}}},
+			components: {schemas: {N: {type: object, properties: {t: {type: string`+from+`}, c: {type: object, additionalProperties: {$ref: "#/components/schemas/N"}}}}}}}`, definition.Options{})
+		require.NoError(t, err)
+		op, _ := operationOf(t, d, http.MethodPost, "/v1/a")
+		var out bytes.Buffer
+		start := time.Now()
+		_, err = new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(body))
+		require.NoError(t, err)
+		return time.Since(start)
+	}
+	require.Less(t, check(", x-gatehouse-from: tt"), 50*check(""))
 }
 
 // Nothing that is writeOnly or internal leaves by its name at the data service, however much passes.
