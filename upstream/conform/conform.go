@@ -279,6 +279,8 @@ func forge(token string) string {
 	return token
 }
 
+const noRequest = "no request could be made: give the document a valid example of its parameters and its body"
+
 // skip says what could not be asked.
 func (r *run) skip(op *upstream.Operation, why string) {
 	if text := op.ID + ": " + why; !slices.Contains(r.report.Skipped, text) {

@@ -563,6 +563,9 @@ func animals(reminded func(), ways ...string) http.Handler {
 		made := animal{Version: 1}
 		_ = json.NewDecoder(r.Body).Decode(&made)
 		made.ID = len(all) + 1
+		if is("zero") {
+			made.ID = 0
+		}
 		all = append(all, made)
 		return 201, made
 	})
@@ -621,6 +624,7 @@ func TestAnIfMatchIsTriedWithTheVersionThatIsKnown(t *testing.T) {
 		"with a version that stays when the record is changed": {
 			version: known, required: "false", ways: []string{"one version", "renaming"}, fault: "precondition",
 		},
+		"with an ID that its path cannot have":          {version: known, required: "true", ways: []string{"zero"}, skipped: "changeAnimal: its path"},
 		"without an ETag or a version":                  {required: "false", skipped: "changeAnimal: If-Match: neither"},
 		"without an ETag or a version, although needed": {required: "true", skipped: "changeAnimal: If-Match: neither"},
 		"where the record has none":                     {version: "version: /animal/none", required: "false", skipped: "changeAnimal: If-Match: neither"},
@@ -642,6 +646,33 @@ func TestAnIfMatchIsTriedWithTheVersionThatIsKnown(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnExampleThatIsNotValidIsNamed(t *testing.T) {
+	t.Parallel()
+	const body = `parameters: [{name: x, in: path, required: true, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {example: {n: one}, schema: {type: object, properties: {n: {type: integer}}}}}}
+      responses: {"204": {description: It is done.}}
+`
+	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: X, version: "1"}
+x-gatehouse-tenant: request
+paths:
+  /x/{x}:
+    put:
+      operationId: put
+      ` + body + `    post:
+      operationId: post
+      ` + body)}, definition.Options{})
+	require.NoError(t, err)
+	service := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(service.Close)
+	report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", Write: true})
+	require.NoError(t, err)
+	const why = ": no request could be made: give the document a valid example of its parameters and its body"
+	require.Subset(t, report.Skipped, []string{"put" + why, "post" + why})
+	require.Zero(t, report.Requests)
 }
 
 func TestWhatWritesToPeopleIsNotSent(t *testing.T) {

@@ -122,8 +122,8 @@ func target(op *upstream.Operation, values []string, query string) string {
 	return path
 }
 
-// send makes a request as the gateway does. It returns nil if the gateway would refuse it.
-func (r *run) send(ctx context.Context, q request) *exchange {
+// accept returns what is to be sent for a request, or nil if the gateway would refuse it.
+func (r *run) accept(q request) *exchange {
 	x := &exchange{request: q, target: target(q.op, q.values, q.query)}
 	m, ok := r.api.Match(x.target)
 	if !ok || m.Path.Operation(q.op.Method) != q.op {
@@ -131,6 +131,15 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 	}
 	var err error
 	if x.clean, err = q.op.CleanQuery(m); err != nil {
+		return nil
+	}
+	return x
+}
+
+// send makes a request as the gateway does. It returns nil if the gateway would refuse it.
+func (r *run) send(ctx context.Context, q request) *exchange {
+	x := r.accept(q)
+	if x == nil {
 		return nil
 	}
 	r.wait(ctx, q.op)

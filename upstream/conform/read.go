@@ -31,7 +31,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	for _, values := range samples {
 		x := r.list(ctx, op, values, "A")
 		if x == nil {
-			r.skip(op, "no request for it could be made")
+			r.skip(op, noRequest)
 			return
 		}
 		if known && x.status/100 == 4 && x.status != http.StatusUnauthorized {
@@ -63,7 +63,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 func (r *run) probeQuestion(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
 	if !ok {
-		r.skip(op, "no request for it could be made")
+		r.skip(op, noRequest)
 		return
 	}
 	r.fetch(ctx, q, "")

@@ -42,7 +42,7 @@ func again(q request) request {
 func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
 	if !ok {
-		r.skip(op, "no request for it could be made")
+		r.skip(op, noRequest)
 		return
 	}
 	q = again(q)
@@ -58,7 +58,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	x := r.ask(ctx, q, "")
 	switch {
 	case x == nil:
-		r.skip(op, "the example of its body is not valid")
+		r.skip(op, noRequest)
 		return
 	case !x.ok():
 		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
@@ -240,12 +240,20 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	i := slices.IndexFunc(r.created, func(c created) bool {
 		return len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, c.list.Path+"/{")
 	})
-	if !ok || i < 0 {
+	switch {
+	case !ok:
+		r.skip(op, noRequest)
+		return
+	case i < 0:
 		r.skip(op, "no record was created that it could change")
 		return
 	}
 	made := r.created[i]
 	q.values, q.ofRecords = append(slices.Clone(made.values), made.id), true
+	if r.accept(q) == nil {
+		r.skip(op, "its path cannot have the ID of the record that was created")
+		return
+	}
 	q = again(q)
 	get := r.listAt(op.Path)
 	current := func() *exchange {
