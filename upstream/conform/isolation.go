@@ -42,10 +42,12 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		a := r.list(ctx, op, values, "A")
 		q := a.request
 		q.label = "B"
-		if b := r.fetch(ctx, q, "isolation"); b != nil {
-			if f, found := r.commonRecord(a, b); found {
-				r.find("isolation", b, f)
-			}
+		b := r.fetch(ctx, q, "isolation")
+		switch f, found := r.commonRecord(a, b); {
+		case found:
+			r.find("isolation", b, f)
+		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && whole(own):
+			r.find("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
 		}
 	}
 }
@@ -59,12 +61,12 @@ type common struct {
 	own     bool
 }
 
-// commonRecord returns the finding about a record with an ID that A gets, and B too.
+// commonRecord returns the finding about a record that A gets, and B too. What was not asked for by an ID must have one.
 func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 	records := map[string]bool{}
 	for _, record := range a.records {
-		if text := canonical(a.op, record); r.id(a.op, record) != "" {
-			records[text] = true
+		if len(a.values) > 0 || r.id(a.op, record) != "" { // settings, for example, may be the same by default
+			records[canonical(a.op, record)] = true
 		}
 	}
 	for i, record := range b.records {
