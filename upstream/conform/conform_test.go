@@ -357,7 +357,7 @@ paths:
     get:
       operationId: getBox
       x-gatehouse-upstream: {path: "/accounts/{business}/Box/{box}.json"}
-      parameters: [{name: box, in: path, required: true, schema: {type: string, pattern: "^[0-9]{7}([0-9]{13})?$"}}]
+      parameters: [{name: box, in: path, required: true, schema: {type: string, pattern: "^([0-9]{1,3}|[0-9]{7}|[0-9]{20})$"}}]
       responses:
         "200": {description: The box., x-gatehouse-records: {from: /Result/Row, is: {id: box}}, content: {application/json: {schema: {$ref: "#/components/schemas/Box"}}}}
 components:
@@ -391,6 +391,9 @@ func boxes(broken ...string) http.Handler {
 		}
 		if is("long") {
 			b.No = fmt.Sprintf("%020d", made)
+		}
+		if is("short") {
+			b.No = strconv.Itoa(made)
 		}
 		all[account] = append(all[account], b)
 		return b
@@ -456,6 +459,7 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 	for _, c := range []struct{ way, rule, hint string }{
 		{"", "", "no-idempotency"},
 		{"long", "", "no-idempotency"},
+		{"short", "", "no-idempotency"},
 		{"margin", "", "undocumented"},
 		{"text", "schema", ""},
 		{"foreign", "isolation", ""},

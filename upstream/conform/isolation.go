@@ -116,7 +116,9 @@ func (r *run) reportCommon() {
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string) {
 	if n := len(values); n > 0 {
 		q := first.request
-		if q.values = slices.Clone(values); r.invent(&first.op.PathParams[n-1], &q.values[n-1]) {
+		p := &first.op.PathParams[n-1]
+		before, _, _ := strings.Cut(first.op.Path, "/{"+p.Name+"}")
+		if q.values = slices.Clone(values); r.invent(p, &q.values[n-1], r.idsOf(ctx, before, values[:n-1])) {
 			x := r.fetch(ctx, q, "unknown-id")
 			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
 				r.find("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
@@ -142,8 +144,18 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	ask(unknown, "no records for a business that does not exist", true)
 }
 
+// idsOf returns the IDs in the list of A at a path.
+func (r *run) idsOf(ctx context.Context, path string, values []string) []string {
+	if list := r.listAt(path); list != nil && len(list.PathParams) == len(values) {
+		if x := r.list(ctx, list, values, "A"); x != nil {
+			return r.keys(x)
+		}
+	}
+	return nil
+}
+
 // invent replaces an ID by one that probably does not exist, and reports whether it could.
-func (r *run) invent(p *upstream.Param, id *string) bool {
+func (r *run) invent(p *upstream.Param, id *string, known []string) bool {
 	digits := func(n int) string {
 		text := strconv.Itoa(1 + r.random.IntN(9))
 		for len(text) < n {
@@ -152,13 +164,15 @@ func (r *run) invent(p *upstream.Param, id *string) bool {
 		return text
 	}
 	stem := strings.TrimRight(*id, "0123456789")
-	for _, candidate := range []string{
-		uuid.NewString(), stem + digits(9), stem + digits(max(len(*id)-len(stem), 1)), digits(9), "gatehouse-conform-" + digits(9),
-	} {
-		if _, err := uuid.Parse(*id); err != nil && len(candidate) == 36 && candidate[8] == '-' {
-			continue // the service has other IDs
-		}
-		if p.Schema.Accepts(candidate) == "" && candidate != *id {
+	candidates := []string{"gatehouse-conform-" + digits(9), digits(9)} // the last one that fits is taken
+	for n := range max(9, len(*id)-len(stem)) {
+		candidates = append(candidates, stem+digits(n+1))
+	}
+	if _, err := uuid.Parse(*id); err == nil { // otherwise, the service has other IDs
+		candidates = append(candidates, uuid.NewString())
+	}
+	for _, candidate := range slices.Backward(candidates) {
+		if p.Schema.Accepts(candidate) == "" && candidate != *id && !slices.Contains(known, candidate) {
 			*id = candidate
 			return true
 		}
