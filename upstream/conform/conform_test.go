@@ -47,7 +47,10 @@ paths:
         - {name: offset, in: query, schema: {type: integer, minimum: 0, maximum: 10000, default: 0}}
         - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 10}}
         - {name: pinned, in: query, schema: {type: boolean}}
+        - {name: folder_id, in: query, schema: {type: string, pattern: "^f[0-9]$"}}
+        - {name: since, in: query, schema: {type: string, format: date}}
       responses:
+        "422": {description: It is refused., content: {application/json: {schema: {type: object, properties: {title: {type: string}}}}}}
         "200":
           description: Notes.
           x-gatehouse-records: {in: notes, order: [created], at_most: limit}
@@ -126,6 +129,7 @@ components:
       type: object
       required: [id, text, pinned, created]
       properties:
+        folder_id: {type: [string, "null"], readOnly: true}
         id: {type: integer, readOnly: true}
         owner: {type: string, readOnly: true, x-gatehouse-internal: true}
         text: {type: string, minLength: 1, maxLength: 20}
@@ -135,6 +139,7 @@ components:
 
 type note struct {
 	ID      int       `json:"id"`
+	Folder  string    `json:"folder_id"`
 	Owner   string    `json:"owner"`
 	Text    string    `json:"text"`
 	Pinned  bool      `json:"pinned"`
@@ -147,7 +152,7 @@ func notes(broken ...string) http.Handler {
 	var mu sync.Mutex
 	all := map[string][]note{}
 	add := func(owner, text string, pinned bool) note {
-		n := note{ID: len(all[owner]) + 1, Owner: owner, Text: text, Pinned: pinned, Created: time.Unix(int64(1e9+len(all[owner])), 0).UTC()}
+		n := note{ID: len(all[owner]) + 1, Folder: "f" + strconv.Itoa(len(all[owner])%2), Owner: owner, Text: text, Pinned: pinned, Created: time.Unix(int64(1e9+len(all[owner])), 0).UTC()}
 		all[owner] = append(all[owner], n)
 		return n
 	}
@@ -215,9 +220,13 @@ func notes(broken ...string) http.Handler {
 	handle("GET /api/notes", func(r *http.Request, owner string, _ *note) (int, any) {
 		offset, _ := strconv.Atoi(r.FormValue("offset"))
 		limit, _ := strconv.Atoi(r.FormValue("limit"))
+		if is("limit") && limit > 40 || is("since") && r.FormValue("since") != "" {
+			return http.StatusUnprocessableEntity, map[string]string{"title": "It is refused."}
+		}
 		own := []note{}
 		for _, n := range slices.Backward(all[owner]) {
-			if n.Text != "" && (r.FormValue("pinned") == "" || is("filter") || r.FormValue("pinned") == strconv.FormatBool(n.Pinned)) {
+			folder := r.FormValue("folder_id") == "" || is("folder") || r.FormValue("folder_id") == n.Folder
+			if n.Text != "" && folder && (r.FormValue("pinned") == "" || is("filter") || r.FormValue("pinned") == strconv.FormatBool(n.Pinned)) {
 				own = append(own, n)
 			}
 		}
@@ -272,7 +281,10 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(notesDocument)}, definition.Options{})
 	require.NoError(t, err)
-	for way, rule := range map[string]string{"": "", "filter": "filter", "pages": "paging", "delete": "delete", "foreign": "isolation", "lines": "schema"} {
+	for way, rule := range map[string]string{
+		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete",
+		"foreign": "isolation", "lines": "schema",
+	} {
 		for seed := range uint64(10) {
 			service := httptest.NewServer(notes(way))
 			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true, Seed: seed})

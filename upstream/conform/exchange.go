@@ -27,7 +27,8 @@ type request struct {
 	query     string   // as a caller would send it
 	ofRecords bool     // the target has values that the service sent
 	refers    bool     // the body has the ID of a record of the business
-	cursor    string   // the parameter that has one of them
+	hidden    string   // the parameter that has one of them
+	unlikely  bool     // a value in the query is one that the service may refuse
 	header    http.Header
 	body      []byte
 	wrong     *wrongAssertion     // instead of the right assertion
@@ -293,7 +294,11 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 	r.hints(x)
 	got := fmt.Sprintf("status %d", x.status)
 	var contract *upstream.ContractError
-	switch _, passed := errors.AsType[*upstream.StatusError](x.refused); {
+	_, passed := errors.AsType[*upstream.StatusError](x.refused)
+	if as == "parameter" && x.status/100 == 4 && x.status != http.StatusTooManyRequests && (passed || x.refused == nil) && !x.unlikely {
+		r.find("parameter", x, Finding{Expected: "success, because the definition allows these values", Got: got})
+	}
+	switch {
 	case passed:
 		return
 	case errors.As(x.refused, &contract):

@@ -194,7 +194,7 @@ func (r *run) follow(ctx context.Context, q request, between func(page int)) (go
 			got.err = "the same cursor again"
 			return got, true
 		}
-		q.query, q.cursor, q.ofRecords = with(q.query, x.res.Cursor, next), x.res.Cursor, true
+		q.query, q.hidden, q.ofRecords = with(q.query, x.res.Cursor, next), x.res.Cursor, true
 	}
 	return got, false
 }

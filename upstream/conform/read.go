@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -89,8 +91,15 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 			}
 		}
 		return all, false
-	default:
-		return []string{unlikely}, false
+	default: // of which formats allow one
+		for _, text := range []string{
+			unlikely, "2024-02-29", "2024-02-29T12:30:00Z", "12:30", "12:30:00Z", "12.50", "x@business.example", "https://business.example/", uuid.NewString(),
+		} {
+			if s.Accepts(text) == "" {
+				return []string{text}, false
+			}
+		}
+		return nil, false
 	}
 	r.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(len(all), maxValues)], true
@@ -104,16 +113,34 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			continue
 		}
 		values, filters := r.values(p)
+		id := r.idIn(first, p)
+		if id != "" {
+			values, filters = []string{id}, true
+		}
 		for _, value := range values {
 			q := first.request
-			q.query = with(first.request.query, p.Name, value)
-			x := r.fetch(ctx, q, "parameter")
-			if x == nil || !x.ok() || !filters || !first.list {
-				continue
+			if q.query = with(first.request.query, p.Name, value); id != "" {
+				q.ofRecords, q.hidden = true, p.Name
 			}
-			r.compareFilter(first, x, p.Name, value)
+			q.unlikely = value == unlikely
+			if x := r.fetch(ctx, q, "parameter"); x.ok() && filters && first.list {
+				r.compareFilter(first, x, p.Name, value)
+			}
 		}
 	}
+}
+
+// idIn returns an ID that the records of a list have in the member with the name of a parameter, or "".
+func (r *run) idIn(first *exchange, p *upstream.Param) string {
+	if !first.list || len(first.records) == 0 || !strings.HasSuffix(strings.ToLower(p.Name), "id") {
+		return ""
+	}
+	members, _ := first.records[r.random.IntN(len(first.records))].(map[string]any)
+	id := scalar(members[p.Name])
+	if p.Schema.Accepts(id) != "" {
+		return ""
+	}
+	return id
 }
 
 // compareFilter compares the records of a filtered list with those of the whole list.

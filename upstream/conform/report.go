@@ -119,10 +119,10 @@ func (x *exchange) shown(values bool) string {
 		return x.op.Method + " " + x.target
 	}
 	text := x.op.Method + " " + x.op.Path
-	if x.query != "" && x.cursor == "" {
+	if x.query != "" && x.hidden == "" {
 		text += "?" + x.query
 	} else if x.query != "" {
-		text += "?" + x.cursor + "={" + x.cursor + "}"
+		text += "?" + x.hidden + "={" + x.hidden + "}"
 	}
 	return text
 }
