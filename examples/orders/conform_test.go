@@ -526,6 +526,16 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"a record without its business", "tenant", records(customers, "customers", func(c map[string]any) { delete(c, "account") }), nil},
 		{"a record of another business by ID", "tenant", members(customer, func(_ *http.Request, body map[string]any) { body["account"] = "19" }), nil},
 		{"the same list for everybody", "isolation", leaks(customers, func(int) bool { return true }, never), nil},
+		{"the records that a cursor is of", "isolation", func(b breaker) http.Handler {
+			leaky := leaks(orders, func(int) bool { return true }, func(string) string { return "17" })(b)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Has("cursor") {
+					leaky.ServeHTTP(w, r)
+					return
+				}
+				b.ServeHTTP(w, r)
+			})
+		}, nil},
 		{"everybody's records by ID", "isolation", leaks(customer, func(status int) bool { return status == 404 }, other), nil},
 		{"everybody's records by ID, with their business", "isolation", readable, nil},
 		{"another record than was asked for", "record", members(order, func(_ *http.Request, body map[string]any) { body["id"] = "o-9" }), nil},

@@ -83,7 +83,8 @@ type run struct {
 	asserter   *upstream.Asserter
 	random     *rand.Rand
 	examples   map[*upstream.Operation]reference.Request
-	exchanges  map[string]*exchange // those of fetch, by business and target
+	exchanges  map[string]*exchange            // those of fetch, by business and target
+	cursors    map[*upstream.Operation]request // of A, with one
 	created    []created
 	common     []common
 	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &run{
 		Options: o, api: o.Definition.API, random: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // G404: it chooses samples
 		examples: map[*upstream.Operation]reference.Request{}, exchanges: map[string]*exchange{}, positions: map[string]int{},
-		scoped: map[*upstream.Operation]bool{},
+		cursors: map[*upstream.Operation]request{}, scoped: map[*upstream.Operation]bool{},
 	}
 	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 	if r.limiter = rate.NewLimiter(rate.Inf, 1); r.Rate > 0 {

@@ -232,7 +232,7 @@ func notes(broken ...string) http.Handler {
 		}
 		from := offset
 		if is("pages") {
-			from = offset * limit * 2
+			from = offset * limit // as if it were a page
 		}
 		return 200, map[string]any{"notes": own[min(from, len(own)):min(from+limit, len(own))], "offset": offset}
 	})

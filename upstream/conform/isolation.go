@@ -22,9 +22,17 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		return
 	}
 	if len(op.PathParams) == 0 {
-		if a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B"); a != nil && b != nil {
-			if f, found := r.commonRecord(a, b); found {
-				r.common = append(r.common, common{b, f, r.ownIDs(a, b)})
+		a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")
+		if a == nil || b == nil {
+			return
+		}
+		if f, found := r.commonRecord(a, b); found {
+			r.common = append(r.common, common{b, f, r.ownIDs(a, b)})
+		} else if q, known := r.cursors[op]; known {
+			q.label = "B"
+			x := r.send(ctx, q)
+			if f, found := r.commonRecord(a, x); found {
+				r.find("isolation", x, f)
 			}
 		}
 		return

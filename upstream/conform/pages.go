@@ -109,6 +109,10 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		return
 	}
 	start := bound(page, false, 1)
+	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // pages of one do not tell an offset from a page
+		least = two
+		small.query = with(small.query, size.Name, "2")
+	}
 	if len(all) < 2*least {
 		r.skip(first.op, "paging: A has too few records for two pages")
 	} else {
@@ -149,6 +153,9 @@ func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, s
 	q.query = with(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
 	whole := nextCursor(first) == ""
 	got, done := r.follow(ctx, q, func(int) {})
+	if got.last != nil && got.last.hidden != "" {
+		r.cursors[first.op] = got.last.request
+	}
 	switch {
 	case got.err != "":
 		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
