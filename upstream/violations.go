@@ -140,7 +140,7 @@ func isIdentifier(name string) bool {
 // noteScalar notes an invalid value that is neither an object nor an array.
 func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	why := ""
-	if number := k.raw(v); k.request && s.Types&typeOf(first) != 0 {
+	if number := k.raw(v); (k.request || k.judging) && s.Types&typeOf(first) != 0 {
 		switch {
 		case first == '"' && s.Format.valid(k.text(v)) && s.Rules != nil:
 			why = k.breaks(s.Rules, k.text(v))

@@ -612,7 +612,7 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"409 for a repeated request", "idempotency", repeated, writing},
 		{"a race between two requests with one key", "idempotency", races, writing},
 		{"a lost update", "precondition", etags, writing},
-		{"no ETag to change a record with", "precondition", responses(order, func(_ *http.Request, w *httptest.ResponseRecorder) { w.Header().Del("ETag") }), writing},
+		{"no ETag to change a record with", "header", responses(order, func(_ *http.Request, w *httptest.ResponseRecorder) { w.Header().Del("ETag") }), writing},
 		{"changes by another business", "isolation", leaks("PATCH", func(status int) bool { return status == 404 }, other), writing},
 		{"records that name another business's", "isolation", leaks("POST /v1/orders", func(status int) bool { return status == 422 }, other), writing},
 		{"records that are not listed", "create", hides, writing},

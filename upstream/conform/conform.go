@@ -234,7 +234,7 @@ func (r *run) prepareAssertions() (err error) {
 		}}
 	}
 	r.wrong = []wrongAssertion{
-		{"none", nil},
+		{"that is missing", nil},
 		{"with a forged signature", func(op *upstream.Operation, business, id string) (string, error) {
 			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
 			return forge(token), err

@@ -509,6 +509,115 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 	}
 }
 
+const boatsDocument = `
+openapi: 3.1.0
+info: {title: Boats, version: "1"}
+x-gatehouse-tenant: request
+paths:
+  /boats:
+    get:
+      operationId: listBoats
+      parameters:
+        - {name: kind, in: query, schema: {type: string, enum: [sail, motor]}}
+        - {name: free, in: query, schema: {type: boolean}}
+      responses:
+        "200": {description: Boats., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Boat"}}}}}
+    post:
+      operationId: addBoat
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Boat"}}}}
+      responses:
+        "201": {description: The boat., content: {application/json: {schema: {$ref: "#/components/schemas/Boat"}}}}
+  /boats/{boat}:
+    parameters: [{name: boat, in: path, required: true, schema: {type: string, maxLength: 9}}]
+    get:
+      operationId: getBoat
+      responses:
+        "200":
+          description: The boat.
+          headers: {ETag: {schema: {type: string}}}
+          content: {application/json: {schema: {$ref: "#/components/schemas/Boat"}}}
+        "404": {description: None., content: {application/json: {schema: {type: object, properties: {code: {type: string, enum: [none]}}}}}}
+    put:
+      operationId: changeBoat
+      parameters: [{name: If-Match, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Boat"}}}}
+      responses: {"204": {description: It is changed.}}
+components:
+  schemas:
+    Boat:
+      type: object
+      required: [id, kind, free]
+      properties: {id: {type: string, maxLength: 9, readOnly: true}, kind: {type: string, enum: [sail, motor]}, free: {type: boolean}}
+`
+
+func TestFindingsNameWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "boats.yaml", Text: []byte(boatsDocument)}, definition.Options{})
+	require.NoError(t, err)
+	const boat = `{"id":"b1","kind":"sail","free":true}`
+	type response struct {
+		status       int
+		header, body string
+	}
+	for name, c := range map[string]struct {
+		responses map[string]response // by business, method and path, or a part of these
+		want      []string
+		not       string
+	}{
+		"another value": {
+			map[string]response{"GET /boats": {200, "", `[{"id":"b1","kind":"rowing","free":true}]`}},
+			[]string{"expected a value that is one of the possible values"}, "the parameter kind",
+		},
+		"a filter":        {nil, []string{"fault filter: listBoats: GET /boats?free=false", "another value: a boolean"}, ""},
+		"304":             {map[string]response{"GET /boats": {304, "", ""}}, []string{"fault status: listBoats"}, "fault redirect"},
+		"a request ID":    {map[string]response{"GET /boats": {200, "X-Request-Id", "[]"}}, []string{"expected the X-Request-Id of the request, or none"}, ""},
+		"a coding":        {map[string]response{"GET /boats": {200, "Content-Encoding", "[]"}}, []string{"expected a body as its Content-Encoding says"}, ""},
+		"an error's code": {map[string]response{"b GET /boats/b1": {404, "", `{"code":"x"}`}}, []string{"  at       /code\n", "got      a string of 1 characters"}, ""},
+		"500 for B":       {map[string]response{"b GET /boats/b1": {500, "", "{}"}}, []string{"fault status: getBoat: GET /boats/{boat} as B"}, "fault isolation"},
+		"an object for a list after a write": {
+			map[string]response{"GET /boats": {200, "", "{}"}, "POST": {201, "", boat}}, []string{"fault schema: listBoats"}, "fault create",
+		},
+		"what was not created": {map[string]response{"POST": {201, "", strings.Replace(boat, "b1", "b9", 1)}}, []string{"fault create: getBoat"}, "fault precondition"},
+		"no ETag":              {map[string]response{"POST": {201, "", boat}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				response := response{404, "", "{}"}
+				asked := r.Header.Get("X-Business-Id") + " " + r.Method + " " + r.URL.Path
+				switch asked {
+				case "a GET /boats":
+					response.status, response.body = 200, "["+boat+"]"
+				case "a GET /boats/b1":
+					response.status, response.body = 200, boat
+				}
+				for part, other := range c.responses {
+					if strings.HasSuffix(asked, part) || part == r.Method {
+						response = other
+					}
+				}
+				w.Header().Set("Content-Type", "application/json")
+				if response.header != "" {
+					w.Header().Set(response.header, "br")
+				}
+				w.WriteHeader(response.status)
+				_, _ = w.Write([]byte(response.body))
+			}))
+			t.Cleanup(service.Close)
+			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true})
+			require.NoError(t, err)
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			for _, want := range c.want {
+				assert.Contains(t, printed.String(), want)
+			}
+			if c.not != "" {
+				assert.NotContains(t, printed.String(), c.not)
+			}
+		})
+	}
+}
+
 // animalsDocument is an API with versions in the body of records, an If-Match, and an operation that writes to people.
 const animalsDocument = `
 openapi: 3.1.0

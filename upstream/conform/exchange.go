@@ -215,7 +215,7 @@ func (r *run) published(x *exchange) []byte {
 func (x *exchange) read(body []byte) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
-	if x.res == nil || x.res.Body == nil || x.status/100 != 2 || d.Decode(&x.value) != nil {
+	if x.res == nil || x.res.Body == nil || d.Decode(&x.value) != nil || x.status/100 != 2 {
 		return
 	}
 	found := x.value
@@ -288,7 +288,8 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 	}
 	if x.err != nil {
 		rule, got := r.failure(x)
-		r.find(rule, x, Finding{Expected: "a complete response", Got: got, Value: excerpt(x.err.Error())})
+		expected := map[string]string{"request-id": "the X-Request-Id of the request, or none", "media-type": "a body as its Content-Encoding says"}[rule]
+		r.find(rule, x, Finding{Expected: cmp.Or(expected, "a complete response"), Got: got, Value: excerpt(x.err.Error())})
 		return
 	}
 	r.hints(x)
@@ -332,8 +333,10 @@ func (r *run) refused(x *exchange, as, expected, got string) {
 		if r.asserter == nil {
 			expected = "a response to a request without an assertion: if the service requires one, give a key with --assertion-key"
 		}
-	case x.status/100 == 3:
+	case x.status/100 == 3 && x.status != http.StatusNotModified:
 		rule = "redirect"
+	case x.status/100 == 5 && as == "isolation":
+		rule = "status"
 	case !strings.HasPrefix(expected, "status "):
 		got = fmt.Sprintf("%s with Content-Type %s", got, mediaType(x.header))
 		rule = "media-type"
@@ -384,8 +387,8 @@ func (r *run) check(x *exchange, as string) {
 		switch {
 		case rule == "tenant", rule == "isolation":
 			expected = "the business that asked"
-		case strings.HasPrefix(expected, "is "):
-			expected = "a value that " + strings.Replace(expected, "is ", "is not ", 1)
+		case strings.HasPrefix(expected, "is "), strings.HasPrefix(expected, "does "):
+			expected = "a value that " + strings.NewReplacer("is not ", "is ", "is ", "is not ", "does not have ", "has ").Replace(expected)
 		}
 		if v.From != "" {
 			expected += ", from " + v.From

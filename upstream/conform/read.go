@@ -145,15 +145,17 @@ func (r *run) idIn(first *exchange, p *upstream.Param) string {
 
 // compareFilter compares the records of a filtered list with those of the whole list.
 func (r *run) compareFilter(first, x *exchange, name, value string) {
-	if s := recordSchema(first.res); s == nil || s.Property(name) == nil || !possible(s.Property(name).Schema, value) {
+	s := recordSchema(first.res)
+	if s == nil || s.Property(name) == nil || !possible(s.Property(name).Schema, value) {
 		return
 	}
-	member := func(record any) string {
+	member := func(record any) any {
 		members, _ := record.(map[string]any)
-		return fmt.Sprint(members[name])
+		return members[name]
 	}
 	for i, record := range x.records {
-		if got := member(record); got != value {
+		got := member(record)
+		if text := fmt.Sprint(got); text != value && (got == nil || possible(s.Property(name).Schema, text)) { // otherwise, it is not valid
 			kind, text := describe(got, true)
 			r.find("filter", x, Finding{
 				Pointer: pointerTo(x, i, name), Expected: "only records with the value of the parameter " + name, Got: "another value: " + kind, Value: text,
@@ -163,7 +165,7 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 	found := r.keys(x)
 	for _, record := range first.records {
-		if member(record) == value && !slices.Contains(found, r.key(x.op, record)) && complete(x) {
+		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && complete(x) {
 			r.find("filter", x, Finding{Expected: "all records with the value of the parameter " + name, Got: "a list without one that the whole list has"})
 			return
 		}

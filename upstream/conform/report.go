@@ -49,7 +49,7 @@ func Rules() []Rule {
 		{"request-id", "a response has the `X-Request-Id` of its request, or none", "Send back the X-Request-Id of the request that the response is for.", false},
 		{"redirect", "no response is a redirect", "Respond at the path itself.", false},
 		{"status", "the status is one that the operation documents", "Respond with a documented status, or document this one.", false},
-		{"media-type", "the `Content-Type` is the documented one, in UTF-8", "Set the Content-Type to the documented media type.", false},
+		{"media-type", "the `Content-Type` is the documented one, in UTF-8", "Set the Content-Type to the documented media type, and a Content-Encoding only if the body has it.", false},
 		{"json", "the body is one JSON document in UTF-8 without repeated names", "Write the body with a JSON encoder, once and completely.", false},
 		{"schema", "members have the documented types and values, and none is missing", "Send what the definition says, or correct the definition.", false},
 		{"header", "`ETag` and `Location` are what the gateway passes on", "Send an ETag in double quotes, and as Location the path of an operation.", false},

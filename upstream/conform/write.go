@@ -137,7 +137,7 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 // compareCreated compares the lists of A and B before and after A created records.
 func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, ids []string) {
 	after := r.ask(ctx, r.listRequest(before.op, x.values, "A"), "")
-	if !after.ok() {
+	if !after.ok() || !after.list {
 		return
 	}
 	had, has := r.keys(before), r.keys(after)
@@ -266,8 +266,12 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	matches := op.Forwards(headerMatch)
 	if matches {
 		version, found := r.version(op, was)
-		if !found {
-			r.find("precondition", was, Finding{Expected: "the ETag of a record that was created", Got: fmt.Sprintf("status %d without one", was.status)})
+		switch {
+		case !found && !was.ok():
+			r.find("create", was, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", was.status)})
+			return
+		case !found:
+			r.find("header", was, Finding{Expected: "the ETag of a record, which is needed to change it", Got: "none"})
 			return
 		}
 		if matches = version != ""; matches {
