@@ -107,6 +107,19 @@ func TestConformAcceptsACodingWithoutABody(t *testing.T) {
 
 func unbroken(b breaker) http.Handler { return b }
 
+func TestAServiceThatIgnoresAssertionsIsNamedOnceForEachOperation(t *testing.T) {
+	t.Parallel()
+	report := held(t, accepts(func(*http.Request, breaker) bool { return true }), nil)
+	operations := map[string]bool{}
+	for _, f := range report.Faults {
+		require.Equal(t, "assertion", f.Rule, printed(t, report))
+		require.Equal(t, "status 401 without a right assertion", f.Expected)
+		require.False(t, operations[f.Operation])
+		operations[f.Operation] = true
+	}
+	require.Greater(t, len(operations), 5)
+}
+
 func TestConformKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	const rate = 500
@@ -548,6 +561,9 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 			}
 			return own
 		}), nil},
+		{"an error for an unknown business", "unknown-business", instead(orders, func(r *http.Request) bool {
+			return other(r.Header.Get(upstream.HeaderBusinessID)) == ""
+		}, 500, "text/plain", "none"), nil},
 		{"a default business", "unknown-business", func(b breaker) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get(upstream.HeaderBusinessID) == "" {
@@ -587,9 +603,21 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 			exp, _ := claims(r)["exp"].(float64)
 			return exp > 0 && int64(exp) < time.Now().Unix()
 		}), nil},
+		{"assertions that have just expired", "assertion", accepts(func(r *http.Request, _ breaker) bool {
+			exp, _ := claims(r)["exp"].(float64)
+			return exp > 0 && int64(exp) < time.Now().Unix() && int64(exp) > time.Now().Unix()-60
+		}), nil},
+		{"assertions of no algorithm", "assertion", accepts(func(r *http.Request, _ breaker) bool { return claims(r)["alg"] == "none" }), nil},
+		{"assertions for no operation", "assertion", accepts(func(r *http.Request, _ breaker) bool {
+			c := claims(r)
+			return c["sub"] != nil && c["op"] == nil
+		}), nil},
+		{"assertions for another resource", "assertion", accepts(func(r *http.Request, b breaker) bool {
+			return claims(r)["aud"] != operation(r, b).Resource && slices.Contains([]any{"orders", "customers"}, claims(r)["aud"])
+		}), nil},
 		{"assertions of the future", "assertion", accepts(func(r *http.Request, _ breaker) bool {
 			nbf, _ := claims(r)["nbf"].(float64)
-			return int64(nbf) > time.Now().Unix()+60
+			return int64(nbf) > time.Now().Unix()+20
 		}), nil},
 		{"assertions for another service", "assertion", claimed("aud", func(r *http.Request, b breaker) any { return operation(r, b).Resource }), nil},
 		{"assertions of another gateway", "assertion", claimed("iss", func(*http.Request, breaker) any { return "gatehouse" }), nil},
@@ -615,6 +643,7 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"no ETag to change a record with", "header", responses(order, func(_ *http.Request, w *httptest.ResponseRecorder) { w.Header().Del("ETag") }), writing},
 		{"changes by another business", "isolation", leaks("PATCH", func(status int) bool { return status == 404 }, other), writing},
 		{"records that name another business's", "isolation", leaks("POST /v1/orders", func(status int) bool { return status == 422 }, other), writing},
+		{"one Idempotency-Key for all businesses", "isolation", everybodys, writing},
 		{"records that are not listed", "create", hides, writing},
 		{"200 for what was created", "status", instead("POST /v1/customers", always, 200, "application/json", "{}"), writing},
 		{"another Location", "header", head("POST /v1/customers", "Location", "http://orders.internal/1"), writing},
@@ -692,6 +721,24 @@ func repeated(b breaker) http.Handler {
 			w.Header().Set("Content-Type", "application/problem+json")
 		}
 	})(b)
+}
+
+// everybodys repeats the response to an Idempotency-Key, whoever sends it.
+func everybodys(b breaker) http.Handler {
+	var seen sync.Map
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		recorded := httptest.NewRecorder()
+		key := r.URL.Path + r.Header.Get("Idempotency-Key")
+		if first, ok := seen.Load(key); ok && r.Method == http.MethodPost {
+			recorded, _ = first.(*httptest.ResponseRecorder)
+		} else if b.ServeHTTP(recorded, r); r.Header.Get("Idempotency-Key") != "" && recorded.Code < 300 {
+			seen.Store(key, recorded)
+		}
+		maps.Copy(w.Header(), recorded.Header())
+		w.Header().Set(upstream.HeaderRequestID, r.Header.Get(upstream.HeaderRequestID))
+		w.WriteHeader(recorded.Code)
+		_, _ = w.Write(recorded.Body.Bytes())
+	})
 }
 
 // hides leaves what was created out of lists.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -239,22 +240,37 @@ func (r *run) prepareAssertions() (err error) {
 			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
 			return forge(token), err
 		}},
+		{"with the algorithm none", func(op *upstream.Operation, business, id string) (string, error) {
+			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
+			_, rest, _ := strings.Cut(token, ".")
+			claims, _, _ := strings.Cut(rest, ".")
+			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"gatehouse-assertion+jwt"}`)) + "." + claims + ".", err
+		}},
 		by("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{stranger} }),
 		by("that has expired", func(o *upstream.AsserterOptions) {
-			o.Now = func() time.Time { return time.Now().Add(-10 * time.Minute) }
+			o.Now = func() time.Time { return time.Now().Add(-70 * time.Second) } // it ended 40 seconds ago
 		}),
 		by("that is not valid yet", func(o *upstream.AsserterOptions) {
-			o.Now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+			o.Now = func() time.Time { return time.Now().Add(40 * time.Second) }
 		}),
 		by("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
 		{"for another audience", func(op *upstream.Operation, business, id string) (string, error) {
-			return r.asserter.Assert(other, op.ID, business, id)
+			audience := other
+			for _, resource := range r.api.Resources(true) {
+				if resource != op.Resource {
+					audience = resource // of the same service, perhaps
+				}
+			}
+			return r.asserter.Assert(audience, op.ID, business, id)
 		}},
 		{"for another business", func(op *upstream.Operation, _, id string) (string, error) {
 			return r.asserter.Assert(op.Resource, op.ID, other, id)
 		}},
 		{"for another request", func(op *upstream.Operation, business, _ string) (string, error) {
 			return r.asserter.Assert(op.Resource, op.ID, business, other)
+		}},
+		{noOperation, func(op *upstream.Operation, business, id string) (string, error) {
+			return r.asserter.Assert(op.Resource, "", business, id)
 		}},
 		{otherOperation, func(op *upstream.Operation, business, id string) (string, error) {
 			return r.asserter.Assert(op.Resource, other, business, id)
@@ -266,7 +282,7 @@ func (r *run) prepareAssertions() (err error) {
 	return nil
 }
 
-const otherOperation = "for another operation"
+const noOperation, otherOperation = "for no operation", "for another operation"
 
 // forge changes the signature of an assertion.
 func forge(token string) string {

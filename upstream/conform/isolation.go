@@ -138,8 +138,13 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	ask := func(q request, expected string, mayBeEmpty bool) {
 		x := r.send(ctx, q)
-		if x != nil && x.err == nil && x.status/100 == 2 && (!mayBeEmpty || len(x.records) > 0) {
-			x.label = "nobody"
+		if x == nil {
+			return
+		}
+		switch x.label = "nobody"; {
+		case x.err != nil, x.status/100 == 5:
+			r.judge(ctx, x, "unknown-business")
+		case x.status/100 == 2 && (!mayBeEmpty || len(x.records) > 0):
 			r.find("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
 		}
 	}

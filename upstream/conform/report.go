@@ -62,7 +62,7 @@ func Rules() []Rule {
 		{"cursor", "cursors lead through the whole list once, and end", "Make the cursor from the last record of the page, and leave it out at the end.", false},
 		{"parameter", "every value that the definition allows is accepted", "Accept the value, or restrict the parameter in the definition.", false},
 		{"filter", "a filter leaves the records with the value, and only them", "Compare the member with the parameter of the same name.", false},
-		{"isolation", "a business gets nothing of another one, whatever ID it asks for", "Select by X-Business-Id in every query, by ID too.", false},
+		{"isolation", "a business gets nothing of another one, whatever ID it asks for", "Select by X-Business-Id in every query, by ID and Idempotency-Key too.", false},
 		{"unknown-business", "without a business, or for one that does not exist, no records come", "Reject requests without an X-Business-Id that the service knows.", false},
 		{"unknown-id", "an ID that does not exist is a 4xx, or an empty list", "Respond with 404.", false},
 		{"conditional", "`If-None-Match` with the current `ETag` is 304, where both are documented", "Send an ETag, and compare If-None-Match with it.", false},

@@ -89,15 +89,17 @@ func (r *run) probeForeignCreate(ctx context.Context, q request) {
 	if r.B == "" || !q.refers && !(q.ofRecords && len(q.values) > 0) || !apart(q.op) {
 		return
 	}
-	if q = again(q); q.refers && len(q.values) > 0 {
+	if q.refers && len(q.values) > 0 {
 		own, known := r.bind(ctx, q.op, "B")
 		if !known {
 			return
 		}
 		q.values = own[0]
 	}
-	q.label = "B"
-	r.mustNotSucceed(ctx, q, "isolation", "a status from 400, because a record of A is named")
+	if q.label = "B"; q.op.Forwards(headerKey) {
+		r.mustNotSucceed(ctx, q, "isolation", "a status from 400, because a record of A is named, although A sent the same Idempotency-Key")
+	}
+	r.mustNotSucceed(ctx, again(q), "isolation", "a status from 400, because a record of A is named")
 }
 
 // probeRepeat repeats a request, and lets requests race. It returns the IDs of what must be there besides the first record.
