@@ -203,6 +203,8 @@ func notes(broken ...string) http.Handler {
 			switch {
 			case all[owner] == nil:
 				status = http.StatusForbidden
+			case asked > 0 && i < 0 && is("twice") && asked <= len(all[owned]): // it was removed
+				status = http.StatusInternalServerError
 			case asked > 0 && i < 0:
 				status = http.StatusNotFound
 			case i >= 0:
@@ -282,7 +284,7 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(notesDocument)}, definition.Options{})
 	require.NoError(t, err)
 	for way, rule := range map[string]string{
-		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete",
+		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete", "twice": "status",
 		"foreign": "isolation", "lines": "schema",
 	} {
 		for seed := range uint64(10) {

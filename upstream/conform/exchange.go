@@ -98,17 +98,18 @@ func (r *run) mustNotSucceed(ctx context.Context, q request, rule, expected stri
 	}
 }
 
-// wait waits until the next request may be sent.
+// wait waits until the next request may be sent, and counts it.
 func (r *run) wait(ctx context.Context, op *upstream.Operation) {
+	if r.limiter.Wait(ctx) != nil {
+		<-ctx.Done() // which is before the next request may be sent
+		return
+	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.Progress != nil {
 		r.Progress(r.report.Requests, op.ID)
 	}
 	r.report.Requests++
-	r.mu.Unlock()
-	if r.limiter.Wait(ctx) != nil {
-		<-ctx.Done() // which is before the next request may be sent
-	}
 }
 
 // target returns the request target for a path's parameters and a query.

@@ -45,7 +45,7 @@ type Rule struct {
 // Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
-		{"connection", "every request gets a complete HTTP/1.1 response in time", "Correct the server's framing: Content-Length, chunks and connections that end early.", false},
+		{"connection", "every request gets a complete HTTP/1.1 response in time", "Respond in time, and correct the server's framing: Content-Length, chunks and connections that end early.", false},
 		{"request-id", "a response has the `X-Request-Id` of its request, or none", "Send back the X-Request-Id of the request that the response is for.", false},
 		{"redirect", "no response is a redirect", "Respond at the path itself.", false},
 		{"status", "the status is one that the operation documents", "Respond with a documented status, or document this one.", false},

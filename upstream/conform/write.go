@@ -313,6 +313,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if left := current(); left.ok() {
 			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
+		r.ask(ctx, again(q), "") // the record is gone, which is a response as well
 	case matches:
 		old, now := q.header.Get(headerMatch), current()
 		if version, _ := r.version(op, now); version == old && reflect.DeepEqual(now.value, was.value) {
