@@ -542,7 +542,7 @@ paths:
     put:
       operationId: changeBoat
       parameters: [{name: If-Match, in: header, schema: {type: string}}]
-      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Boat"}}}}
+      requestBody: {required: true, content: {application/json: {example: {kind: motor, free: true}, schema: {$ref: "#/components/schemas/Boat"}}}}
       responses: {"204": {description: It is changed.}}
 components:
   schemas:
@@ -580,7 +580,11 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 			map[string]response{"GET /boats": {200, "", "{}"}, "POST": {201, "", boat}}, []string{"fault schema: listBoats"}, "fault create",
 		},
 		"what was not created": {map[string]response{"POST": {201, "", strings.Replace(boat, "b1", "b9", 1)}}, []string{"fault create: getBoat"}, "fault precondition"},
-		"no ETag":              {map[string]response{"POST": {201, "", boat}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition"},
+		"what was not changed": {
+			map[string]response{"POST": {201, "", boat}, "PUT": {204, "", ""}, "a GET /boats/b1": {200, "Etag", boat}},
+			[]string{"hint stored: getBoat: GET /boats/{boat} as A\n  at       /kind\n  expected what changeBoat sent\n"}, "at       /free\n  expected what",
+		},
+		"no ETag": {map[string]response{"POST": {201, "", boat}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -31,6 +31,7 @@ type request struct {
 	unlikely  bool     // a value in the query is one that the service may refuse
 	header    http.Header
 	body      []byte
+	sent      map[string]any      // the members of the body, by the names of the definition
 	wrong     *wrongAssertion     // instead of the right assertion
 	change    func(*http.Request) // the last change
 }

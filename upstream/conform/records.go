@@ -41,6 +41,7 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 		return q, false
 	}
 	if members, ok := body.(map[string]any); ok {
+		q.sent = members
 		for name, value := range members {
 			if _, text := value.(string); text {
 				if id, known := r.idFor(ctx, name, label); known {

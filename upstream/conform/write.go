@@ -3,14 +3,18 @@ package conform
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -28,6 +32,7 @@ type created struct {
 	list   *upstream.Operation
 	values []string // of the list's path
 	id     string
+	sent   map[string]any // for it
 }
 
 // again returns the request with another Idempotency-Key.
@@ -64,6 +69,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
 		return
 	}
+	r.compareStored(op, x, q.sent)
 	r.probeForeignCreate(ctx, q)
 	ids := []string{""}
 	if list != nil && before.ok() && len(x.records) == 1 {
@@ -77,7 +83,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	if ids[0] == "" {
 		return
 	}
-	r.created = append(r.created, created{list, q.values, ids[0]})
+	r.created = append(r.created, created{list, q.values, ids[0], q.sent})
 	r.compareCreated(ctx, x, before, theirs, ids)
 	if before.res.Cursor != "" {
 		r.probeAdding(ctx, q, before)
@@ -134,6 +140,42 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 		})
 	}
 	return ids
+}
+
+// compareStored compares a record with what was sent for it.
+func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string]any) {
+	if !x.ok() || x.list || len(x.records) != 1 {
+		return
+	}
+	record, _ := x.records[0].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		var got any
+		value, exists := record[name]
+		if json.Unmarshal([]byte(encoded(value)), &got) != nil || !exists || strings.Contains(encoded(sent[name]), "{") { // an object may have more members
+			continue
+		}
+		if kind, text := describe(value, true); !alike(got, sent[name]) {
+			pointer := jsontext.Pointer("")
+			if in := recordsIn(x.res); in != "" {
+				pointer = pointer.AppendToken(in)
+			}
+			r.find("stored", x, Finding{Pointer: string(pointer.AppendToken(name)), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
+		}
+	}
+}
+
+// alike reports whether values are equal, or another form of the same text, number or instant.
+func alike(a, b any) bool {
+	x, text := a.(string)
+	y, _ := b.(string)
+	if !text {
+		return reflect.DeepEqual(a, b)
+	}
+	m, err := strconv.ParseFloat(x, 64)
+	n, failed := strconv.ParseFloat(y, 64)
+	t, wrong := time.Parse(time.RFC3339, x)
+	u, _ := time.Parse(time.RFC3339, y)
+	return err == nil && failed == nil && m == n || wrong == nil && t.Equal(u) || strings.EqualFold(strings.TrimSpace(x), strings.TrimSpace(y))
 }
 
 // compareCreated compares the lists of A and B before and after A created records.
@@ -314,8 +356,16 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
 		r.ask(ctx, again(q), "") // the record is gone, which is a response as well
-	case matches:
-		old, now := q.header.Get(headerMatch), current()
+	default:
+		now, old, sent := current(), q.header.Get(headerMatch), q.sent
+		if op.Method == http.MethodPatch {
+			sent = maps.Clone(made.sent)
+			maps.Copy(sent, q.sent)
+		}
+		r.created[i].sent = sent
+		if r.compareStored(op, now, sent); !matches {
+			return
+		}
 		if version, _ := r.version(op, now); version == old && reflect.DeepEqual(now.value, was.value) {
 			r.skip(op, "an old If-Match: the example of its request changes nothing of the record that was created, which keeps its version")
 			return
