@@ -211,7 +211,7 @@ func (c *conformCommand) prepare() (err error) {
 		if err != nil {
 			return fmt.Errorf("generating a key: %w", err)
 		}
-		c.options.Asserter.Keys = []ed25519.PrivateKey{key}
+		c.options.Asserter.Keys, c.options.KeysAfter = []ed25519.PrivateKey{key}, 11*time.Second // a service reads keys every 10 seconds at most
 	}
 	return nil
 }

@@ -46,6 +46,10 @@ type Options struct {
 	// Asserter signs the assertions of requests, and Key is its key. Default: none, and requests have no assertion.
 	Asserter upstream.AsserterOptions
 
+	// KeysAfter is how long it may take until the service knows the keys: if it rejects a right assertion, it is asked again once, after this
+	// time. Default: 0, which means that it knows them.
+	KeysAfter time.Duration
+
 	// Header are headers of every request, such as a service's password; those that the gateway sets stay as they are. Default: none.
 	Header http.Header
 

@@ -1,6 +1,7 @@
 package conform_test
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,12 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
@@ -621,6 +624,28 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 				assert.NotContains(t, printed.String(), c.not)
 			}
 		})
+	}
+}
+
+func TestAServiceMayReadNewKeysLater(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "boats.yaml", Text: []byte(boatsDocument)}, definition.Options{})
+	require.NoError(t, err)
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	for after, want := range map[time.Duration]bool{0: true, time.Millisecond: false} {
+		var asked atomic.Int32
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1) == 1 {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}))
+		report, err := conform.Run(t.Context(), conform.Options{
+			Definition: d, URL: service.URL, A: "a", Asserter: upstream.AsserterOptions{Issuer: "gatehouse", Keys: []ed25519.PrivateKey{key}}, KeysAfter: after,
+		})
+		service.Close()
+		require.NoError(t, err)
+		require.Equal(t, want, slices.ContainsFunc(report.Faults, func(f conform.Finding) bool { return f.Expected == "a response to a right assertion" }))
 	}
 }
 

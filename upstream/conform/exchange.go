@@ -147,12 +147,29 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 	}
 	r.wait(ctx, q.op)
 	start := time.Now()
-	if x.err = r.exchange(ctx, x); x.err == nil {
+	x.err = r.exchange(ctx, x)
+	if x.status == http.StatusUnauthorized && x.wrong == nil && r.awaitKeys(ctx) {
+		return r.send(ctx, q)
+	}
+	if x.err == nil {
 		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
 		x.read(r.published(x))
 	}
 	x.took = time.Since(start)
 	return x
+}
+
+// awaitKeys waits until the service must know the keys, and reports whether it had not waited before.
+func (r *run) awaitKeys(ctx context.Context) bool {
+	r.mu.Lock()
+	after := r.KeysAfter
+	r.KeysAfter = 0
+	r.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(after):
+	}
+	return after > 0 && ctx.Err() == nil
 }
 
 // exchange sends a request and reads the response.
