@@ -337,10 +337,10 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 	for _, schema := range schemas {
 		parts = append(parts, p.parts(schema, true)...)
 	}
-	var sent yaml.Node
 	hasMembers := func(part node) bool { return part.get("properties").Node != nil || part.get("items").Node != nil }
-	if slices.ContainsFunc(parts, hasMembers) && jsontext.Value(value.text()).IsValid() && yaml.Unmarshal([]byte(value.text()), &sent) == nil {
-		value = at(sent.Content[0]) // some tools have JSON in a text here
+	if text := jsontext.Value(value.text()); (text.Kind() == '{' || text.Kind() == '[') && slices.ContainsFunc(parts, hasMembers) {
+		root, _ := parse("", text) // some tools have JSON in a text here
+		value = at(root)
 	}
 	if value.Node == nil || value.Kind == yaml.ScalarNode {
 		return copyOf(value.Node)

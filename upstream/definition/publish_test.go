@@ -371,6 +371,10 @@ func TestExamplesInTextsArePublishedWithoutHiddenMembers(t *testing.T) {
 		a: {type: string}, b: {type: string, x-gatehouse-internal: true}}}, example: '{"a": "{\"b\": 1}", "b": "secret"}'}}}}`, 1))
 	require.NotContains(t, got, "secret")
 	require.Contains(t, got, `example: {a: "{\"b\": 1}"}`)
+	got = publish(t, strings.Replace(small, `{"204": {description: It is added.}}`, `{"200": {description: "", content: {application/json: {schema: {type: [object, string], properties: {
+		a: {type: string}, b: {type: string, x-gatehouse-internal: true}}, enum: ["1"]}, examples: {cut: {value: '{"a": "x", "b": "secret", ...'}}}}}}`, 1))
+	require.NotContains(t, got, "secret")
+	require.Contains(t, got, `enum: ["1"]`)
 }
 
 // Nothing else than publishing follows references in examples.
