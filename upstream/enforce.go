@@ -209,12 +209,7 @@ func guard(operations []*Operation) {
 			guarded = append(guarded, parents[s]...)
 		}
 	}
-	done := map[[2]*Schema]bool{}
-	for s := range parents {
-		if s.Choice != nil && s.guarded {
-			s.withhold(s, done)
-		}
-	}
+	withhold(parents)
 	for s := range parents {
 		if s.from != nil {
 			s.from.tree.mix()
@@ -222,54 +217,63 @@ func guard(operations []*Operation) {
 	}
 }
 
-// withhold lets a schema not pass, as if it were undocumented or of another type, what another one guards that a value may be meant for: both
-// are alternatives of a choice, or the same member of such alternatives.
-func (s *Schema) withhold(other *Schema, done map[[2]*Schema]bool) {
-	pair := [2]*Schema{s, other}
-	if s == nil || other == nil || !other.guarded || done[pair] || s == other && s.Choice == nil {
-		return
+// withhold lets nothing pass below a choice as undocumented, or as a value of another type, that may be meant for another alternative: members
+// with the name of one that is internal or guarded, wherever that is. What this removes without need is little.
+func withhold(all map[*Schema][]*Schema) {
+	names, further := map[string]bool{}, false // in lower case, also those of the data service
+	choices := map[*Schema]bool{}              // with an alternative that is Withheld, or without
+	for s := range all {
+		if further = further || s.Withheld; s.Choice != nil && s.guarded {
+			choices[s] = slices.ContainsFunc(s.Choice.Alternatives, func(a *Schema) bool { return a.Withheld })
+		}
+		for i := range s.Properties {
+			if p := &s.Properties[i]; p.Internal || p.Schema.guarded {
+				names[strings.ToLower(p.Name)], names[strings.ToLower(p.sent())] = true, true
+			}
+		}
 	}
-	done[pair], s.guarded, s.Withheld = true, true, s.Withheld || other.Withheld
-	switch {
-	case s.Choice != nil:
-		for _, alternative := range s.Choice.Alternatives {
-			alternative.withhold(other, done)
+	seen, guarded := map[*Schema]bool{}, map[*Schema]bool{}
+	var below func(s *Schema)
+	below = func(s *Schema) {
+		if s == nil || seen[s] {
+			return
 		}
-		return
-	case other.Choice != nil:
-		for _, alternative := range other.Choice.Alternatives {
-			s.withhold(alternative, done)
+		seen[s], s.siblings = true, names
+		s.Additional.guard(further, guarded)
+		for i := range s.Properties {
+			p := &s.Properties[i]
+			if names[strings.ToLower(p.Name)] || names[strings.ToLower(p.sent())] {
+				p.Schema.guard(further, guarded)
+			}
+			below(p.Schema)
 		}
-		return
-	case s.siblings == nil:
-		s.siblings = map[string]bool{}
+		below(s.Items)
+		below(s.Additional)
+		if s.Choice != nil {
+			for _, alternative := range s.Choice.Alternatives {
+				below(alternative)
+			}
+		}
 	}
-	s.Items.withhold(other.Items, done)
-	s.Additional.withhold(other.Additional, done)
-	for _, p := range other.Properties {
-		if !p.Internal && !p.Schema.guarded {
-			continue
-		}
-		s.siblings[strings.ToLower(p.Name)], s.siblings[strings.ToLower(p.sent())] = true, true
-		for _, own := range s.becomes(p.sent()) {
-			own.withhold(p.Schema, done)
-		}
+	for s, withheld := range choices {
+		s.guard(withheld, guarded)
+		below(s)
 	}
 }
 
-// becomes returns the schemas of what a member of the data service becomes.
-func (s *Schema) becomes(name string) (all []*Schema) {
-	if i, ok := s.index[name]; ok && s.from == nil {
-		return []*Schema{s.Properties[i].Schema}
-	} else if s.from != nil {
-		if i, ok = s.from.tree.index[name]; ok {
-			for _, t := range s.from.tree.next[i].targets {
-				all = append(all, t.property.Schema)
-			}
-			return all
+// guard guards a schema and what its values consist of, but for properties; further says whether it is Withheld, too.
+func (s *Schema) guard(further bool, done map[*Schema]bool) {
+	if s == nil || done[s] && (s.Withheld || !further) {
+		return
+	}
+	done[s], s.guarded, s.Withheld = true, true, s.Withheld || further
+	s.Items.guard(further, done)
+	s.Additional.guard(further, done)
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.guard(further, done)
 		}
 	}
-	return []*Schema{s.Additional}
 }
 
 // sent returns the name of the member, in the same object of the data service, in which the property is.

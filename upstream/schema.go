@@ -107,7 +107,7 @@ type Schema struct {
 	tenant, also, visible int // indexes, -1 if there is none
 	free, nonEmpty        bool
 	guarded               bool            // below it, objects are checked for their tenant, or something is removed; known if enforcement is not that of all
-	siblings              map[string]bool // members in lower case that other alternatives of a choice have, of which something must not leave; known as guarded is
+	siblings              map[string]bool // below a choice: names in lower case that do not leave as undocumented; known as guarded is
 	from                  *sources        // nil: all properties are where they are published
 	numbers               bool            // a property has a Number
 	follows               []atomic.Uint32 // which property followed another one in the last object: services usually keep one order

@@ -362,7 +362,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	return err
 }
 
-// isSiblings reports whether a name is that of a member which another alternative of a choice does not let leave, or not without a check.
+// isSiblings reports whether a name may be that of a member which another alternative of a choice does not let leave, or not without a check.
 func (s *Schema) isSiblings(name []byte) bool {
 	return s.siblings != nil && s.siblings[strings.ToLower(string(name))]
 }
