@@ -571,7 +571,8 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 	}{
 		"another value": {
 			map[string]response{"GET /boats": {200, "", `[{"id":"b1","kind":"rowing","free":true}]`}},
-			[]string{"expected a value that is one of the possible values"}, "the parameter kind",
+			[]string{"expected a value that is one of the possible values"},
+			"the parameter kind",
 		},
 		"a filter":        {nil, []string{"fault filter: listBoats: GET /boats?free=false", "another value: a boolean"}, ""},
 		"304":             {map[string]response{"GET /boats": {304, "", ""}}, []string{"fault status: listBoats"}, "fault redirect"},
@@ -585,7 +586,8 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		"what was not created": {map[string]response{"POST": {201, "", strings.Replace(boat, "b1", "b9", 1)}}, []string{"fault create: getBoat"}, "fault precondition"},
 		"what was not changed": {
 			map[string]response{"POST": {201, "", boat}, "PUT": {204, "", ""}, "a GET /boats/b1": {200, "Etag", boat}},
-			[]string{"hint stored: getBoat: GET /boats/{boat} as A\n  at       /kind\n  expected what changeBoat sent\n"}, "at       /free\n  expected what",
+			[]string{"hint stored: getBoat: GET /boats/{boat} as A\n  at       /kind\n  expected what changeBoat sent\n"},
+			"at       /free\n  expected what",
 		},
 		"no ETag": {map[string]response{"POST": {201, "", boat}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition"},
 	} {
