@@ -24,6 +24,9 @@ LDFLAGS := -s -w -X $(CADDY_PATH).CustomVersion=$(VERSION) -X $(CADDY_PATH).Cust
 
 GO_BUILD = go build -trimpath -buildvcs=false -tags=$(GOTAGS) -ldflags "$(LDFLAGS)"
 
+# Tests read what programs print, which is in other languages elsewhere, or has warnings about a locale that is not installed.
+export LC_ALL := C.UTF-8
+
 # Build, vet, lint and the test servers share compiled packages by using the same flags, which saves minutes.
 export CGO_ENABLED := 0
 SHARED = GOFLAGS="$(strip $(shell go env GOFLAGS) -trimpath)"

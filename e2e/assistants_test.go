@@ -61,7 +61,7 @@ func TestAssistantsUseTheToolsOfAnotherPlatform(t *testing.T) {
 		"localhost:6379", redistest.Start(t).Addr, "http://localhost:8080", g.URL, "http://localhost:8081", "http://"+addr,
 		"issuer ", longConnectTimeout+"\n\t\tissuer ").Replace(string(text))
 	caddyfile = regexp.MustCompile(`\b(keys\.json|hop\.pem)`).ReplaceAllString(caddyfile, g.Dir+"/$1")
-	g.Write(t, regexp.MustCompile(`\borders\.\w+\.yaml`).ReplaceAllString(caddyfile, examples+"/$0"))
+	g.Write(t, regexp.MustCompile(`\borders\.\w+\.yaml`).ReplaceAllString(caddyfile, `"`+examples+`/$0"`))
 	g.Run(t)
 	t.Cleanup(func() { g.Stop(t) })
 

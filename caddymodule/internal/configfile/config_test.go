@@ -56,7 +56,8 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 	credentials := filepath.Join(dir, "keys.json")
 	require.NoError(t, os.WriteFile(credentials, []byte(`{"keys":{}}`), 0o600))
 	public := filepath.Join(dir, "public.json")
-	require.NoError(t, os.WriteFile(public, []byte(`{"keys":{}}`), 0o644))
+	require.NoError(t, os.WriteFile(public, []byte(`{"keys":{}}`), 0o600))
+	require.NoError(t, os.Chmod(public, 0o644)) // whatever the umask is
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	source := "credentials file " + credentials

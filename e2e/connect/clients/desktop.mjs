@@ -7,6 +7,9 @@ import { fileURLToPath } from 'node:url';
 export class Desktop {
   constructor() {
     this.home = mkdtempSync(join(process.env.CLIENT_HOME, 'desktop-'));
+    // A command in BROWSER cannot have spaces in names, which those of folders may.
+    const program = fileURLToPath(new URL('person.mjs', import.meta.url));
+    writeFileSync(join(this.home, 'browser'), `#!/bin/sh\nexec '${process.execPath}' '${program}' "$@"\n`, { mode: 0o755 });
   }
 
   /** Says what the person will allow (see Person.decide) from now on; nothing: they decline. */
@@ -31,7 +34,7 @@ export class Desktop {
       ...Object.fromEntries(kept.filter((k) => process.env[k]).map((k) => [k, process.env[k]])),
       HOME: this.home,
       PERSON_FOLDER: this.home,
-      BROWSER: `${process.execPath} ${fileURLToPath(new URL('person.mjs', import.meta.url))} %s`,
+      BROWSER: `${join(this.home, 'browser')} %s`,
       NO_COLOR: '1',
     };
   }

@@ -20,12 +20,15 @@ func (s *Server) RestartLoading(d time.Duration) error {
 	defer cancel()
 	client := redis.NewClient(s.Options().Simple())
 	defer func() { _ = client.Close() }()
-	filler := make([]byte, 1024) // so large that Redis handles commands after each
-	for range fillers {
-		_, _ = rand.Read(filler)
-		if err := client.Set(ctx, "filler:"+rand.Text(), filler, time.Hour).Err(); err != nil {
-			return fmt.Errorf("writing what takes long to load: %w", err)
+	if _, err := client.Pipelined(ctx, func(all redis.Pipeliner) error {
+		for range fillers {
+			filler := make([]byte, 1024) // so large that Redis handles commands after each
+			_, _ = rand.Read(filler)
+			all.Set(ctx, "filler:"+rand.Text(), filler, time.Hour)
 		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("writing what takes long to load: %w", err)
 	}
 	if err := client.Save(ctx).Err(); err != nil {
 		return fmt.Errorf("saving what is to be loaded: %w", err)
