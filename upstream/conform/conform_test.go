@@ -525,7 +525,9 @@ paths:
       parameters:
         - {name: kind, in: query, schema: {type: string, enum: [sail, motor]}}
         - {name: free, in: query, schema: {type: boolean}}
+        - {name: owner, in: query, schema: {type: string, format: uuid}}
       responses:
+        "404": {description: No such owner., content: {application/json: {schema: {type: object, properties: {code: {type: string}}}}}}
         "200": {description: Boats., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Boat"}}}}}
     post:
       operationId: addBoat
@@ -611,6 +613,9 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 				if response.header != "" {
 					w.Header().Set(response.header, "br")
 				}
+				if r.URL.Query().Has("owner") {
+					response.status, response.body = 404, "{}"
+				}
 				w.WriteHeader(response.status)
 				_, _ = w.Write([]byte(response.body))
 			}))
@@ -625,6 +630,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 			if c.not != "" {
 				assert.NotContains(t, printed.String(), c.not)
 			}
+			assert.NotContains(t, printed.String(), "fault parameter", "there is no owner with an invented ID")
 		})
 	}
 }

@@ -122,7 +122,8 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			if q.query = with(first.request.query, p.Name, value); id != "" {
 				q.ofRecords, q.hidden = true, p.Name
 			}
-			q.unlikely = value == unlikely
+			_, err := uuid.Parse(value)
+			q.unlikely = value == unlikely || err == nil && id == "" // which is a record's that does not exist
 			if x := r.fetch(ctx, q, "parameter"); x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
 			}
