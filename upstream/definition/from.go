@@ -330,7 +330,7 @@ func (c *framer) enclosed(all []sent) {
 // of its schema.
 func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
 	if inner == nil {
-		return len(at) > 0 && passes(s, at)
+		return len(at) > 0 && c.passes(s, at)
 	}
 	return len(at) <= maxNames && c.spend(1) && slices.ContainsFunc(inner.Properties, func(p upstream.Property) bool {
 		if p.Internal {
@@ -341,10 +341,11 @@ func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
 }
 
 // passes reports whether a member of the data service is a further one of a schema's objects, or of those in them.
-func passes(s *upstream.Schema, at []string) bool {
+func (c *framer) passes(s *upstream.Schema, at []string) bool {
 	switch {
 	case s.Choice != nil:
-		return slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a, at) })
+		inner := func(a *upstream.Schema) bool { return c.passes(a, at) }
+		return c.about[s].level <= maxNested && slices.ContainsFunc(s.Choice.Alternatives, inner) // a circle is a fault already
 	case s.FreeJSON() || len(at) == 0:
 		return s.FreeJSON()
 	}
@@ -352,7 +353,7 @@ func passes(s *upstream.Schema, at []string) bool {
 	if i < 0 {
 		return s.Additional != nil
 	}
-	return !s.Properties[i].Internal && passes(s.Properties[i].Schema, at[1:])
+	return !s.Properties[i].Internal && c.passes(s.Properties[i].Schema, at[1:])
 }
 
 // placeOf returns the names that lead to a member of the data service.

@@ -79,6 +79,15 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 	}
 }
 
+// What a hidden member is inside of is looked for in choices, too, which may lead in a circle.
+func TestHiddenMembersInCirclesOfChoicesDoNotLoad(t *testing.T) {
+	t.Parallel()
+	_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: none, paths: {/a: {get: {responses: {"200": {description: "", content: {application/json: {schema: {
+		properties: {h: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /c/z}, c: {$ref: "#/components/schemas/C"}}}}}}}}}},
+		components: {schemas: {C: {oneOf: [{$ref: "#/components/schemas/D"}, {type: string}]}, D: {oneOf: [{$ref: "#/components/schemas/C"}, {type: integer}]}}}}`, definition.Options{})
+	require.ErrorContains(t, err, "lead in a circle")
+}
+
 // A mapped body is read once, however deep it is, and no pointers are made of its names. Both would take memory.
 func TestMappedBodiesCostLittle(t *testing.T) { //nolint:paralleltest // it measures the whole process
 	const nested = 28
