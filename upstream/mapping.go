@@ -142,8 +142,8 @@ func (m *Mapping) query(c *Call, op *Operation, q Query) string {
 			switch {
 			case p.Business:
 				value += string(appendEscaped(nil, []byte(c.BusinessID)))
-			case p.PathParam > 0:
-				value += op.pathValue(q.Path, p.PathParam-1)
+			case p.PathParam > 0: // a tool's argument may have more characters than a path
+				value += string(appendEscaped(nil, []byte(q.is[p.PathParam-1])))
 			case p.Page > 0:
 				value += strconv.Itoa(offset(q.Numbers[p.Page-1], q.Numbers[p.Size-1]))
 			case p.Param > 0:

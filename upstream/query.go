@@ -194,7 +194,7 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 		if why := p.Schema.accepts([]byte(m.values[n])); why != "" {
 			return q, badParam(p.Name, why)
 		}
-		path = appendEscaped(path, []byte(m.values[n])) // which may be put into a query, too
+		path = append(path, url.PathEscape(m.values[n])...)
 	}
 	q.Path, q.is = string(path), slices.Clone(m.values[:len(op.PathParams)])
 	return q, nil
