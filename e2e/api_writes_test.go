@@ -347,7 +347,7 @@ paths:
 	}
 	status, checked := post()
 	require.Equal(t, 400, status)
-	require.Greater(t, checked, 200*time.Millisecond, "the check of this body takes too little time for a test")
+	require.Greater(t, checked, 100*time.Millisecond, "the check of this body takes too little time for a test")
 	for range 3 {
 		status, took := post()
 		require.Equal(t, 429, status)
