@@ -643,7 +643,7 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"no ETag to change a record with", "header", responses(order, func(_ *http.Request, w *httptest.ResponseRecorder) { w.Header().Del("ETag") }), writing},
 		{"changes by another business", "isolation", leaks("PATCH", func(status int) bool { return status == 404 }, other), writing},
 		{"records that name another business's", "isolation", leaks("POST /v1/orders", func(status int) bool { return status == 422 }, other), writing},
-		{"one Idempotency-Key for all businesses", "isolation", everybodys, writing},
+		{"one Idempotency-Key for all businesses", "isolation", sharedKeys, writing},
 		{"records that are not listed", "create", hides, writing},
 		{"200 for what was created", "status", instead("POST /v1/customers", always, 200, "application/json", "{}"), writing},
 		{"another Location", "header", head("POST /v1/customers", "Location", "http://orders.internal/1"), writing},
@@ -723,8 +723,8 @@ func repeated(b breaker) http.Handler {
 	})(b)
 }
 
-// everybodys repeats the response to an Idempotency-Key, whoever sends it.
-func everybodys(b breaker) http.Handler {
+// sharedKeys repeats the response to an Idempotency-Key for all businesses.
+func sharedKeys(b breaker) http.Handler {
 	var seen sync.Map
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recorded := httptest.NewRecorder()

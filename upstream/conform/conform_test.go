@@ -307,6 +307,18 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	}
 }
 
+func TestPagesAreComparedWhateverTheirMinimum(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(notesDocument, "limit, in: query, schema: {type: integer, minimum: 1", "limit, in: query, schema: {type: integer, minimum: 3", 1)
+	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	service := httptest.NewServer(notes("pages"))
+	defer service.Close()
+	report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b"})
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(report.Faults, func(f conform.Finding) bool { return f.Rule == "paging" }))
+}
+
 func TestRecordsThatBothBusinessesHaveAreNoLeak(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(notesDocument)}, definition.Options{})
@@ -630,7 +642,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 			if c.not != "" {
 				assert.NotContains(t, printed.String(), c.not)
 			}
-			assert.NotContains(t, printed.String(), "fault parameter", "there is no owner with an invented ID")
+			assert.NotContains(t, printed.String(), "fault parameter", "no owner has that ID")
 		})
 	}
 }

@@ -111,7 +111,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	start := bound(page, false, 1)
 	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // pages of one do not tell an offset from a page
 		least = two
-		small.query = with(small.query, size.Name, "2")
+		small.query = with(small.query, size.Name, strconv.Itoa(least))
 	}
 	if len(all) < 2*least {
 		r.skip(first.op, "paging: A has too few records for two pages")
