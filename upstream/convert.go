@@ -58,10 +58,10 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 		}
 		k.converted = append(k.converted, value...)
 	case f.Pages != "", f.As == ConvertCents, f.As == ConvertUnix, f.As == ConvertUnixMilli:
-		if !isInteger(text) {
-			return "an integer of at most 18 digits"
+		if number, ok := parseInteger(text); ok {
+			return k.convertInteger(f, s, number)
 		}
-		return k.convertInteger(f, s, parseInteger(text))
+		return "an integer of at most 18 digits"
 	case f.As == ConvertString && isText, f.As == ConvertNumber && isNumber:
 		k.converted = append(k.converted, raw...)
 	case f.As == ConvertString && isNumber:
@@ -84,19 +84,6 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 
 // The seconds since 1970 at the beginning of the year 0 and at the end of the year 9999.
 const minUnix, maxUnix = -62167219200, 253402300799
-
-// parseInteger returns the value of an integer as isInteger accepts it.
-func parseInteger(text []byte) (n int64) {
-	for _, c := range text {
-		if c != '-' {
-			n = 10*n + int64(c-'0')
-		}
-	}
-	if text[0] == '-' {
-		return -n
-	}
-	return n
-}
 
 // convertInteger appends the value that a property has for an integer.
 func (k *checker) convertInteger(f *Source, s *Schema, number int64) (expected string) {

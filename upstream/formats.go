@@ -13,53 +13,57 @@ const maxIntegerDigits = 18
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isInteger reports whether a JSON number matches -?[0-9]{1,18}.
-func isInteger(s []byte) bool {
-	if len(s) > 0 && s[0] == '-' {
+// parseInteger returns the value of a JSON number, if it matches -?[0-9]{1,18}.
+func parseInteger(s []byte) (n int64, ok bool) {
+	negative := len(s) > 0 && s[0] == '-'
+	if negative {
 		s = s[1:]
 	}
-	return len(s) > 0 && len(s) <= maxIntegerDigits && digits(s) == len(s)
+	for _, c := range s {
+		if !digit(c) {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, len(s) > 0 && len(s) <= maxIntegerDigits
 }
 
-// isLiteral reports whether s is a number, true, false or null (RFC 8259, sections 3 and 6).
-func isLiteral(s []byte) bool {
-	if len(s) == 0 {
-		return false
-	}
-	switch s[0] {
-	case 't':
-		return string(s) == "true"
-	case 'f':
-		return string(s) == "false"
-	case 'n':
-		return string(s) == "null"
-	case '-':
-		s = s[1:]
-	}
-	whole := digits(s)
-	if whole == 0 || whole > 1 && s[0] == '0' {
-		return false
-	}
-	s = s[whole:]
-	if len(s) > 0 && s[0] == '.' {
-		fraction := digits(s[1:])
-		if fraction == 0 {
-			return false
+func isInteger(s []byte) bool {
+	_, ok := parseInteger(s)
+	return ok
+}
+
+// literal returns the length of the number, true, false or null at the start of s (RFC 8259, sections 3 and 6).
+func literal(s []byte) int {
+	start := b2i(len(s) > 0 && s[0] == '-')
+	n := digits(s[start:])
+	if n == 0 {
+		for _, word := range [...]string{"true", "false", "null"} {
+			if string(s[:min(len(word), len(s))]) == word {
+				return len(word)
+			}
 		}
-		s = s[1+fraction:]
+		return 0
 	}
-	if len(s) > 0 && (s[0] == 'e' || s[0] == 'E') {
-		s = s[1:]
-		if len(s) > 0 && (s[0] == '+' || s[0] == '-') {
-			s = s[1:]
-		}
-		exponent := digits(s)
-		if exponent == 0 {
-			return false
-		}
-		s = s[exponent:]
+	if s[start] == '0' {
+		n = 1
 	}
-	return len(s) == 0
+	n += start
+	if n < len(s) && s[n] == '.' {
+		if fraction := digits(s[n+1:]); fraction > 0 {
+			n += 1 + fraction
+		}
+	}
+	if n < len(s) && s[n]|0x20 == 'e' {
+		sign := b2i(n+1 < len(s) && (s[n+1] == '+' || s[n+1] == '-'))
+		if exponent := digits(s[n+1+sign:]); exponent > 0 {
+			n += 1 + sign + exponent
+		}
+	}
+	return n
 }
 
 // digits returns the number of decimal digits at the start of s.
@@ -341,7 +345,7 @@ func parseInstant(s []byte) (m moment, ok bool) {
 
 // IsNumber reports whether a text is a number as in JSON.
 func IsNumber(s string) bool {
-	return s != "" && typeOf(s[0]) == TypeInteger|TypeNumber && isLiteral([]byte(s))
+	return s != "" && typeOf(s[0]) == TypeInteger|TypeNumber && literal([]byte(s)) == len(s)
 }
 
 // CompareNumbers compares two numbers as in JSON exactly. It returns a negative number if a is less than b, 0 if they are equal, and

@@ -390,7 +390,7 @@ func (s *Schema) accepts(b []byte) string {
 		}
 	case s.Types&TypeBoolean != 0:
 		return why + "true or false"
-	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || !isLiteral(b)):
+	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || literal(b) < len(b)):
 		return why + "a number"
 	case s.Types&TypeNumber == 0 && !isInteger(b):
 		return why + "a whole number"

@@ -252,15 +252,17 @@ func (k *checker) skipNested(depth int) error {
 // literal reads a number, true, false or null.
 func (k *checker) literal() {
 	start := k.pos
+	k.pos += literal(k.body[start:])
+	if k.pos > start && (k.pos == len(k.body) || isDelimiter(k.body[k.pos])) {
+		return
+	}
 	for k.pos < len(k.body) && !isDelimiter(k.body[k.pos]) {
 		k.pos++
 	}
-	if !isLiteral(k.body[start:k.pos]) {
-		if k.pos < len(k.body) {
-			k.pos = start
-		}
-		k.abort()
+	if k.pos < len(k.body) {
+		k.pos = start
 	}
+	k.abort()
 }
 
 func isDelimiter(c byte) bool {
