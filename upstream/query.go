@@ -201,13 +201,13 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 }
 
 // Fill returns the query of a call that the gateway makes itself, with the values of the path's parameters and an encoded query, as
-// CleanQuery does. The values are not those of a request target, so they may be any text that stays one segment: 1 to 255 bytes, but
-// neither "." nor "..".
+// CleanQuery does. The values are not those of a request target, but held to the same characters, with : and @ besides: what is on the way
+// to the service, or the service, may decode the path before it is matched, or make a query of it.
 func (op *Operation) Fill(path []string, query string) (Query, error) {
 	m := Match{Query: query}
 	for i, value := range path {
-		if value == "" || value == "." || value == ".." || len(value) > 255 {
-			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 255 bytes, and neither . nor ..")
+		if !isSegment(strings.NewReplacer(":", "_", "@", "_").Replace(value)) {
+			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 128 letters, digits and -._~:@, and neither . nor ..")
 		}
 		m.values[i] = value
 	}

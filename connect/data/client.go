@@ -141,21 +141,20 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	if err == nil {
 		return content, nil
 	}
-	event := ""
-	switch {
-	case errors.Is(err, upstream.ErrCrossTenantRecord):
-		event = "cross_tenant"
-	case errors.Is(err, upstream.ErrMissingTenant):
-		event = "missing_tenant"
-	case errors.Is(err, upstream.ErrWrongRecord):
-		event = "wrong_record"
+	return nil, c.rejected(err, res, r)
+}
+
+// rejected returns the error for a response that the definition does not allow, and logs it if it may be about another business.
+func (c *Client) rejected(err error, res *upstream.Response, r Request) error {
+	for of, event := range map[error]string{
+		upstream.ErrCrossTenantRecord: "cross_tenant", upstream.ErrMissingTenant: "missing_tenant", upstream.ErrWrongRecord: "wrong_record",
+	} {
+		if errors.Is(err, of) {
+			c.o.Log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
+				zap.String("business", r.by.BusinessID), zap.String("request_id", r.by.RequestID), zap.String("operation", r.Operation.ID))
+		}
 	}
-	if event != "" {
-		c.o.Log.Error("rejected a data service's response", zap.String("event", event), zap.NamedError("cause", err),
-			zap.String("business", by.BusinessID), zap.String("request_id", by.RequestID),
-			zap.String("operation", r.Operation.ID))
-	}
-	return nil, &Error{Kind: err, Status: res.Status, Uncertain: !r.Operation.Read}
+	return &Error{Kind: err, Status: res.Status, Uncertain: !r.Operation.Read}
 }
 
 // deliver makes the call and returns a response with a status of success. It retries a write with an idempotency key
@@ -238,27 +237,23 @@ func (c *Client) failed(err error, write bool) error {
 
 // failure converts an error response.
 func (c *Client) failure(res *upstream.Response, r Request) error {
-	var body []byte
-	if len(res.Body) <= maxError {
-		body = res.Body
-	}
 	var said struct {
 		Error   string   `json:"error"`
 		Detail  string   `json:"detail"` // with title, of problem details (RFC 9457)
 		Title   string   `json:"title"`
-		Code    string   `json:"code"`
 		Details []Detail `json:"details"`
 	}
-	if json.Unmarshal(body, &said) != nil {
-		said.Error, said.Detail, said.Title, said.Code, said.Details = "", "", "", "", nil
+	body, undocumented := c.check(res, r)
+	if errors.Is(undocumented, upstream.ErrCrossTenantRecord) || errors.Is(undocumented, upstream.ErrMissingTenant) {
+		c.o.OnResponse(undocumented)
+		return c.rejected(undocumented, res, r)
 	}
-	e := &Error{Status: res.Status, Code: cleanCode(said.Code)}
+	if undocumented != nil || len(body) > maxError || json.Unmarshal(body, &said) != nil {
+		said.Error, said.Detail, said.Title, said.Details = "", "", "", nil
+	}
+	e := &Error{Status: res.Status, Code: codeOf(res.Body), Message: cleanText(cmp.Or(said.Error, said.Detail, said.Title)), Details: clean(said.Details)}
 	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
 	write := !r.Operation.Read
-	_, undocumented := c.check(res, r)
-	if e.Code != "" || undocumented == nil {
-		e.Message = cleanText(cmp.Or(said.Error, said.Detail, said.Title))
-	}
 	switch status := res.Status; {
 	case status < http.StatusBadRequest:
 		e.Kind, e.Uncertain = upstream.ErrContractViolation, write
@@ -291,7 +286,6 @@ func (c *Client) failure(res *upstream.Response, r Request) error {
 	default:
 		e.Kind = upstream.ErrContractViolation
 	}
-	e.Details = clean(said.Details)
 	if slices.Contains([]error{ErrGatewayRejected, upstream.ErrContractViolation, ErrUnavailable, ErrTimeout}, e.Kind) {
 		c.o.OnResponse(e.Kind)
 	} else {
@@ -300,11 +294,16 @@ func (c *Client) failure(res *upstream.Response, r Request) error {
 	return e
 }
 
-func cleanCode(code string) string {
-	if len(code) > 64 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+// codeOf returns the code of an error, documented or not: it is compared and logged, but not shown.
+func codeOf(body []byte) string {
+	var said struct {
+		Code string `json:"code"`
+	}
+	if len(body) > maxError || json.Unmarshal(body, &said) != nil ||
+		len(said.Code) > 64 || strings.Trim(said.Code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
 		return ""
 	}
-	return code
+	return said.Code
 }
 
 // clean limits and cleans details, which are shown to an assistant.

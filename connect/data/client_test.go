@@ -26,6 +26,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 func TestMain(m *testing.M) {
@@ -85,21 +86,21 @@ func TestCallCarriesOnlyTheCallersIdentity(t *testing.T) {
 		requests <- r
 		bodies <- body
 		w.Header().Set("Idempotency-Replayed", "true")
-		respond(200, connecttest.Record("faq", map[string]any{"id": "a b/c", "version": 4, "more": 1}))(w, r)
+		respond(200, connecttest.Record("faq", map[string]any{"id": "a:b@c", "version": 4, "more": 1}))(w, r)
 	})
 	replayed := false
 	replace := connecttest.Operation(t, "replaceFaq")
 	sent, media, err := c.Body(replace, "biz_1", []byte(`{"question":"q","answer":"a"}`))
 	require.NoError(t, err)
 	faq, err := c.Call(t.Context(), caller(), data.Request{
-		Operation: replace, Path: []string{"a b/c"}, Body: sent, Media: media,
+		Operation: replace, Path: []string{"a:b@c"}, Body: sent, Media: media,
 		Write: data.Write{Key: "key-1", IfMatch: `"3"`, Replayed: &replayed},
 	})
 	require.NoError(t, err)
 	require.Contains(t, string(faq), `"version":4`)
 	require.True(t, replayed)
 	got, body := <-requests, <-bodies
-	require.Equal(t, "/connect/v1/receptionist/faqs/a%20b%2Fc", got.RequestURI)
+	require.Equal(t, "/connect/v1/receptionist/faqs/a:b@c", got.RequestURI)
 	require.Equal(t, http.MethodPut, got.Method)
 	for name, want := range map[string]string{
 		"X-Business-Id": "biz_1", "X-Account-Id": "acc_1", "X-Request-Id": "req_1", "Content-Type": "application/json",
@@ -157,7 +158,7 @@ func TestFiltersBecomeQueryParameters(t *testing.T) {
 func TestIDCannotEscapeThePath(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a call was made") })
-	for _, id := range []string{"", ".", "..", strings.Repeat("x", 200)} {
+	for _, id := range []string{"", ".", "..", "../18", "%2e%2e%2F18", "a/b", "a b", strings.Repeat("x", 200)} {
 		_, err := call(t, c, "getJob", id)
 		_, ok := errors.AsType[*upstream.ParameterError](err)
 		require.True(t, ok, "%q: %v", id, err)
@@ -222,6 +223,39 @@ func TestCrossTenantResponseIsRejectedWithAnAlert(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 	assert.Empty(t, hours)
 	assert.Equal(t, 1, logs.FilterMessage("rejected a data service's response").FilterField(zap.String("event", "cross_tenant")).Len())
+}
+
+func TestErrorAboutAnotherBusinessIsRejectedWithAnAlert(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: Odd, version: "1"}
+servers: [{url: /odd}]
+x-gatehouse-tenant: account
+paths:
+  /things:
+    get:
+      responses:
+        "200": {description: It., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+        4XX: {description: No., content: {application/json: {schema: {type: object, properties: {error: {type: string}, code: {type: string}, other: {$ref: "#/components/schemas/Thing"}}}}}}
+components:
+  schemas:
+    Thing: {type: object, required: [account], properties: {account: {type: string}, name: {type: string}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	for _, status := range []int{403, 404, 409, 422} {
+		var reported error
+		c, logs := serve(t, respond(status, `{"error":"It is Jane's.","code":"FORBIDDEN","other":{"account":"biz_2","name":"Jane"}}`),
+			func(o *data.Options) { o.OnResponse = func(err error) { reported = err } })
+		_, err = c.Call(t.Context(), caller(), data.Request{Operation: d.API.Operations()[0]})
+		e, ok := errors.AsType[*data.Error](err)
+		require.True(t, ok)
+		require.ErrorIs(t, err, upstream.ErrCrossTenantRecord, status)
+		require.ErrorIs(t, reported, upstream.ErrCrossTenantRecord, status)
+		assert.Empty(t, e.Message)
+		assert.Equal(t, 1, logs.FilterField(zap.String("event", "cross_tenant")).Len())
+		assert.NotContains(t, fmt.Sprint(logs.All()[0].ContextMap()), "Jane")
+	}
 }
 
 func TestErrorTextIsLimited(t *testing.T) {

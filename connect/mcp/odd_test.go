@@ -363,12 +363,12 @@ func TestEmptyVersion(t *testing.T) {
       responses:
         "200": {description: It is changed., content: {application/json: {schema: {type: object, properties: {rev: {type: string}}}}}}
         "412": {description: It has changed.}
-`, map[string]func(string) (int, string){"PATCH /odd/things/a:b%2F%C3%B6": always(200, `{"rev":"2"}`)})
+`, map[string]func(string) (int, string){"PATCH /odd/things/a:b@1": always(200, `{"rev":"2"}`)})
 	c := s.connect(modern, "bearer", nil)
-	fails(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": ""}, "INVALID_ARGUMENTS", "if_version is too short (allowed: 1 to 128 characters)")
+	fails(t, c, "change_thing", object{"id": "a:b@1", "name": "x", "if_version": ""}, "INVALID_ARGUMENTS", "if_version is too short (allowed: 1 to 128 characters)")
 	assert.Empty(t, service.requests())
-	succeeds(t, c, "change_thing", object{"id": "a:b/ö", "name": "x", "if_version": "1"})
-	assert.Equal(t, []string{`PATCH /odd/things/a:b%2F%C3%B6 "1" {"name":"x"}`}, service.requests())
+	succeeds(t, c, "change_thing", object{"id": "a:b@1", "name": "x", "if_version": "1"})
+	assert.Equal(t, []string{`PATCH /odd/things/a:b@1 "1" {"name":"x"}`}, service.requests())
 }
 
 func TestConfirmedRunIsOfTheRecordThatWasAskedAbout(t *testing.T) {
@@ -540,4 +540,49 @@ func TestConfirmationIsForAllThatIsSent(t *testing.T) {
 	token := tokenIn(t, fails(t, c, "delete_thing", object{"id": "7", "idempotency_key": "a"}, "CONFIRMATION_NEEDED"))
 	fails(t, c, "delete_thing", object{"id": "7", "idempotency_key": "b", "confirm": token}, "does not belong to this call")
 	assert.Empty(t, service.requests())
+}
+
+func TestErrorsSayOnlyWhatTheDefinitionHas(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "200": {description: The thing., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}
+        "403": {description: No., content: {application/json: {schema: {type: object, properties: {error: {type: string, x-gatehouse-untrusted: true}}}}}}
+        "404": {description: No.}
+        "409":
+          description: No.
+          content: {application/json: {schema: {type: object, properties: {title: {type: string, x-gatehouse-from: Text}, detail: {type: string, x-gatehouse-internal: true}}}}}
+        "422":
+          description: No.
+          content: {application/json: {schema: {type: object, properties: {error: {type: string, writeOnly: true}, details: {type: array, maxItems: 9, items: {type: object, properties: {
+            field: {type: string}, problem: {type: string}, allowed: {type: string, x-gatehouse-internal: true}}}}}}}}
+`, map[string]func(string) (int, string){})
+	c := s.connect(modern, "bearer", nil)
+	for name, answer := range map[string]struct {
+		status     int
+		body, want string
+	}{
+		"the documented text":            {409, `{"Text":"It is paid."}`, "Error CONFLICT: It is paid."},
+		"one under the published name":   {409, `{"title":"SECRET"}`, "Error CONFLICT: The state of the record"},
+		"an internal one":                {409, `{"detail":"SECRET"}`, "Error CONFLICT: The state of the record"},
+		"an undocumented one":            {409, `{"error":"SECRET","code":"SECRET"}`, "Error CONFLICT: The state of the record"},
+		"undocumented details":           {409, `{"details":[{"field":"SECRET","problem":"SECRET","allowed":"SECRET"}]}`, "Error CONFLICT: The state of the record"},
+		"one that only bodies have":      {422, `{"error":"SECRET","details":[{"field":"name","problem":"is taken","allowed":"SECRET"}]}`, "- name is taken"},
+		"one of another type":            {422, `{"error":"SECRET","details":[{"field":1,"problem":"SECRET"}]}`, "Error DATA_SERVICE_INVALID_RESPONSE"},
+		"what outsiders wrote":           {403, `{"error":"SECRET"}`, "Error NOT_ALLOWED: The user who approved"},
+		"where none is documented":       {404, `{"error":"SECRET","code":"NOT_FOUND"}`, "Error NOT_FOUND: This business has no such thing"},
+		"that of an undocumented status": {410, `{"error":"SECRET","code":"GONE"}`, "Error DATA_SERVICE_INVALID_RESPONSE"},
+	} {
+		service.Lock()
+		service.answers["PATCH /odd/things/7"] = always(answer.status, answer.body)
+		service.Unlock()
+		assert.NotContains(t, fails(t, c, "change_thing", object{"id": "7", "name": "x"}, answer.want), "SECRET", name)
+	}
 }

@@ -277,7 +277,7 @@ func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 		{"objects_create", object{"type": "pets"}, []string{"fields is required"}},
 		{"automations_run", object{"automation_id": "x", "wait_seconds": 61}, []string{"wait_seconds", "too large", "0 to 60"}},
 		{"jobs_get", object{"id": "no such job"}, []string{"id"}},
-		{"jobs_get", object{"id": ".."}, []string{"id must be 1 to 255 bytes"}},
+		{"jobs_get", object{"id": ".."}, []string{"id must be 1 to 128 letters"}},
 		{"conversations_get", object{"id": "c", "message_cursor": "x1"}, []string{"message_cursor"}},
 	} {
 		fails(t, c, test.tool, test.arguments, test.parts...)

@@ -83,16 +83,26 @@ func TestABusinessCannotLeaveItsPlaceInAPath(t *testing.T) {
 	require.Equal(t, "account=a%26b%3Dc%23d%2Be%252F&page=1&per_page=20&sort=name", call.Query)
 }
 
-// The arguments of tools are not held to the characters of a path.
-func TestAnArgumentCannotLeaveItsPlaceInAQuery(t *testing.T) {
+// What is between a gateway and a service may decode a path before it is matched.
+func TestAnArgumentCannotLeaveItsPlace(t *testing.T) {
 	t.Parallel()
-	d, err := mapped("", `{path: /lines, query: {order: "{id}", account: "{business}"}}`, "")
+	d, err := mapped("", `{path: "/accounts/{business}/lines/{id}", query: {order: "{id}", account: "{business}"}, headers: {X-Order: "{id}"}}`, "")
 	require.NoError(t, err)
-	for id, want := range map[string]string{"o-1": "o-1", "1&account=18": "1%26account%3D18", "a+b%26c/d;e": "a%2Bb%2526c%2Fd%3Be"} {
-		q, err := d.API.Operations()[0].Fill([]string{id}, "")
+	op := d.API.Operations()[0]
+	for id, query := range map[string]string{"o-1": "o-1", "urn:o:1@~...": "urn%3Ao%3A1%40~...", strings.Repeat("a", 128): strings.Repeat("a", 128)} {
+		q, err := op.Fill([]string{id}, "")
 		require.NoError(t, err)
-		call := upstream.NewCall(&http.Request{Host: "x"}, d.API.Operations()[0], q, "17", "r")
-		require.Equal(t, "order="+want+"&account=17&page=1&per_page=20&sort=name", call.Query)
+		call := upstream.NewCall(&http.Request{Host: "x"}, op, q, "17", "r")
+		require.Equal(t, "/accounts/17/lines/"+id, call.Path)
+		require.Equal(t, "order="+query+"&account=17&page=1&per_page=20&sort=name", call.Query)
+		require.Equal(t, id, call.Header.Get("X-Order"))
+	}
+	for _, id := range []string{
+		"", ".", "..", "../18", `..\18`, "../../18/lines/9", "%2e%2e%2f18", "1%", "1/payments", "1;account=18", "1&account=18", "1+18", "1?account=18", "1#",
+		"1\x00", "1\r\nX-Account: 18", "1 2", "ö", "．．／18", strings.Repeat("a", 129),
+	} {
+		_, err := op.Fill([]string{id}, "")
+		require.ErrorContains(t, err, "id must be 1 to 128 letters, digits and -._~:@, and neither . nor ..", "%q", id)
 	}
 }
 
