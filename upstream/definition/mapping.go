@@ -49,6 +49,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			if forAll && unknown(e) {
 				continue
 			}
+			c.businessAlone(e.value, e.value.text())
 			v := upstream.MappedValue{Name: e.name, Value: c.template(op, n, e.value, true, true)}
 			if m.Query = set(m.Query, v); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
 				c.fault(e.value, "a parameter that may be repeated must be the whole value")
@@ -68,6 +69,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			if strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }) {
 				c.fault(e.value, "must be visible ASCII and spaces")
 			}
+			c.businessAlone(e.value, e.value.text())
 			m.Headers = set(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
 		}
 		if media := ext.get("content_type"); media.Node != nil {
@@ -128,8 +130,17 @@ func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path no
 			c.fault(path, "must begin with a slash; each segment must be letters, digits and -._~!$&'()*+,=:@, or have placeholders such as {business}")
 			return nil
 		}
+		c.businessAlone(path, segment)
 	}
 	return c.template(op, n, path, false, false)
+}
+
+// businessAlone reports a fault if a text has other placeholders beside {business}: with their values, callers could make the text that another
+// business has, or leave the whole value out.
+func (c *compiler) businessAlone(value node, text string) {
+	if all := placeholder.FindAllString(text, 2); len(all) > 1 && strings.Contains(text, "{business}") {
+		c.fault(value, "{business} must be the only placeholder of a segment, a header and a value of the query")
+	}
 }
 
 // template compiles a text with placeholders: {business}, and the operation's own parameters. Those of the query, and the offset of a page,
