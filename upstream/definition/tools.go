@@ -106,8 +106,13 @@ func (c *compiler) makeTools(all []*operationNode) {
 		c.fault(c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
 	}
 	c.strings(c.root.get(extInstruct))
+	named := map[string]bool{}
 	for _, tag := range c.root.get("tags").items() {
 		a := Area{Name: tag.get("name").text()}
+		if named[a.Name] {
+			c.fault(tag, "%s is the name of two tags. An overlay changes the first one with the target $.tags[?@.name == '%s']", a.Name, a.Name)
+		}
+		named[a.Name] = true
 		kinds := map[string]bool{}
 		for _, t := range c.tools {
 			if t.Area == a.Name {
@@ -152,7 +157,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 	c.only(says, "name", "title", "description", "kind", "risk", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
 	op := n.op
 	t := &Tool{
-		Operation: op, Name: cmp.Or(c.string(says.get("name")), snakeCase(n.id)), Area: n.get("tags").member("0").text(),
+		Operation: op, Name: cmp.Or(c.string(says.get("name")), snakeCase(n.id)), Area: areaOf(n),
 		Title: cmp.Or(says.get("title").text(), n.get("summary").text(), n.id), Kind: c.string(says.get("kind")), Does: c.string(says.get("does")),
 		Handler: c.string(says.get("handler")), Fields: c.strings(says.get("fields")), Arguments: map[string]string{},
 	}
@@ -163,8 +168,8 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(n, "is not an operation")
 			return nil
 		}
-		if area := all[i].get("tags").member("0").text(); area != "" && area != t.Area { // which may be switched off, or not be allowed
-			c.fault(n, "is an operation of the area %s: no tool makes the calls of another area", area)
+		if t.isElsewhere(all[i]) {
+			c.fault(n, "is an operation of the area %s: no tool makes the calls of another area", areaOf(all[i]))
 		}
 		return all[i].op
 	}
@@ -211,10 +216,10 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			c.fault(says.get("fields").items()[i], "is not a member of the records")
 		}
 	}
-	t.Read = readOf(op, all)
+	t.Read = t.readOf(op, all)
 	if replace := says.get("replace"); replace.Node != nil {
 		if t.Replace = named(replace); t.Replace != nil {
-			t.Read = readOf(t.Replace, all)
+			t.Read = t.readOf(t.Replace, all)
 			c.replacement(t, replace)
 		}
 	} else if op.Method == http.MethodPut && op.Body != nil {
@@ -235,7 +240,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 	}
 	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
-			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path with an ETag", one.ID)
+			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path and area with an ETag", one.ID)
 		}
 	}
 	if confirm := says.get("confirm"); confirm.Node != nil {
@@ -292,10 +297,16 @@ func argumentsOf(op *upstream.Operation) (names []string) {
 	return names
 }
 
+// areaOf returns the area of an operation, or "".
+func areaOf(n *operationNode) string { return n.get("tags").member("0").text() }
+
+// isElsewhere reports whether an operation is of another area than the tool, which may be switched off, or not be allowed.
+func (t *Tool) isElsewhere(n *operationNode) bool { return areaOf(n) != "" && areaOf(n) != t.Area }
+
 // readOf returns the GET of the path of an operation that writes, or nil.
-func readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {
+func (t *Tool) readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {
 	for _, other := range all {
-		if other.op.Path == op.Path && other.op.Method == http.MethodGet && other.op != op {
+		if other.op.Path == op.Path && other.op.Method == http.MethodGet && other.op != op && !t.isElsewhere(other) {
 			return other.op
 		}
 	}
@@ -320,7 +331,7 @@ func (c *compiler) replacement(t *Tool, n node) {
 		return
 	}
 	if t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag {
-		c.fault(n, "%s replaces: without If-Match and a version from a GET of the same path, what another one wrote would be lost. PATCH is required", r.ID)
+		c.fault(n, "%s replaces: without If-Match and a version from a GET of the same path and area, what another one wrote would be lost. PATCH is required", r.ID)
 		return
 	}
 	body, lost := r.Body.Kinds[0].Schema, "the body, which is not an object"

@@ -167,6 +167,7 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a deletion that is asked about sometimes": {map[string]string{"confirm": ", if: title"}, "a deletion is always confirmed"},
 		"a deletion without a question":            {map[string]string{"confirm": ", unless: title"}, "a deletion is always confirmed"},
 		"a question about another area":            {map[string]string{"get area": "others, "}, "no tool makes the calls of another area"},
+		"a replacement of what another area reads": {map[string]string{"get area": "others, "}, "a GET of the same path and area"},
 		"a version without If-Match":               {map[string]string{"list": "version: /version"}, "needs the header If-Match"},
 		"a tag that is not declared":               {map[string]string{"area": "others, "}, "a tool needs a tag that the document declares"},
 		"a replacement without If-Match":           {map[string]string{"If-Match": "Accept-Language"}, "PATCH is required"},
@@ -289,4 +290,21 @@ func TestAreasHaveNamesThatScopesCanHave(t *testing.T) {
 		_, err := load(name)
 		require.ErrorContains(t, err, "/tags/0/name: is not a possible name of an area", name)
 	}
+}
+
+// An overlay appends to a list, so it is easily written: which of the two an area's name means would be left to chance.
+func TestAreasAreNotDescribedTwice(t *testing.T) {
+	t.Parallel()
+	file := definition.File{Name: "shop.yaml", Text: []byte(strings.ReplaceAll(oneTool, "NAME", "orders"))}
+	overlay := definition.File{Name: "areas.yaml", Text: []byte(`
+overlay: 1.0.0
+info: {title: Areas, version: "1"}
+actions: [{target: $, update: {tags: [{name: orders, x-gatehouse-area: {title: Sales}}]}}]
+`)}
+	_, err := definition.Load(file, definition.Options{Tools: true, Overlays: []definition.File{overlay}})
+	require.ErrorContains(t, err, "orders is the name of two tags. An overlay changes the first one with the target $.tags[?@.name == 'orders']")
+	overlay.Text = []byte(strings.Replace(string(overlay.Text), "target: $, update: {tags: [{name: orders, x-gatehouse-area: {title: Sales}}]}", `target: "$.tags[?@.name == 'orders']", update: {x-gatehouse-area: {title: Sales}}`, 1))
+	d, err := definition.Load(file, definition.Options{Tools: true, Overlays: []definition.File{overlay}})
+	require.NoError(t, err)
+	require.Equal(t, "Sales", d.Areas[0].Title)
 }
