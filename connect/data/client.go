@@ -137,8 +137,15 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 		// The check came first: "7" and "7\u200b" are different records.
 		content, err = readable(checked, r.Unchanged)
 	}
+	hidden := errors.Is(err, upstream.ErrNotVisible)
+	if hidden {
+		err = nil
+	}
 	c.o.OnResponse(err)
-	if err == nil {
+	switch {
+	case hidden:
+		return nil, &Error{Kind: ErrNotFound, Status: res.Status, Uncertain: !r.Operation.Read}
+	case err == nil:
 		return content, nil
 	}
 	return nil, c.rejected(err, res, r)

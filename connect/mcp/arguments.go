@@ -106,8 +106,12 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	}
 	switch kind {
 	case jsontext.KindString:
-		if bare, ok := strings.CutPrefix(plain(v), "untrusted_"); ok { // as results show a field that is text from outside
-			if _, values := enumOf(s); slices.Contains(values, bare) && !slices.Contains(values, plain(v)) {
+		if bare, ok := strings.CutPrefix(plain(v), "untrusted_"); ok && s.Rules != nil { // as results show a field that is text from outside
+			isValue := func(text string) bool {
+				_, found := slices.BinarySearch(s.Rules.Enum, `"`+text)
+				return found
+			}
+			if isValue(bare) && !isValue(plain(v)) {
 				return encode(bare)
 			}
 		}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	stdjson "encoding/json"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // What models get wrong is accepted if it has only one meaning. Everything else is an error, and nothing of it is sent.
@@ -130,6 +132,22 @@ func TestArgumentsAreReadLeniently(t *testing.T) {
 }
 
 // FuzzWhole requires that a number is only taken for an integer if it is that integer exactly.
+func TestManyPossibleValuesMakeNoArgumentExpensive(t *testing.T) { //nolint:paralleltest // it counts the allocations of the whole process
+	var all []string
+	for i := range 600 {
+		all = append(all, fmt.Sprintf("City_%d", i))
+	}
+	d, err := definition.Load(definition.File{Name: "x.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request,
+		paths: {/things: {get: {parameters: [{name: zone, in: query, schema: {type: string, enum: [` + strings.Join(all, ", ") + `]}}], responses: {"204": {description: ""}}}}}}`)},
+		definition.Options{})
+	require.NoError(t, err)
+	zone := d.API.Operations()[0].Params[0].Schema
+	require.Equal(t, `"City_7"`, string(lenient(zone, jsontext.Value(`"untrusted_City_7"`))))
+	unknown := jsontext.Value(`"untrusted_x"`)
+	require.Equal(t, string(unknown), string(lenient(zone, unknown)))
+	require.Less(t, testing.AllocsPerRun(100, func() { lenient(zone, unknown) }), 50.0)
+}
+
 func FuzzWhole(f *testing.F) {
 	for _, number := range []string{"3", "3.0", "-0", "0.3e1", "3.0000000000000000001", "1e15", "1e16", "9007199254740991", "9007199254740992", "1e-400", "0e999999999", "0e99999999999999999999"} {
 		f.Add(number)

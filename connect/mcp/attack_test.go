@@ -342,6 +342,28 @@ func TestRateLimitedRequestIsToldWhenToRetry(t *testing.T) {
 	})
 }
 
+func TestRequestsThatAreNotValidCountAgainstTheConnection(t *testing.T) {
+	t.Parallel()
+	eachRevision(t, func(t *testing.T, revision string) {
+		t.Helper()
+		for name, body := range map[string]string{
+			"an unknown method":   `{"jsonrpc":"2.0","id":7,"method":"tools/unknown","params":{}}`,
+			"invalid parameters":  `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}`,
+			"an invalid message":  `{"jsonrpc":"2.0"`,
+			"no message":          "",
+			"a list of resources": `{"jsonrpc":"2.0","id":7,"method":"resources/list","params":{}}`,
+		} {
+			s := newSetup(t, shared)
+			s.server.SetRate(2)
+			s.redis.SetTime(time.Now()) // the clock stands still, so that a slow machine refills nothing
+			for n := range 3 {
+				assert.Equal(t, n == 2, s.post("bearer", revision, body).StatusCode == http.StatusTooManyRequests, "%s, %d", name, n)
+			}
+			assert.Equal(t, http.StatusTooManyRequests, s.post("bearer", revision, "", func(r *http.Request) { r.Method = http.MethodGet }).StatusCode, name)
+		}
+	})
+}
+
 func TestCallsWithoutTheScopeCountAgainstTheConnection(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"contacts_search", "contacts_create"} {

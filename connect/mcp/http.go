@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -106,12 +107,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	var m message
+	tooMany := func(wait time.Duration) {
+		entry.Fail(codeRate, errTooManyCalls)
+		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
+	}
 	if r.Method != http.MethodPost {
+		if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 {
+			tooMany(wait)
+			return
+		}
 		s.handler.ServeHTTP(w, r)
 		return
 	}
 	var c *toolCall
-	var m message
 	body, err := readBody(w, r)
 	if err == nil {
 		m, err = readMessage(body)
@@ -120,21 +129,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		logMessage(ctx, m)
 		c, err = s.readCall(r, m)
 	}
-	if rejected, ok := errors.AsType[*protocolError](err); ok {
+	if err == nil {
+		s.serveCall(w, r, c) // which counts it
+		return
+	}
+	rejected, ok := errors.AsType[*protocolError](err)
+	isNotification := !ok && m.ID == nil // it counts, but nobody could repeat it
+	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && !isNotification {
+		tooMany(wait)
+		return
+	}
+	if ok {
 		if r.Header.Get(headerProtocolVersion) < revisionModern && (rejected.code == jsonrpc.CodeMethodNotFound || rejected.code == jsonrpc.CodeInvalidParams) {
 			rejected.status = http.StatusOK // clients of older revisions do not read JSON-RPC errors with another status
 		}
 		entry.Fail(codeName(rejected.code), rejected)
 		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.message())
-		return
-	}
-	if err == nil {
-		s.serveCall(w, r, c)
-		return
-	}
-	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && m.ID != nil {
-		entry.Fail(codeRate, errTooManyCalls)
-		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
 		return
 	}
 	s.serveWithSDK(w, r, m)

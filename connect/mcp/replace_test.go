@@ -133,7 +133,7 @@ func TestReplacementOfAnOldVersionChangesNothing(t *testing.T) {
 	newer := call(t, c, "receptionist_faq_upsert", object{"id": faq["id"], "answer": "Newer.", "if_version": old})["faq"].(object)
 	puts := s.upstream.count(http.MethodPut, "")
 	fails(t, c, "receptionist_faq_upsert", object{"id": faq["id"], "enabled": true, "if_version": old}, "CHANGED_MEANWHILE", "Nothing was changed")
-	require.Equal(t, puts+1, s.upstream.count(http.MethodPut, ""), "it is not tried again with another version")
+	require.Equal(t, puts, s.upstream.count(http.MethodPut, ""), "nor is it tried with another version")
 	for _, wrong := range []any{0, -1, 99, 1.5, "x", object{}} {
 		fails(t, c, "receptionist_faq_upsert", object{"id": faq["id"], "enabled": true, "if_version": wrong}, "Nothing was changed")
 		fails(t, c, "receptionist_personality_update", object{"name": "Eve", "if_version": wrong}, "Nothing was changed")

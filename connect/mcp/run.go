@@ -217,6 +217,9 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		if err != nil {
 			return nil, err
 		}
+		if asked != "" && version != "" && asked != version { // the record that was read must be the one that is replaced
+			return nil, &data.Error{Kind: data.ErrVersion}
+		}
 		whole := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
 			name := p.Name

@@ -119,7 +119,10 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 		t.brief, t.fields = op.Only(t.Fields), fieldsOf(op)
 	}
 	for _, one := range append([]*upstream.Operation{op}, t.With...) {
-		t.untrusted = t.untrusted || hasUntrusted(one.Success().Body, map[*upstream.Schema]bool{})
+		for i := range one.Responses {
+			r := &one.Responses[i]
+			t.untrusted = t.untrusted || (r.Status == 2 || r.Status/100 == 2) && hasUntrusted(r.Body, map[*upstream.Schema]bool{})
+		}
 	}
 	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts()) && op.Forwards("Idempotency-Key")
 	input := &upstream.Schema{Types: upstream.TypeObject}
