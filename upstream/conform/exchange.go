@@ -65,9 +65,14 @@ func (r *run) business(op *upstream.Operation, label string) string {
 		return r.A
 	case label == "B":
 		return r.B
-	default:
-		return "gatehouse-conform-unknown"
 	}
+	if _, err := uuid.Parse(r.A); err == nil { // an ID of the form that the service knows
+		return "6d1c8a3b-e210-4f5e-9a41-0e1f2a3b4c5d"
+	}
+	if stem := strings.TrimRight(r.A, "0123456789"); stem != r.A {
+		return stem + strings.Repeat("9", max(len(r.A)-len(stem), 6))
+	}
+	return "gatehouse-conform-unknown"
 }
 
 // fetch returns the exchange for a request that changes nothing. It is sent and judged once.
@@ -131,6 +136,11 @@ func (r *run) accept(q request) *exchange {
 	m, ok := r.api.Match(x.target)
 	if !ok || m.Path.Operation(q.op.Method) != q.op {
 		return nil
+	}
+	for _, h := range q.op.Headers {
+		if value := q.header.Get(h.Name); value != "" && h.Schema.Accepts(value) != "" {
+			return nil
+		}
 	}
 	var err error
 	if x.clean, err = q.op.CleanQuery(m); err != nil {

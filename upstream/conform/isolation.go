@@ -54,6 +54,8 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		switch f, found := r.commonRecord(a, b); {
 		case found:
 			r.find("isolation", b, f)
+		case b.ok() && b.res.Unchecked != nil && a.ok() && own.ok() && whole(own):
+			r.find("isolation", b, Finding{Expected: "a status from 400 for what belongs to a record of A", Got: fmt.Sprintf("status %d", b.status)})
 		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && whole(own):
 			r.find("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
 		}

@@ -140,6 +140,19 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 			r.find("paging", last, Finding{Expected: "the records that follow those of the page before in the whole list", Got: "others"})
 		}
 	}
+	if complete(first) {
+		q := first.request
+		number := start + 1
+		if offset {
+			number = start + len(all)
+		}
+		q.query = with(q.query, page.Name, strconv.Itoa(number))
+		if x := r.fetch(ctx, q, ""); x.ok() && slices.ContainsFunc(r.keys(x), func(key string) bool { return !slices.Contains(all, key) }) {
+			r.find("paging", x, Finding{
+				Expected: "no records after a page with fewer than were asked for", Got: fmt.Sprintf("%d more", len(x.records)),
+			})
+		}
+	}
 	q := small
 	q.query = with(q.query, page.Name, strconv.Itoa(min(bound(page, true, 1_000_000), 1_000_000)))
 	if x := r.fetch(ctx, q, "parameter"); x != nil && x.ok() && len(x.records) > 0 && len(all) < 1000 && complete(first) {
@@ -161,7 +174,9 @@ func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, s
 		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
 	case done && whole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
 		r.find("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
-	case !done && whole && got.last.ok():
+	case got.last != nil && got.last.hidden != "" && got.last.status/100 == 4:
+		r.find("cursor", got.last, Finding{Expected: "records for the cursor that the service sent", Got: fmt.Sprintf("status %d", got.last.status)})
+	case !done && whole && got.last.ok() && len(got.keys) >= len(all): // otherwise, pages are shorter than asked for
 		r.find("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})
 	}
 }

@@ -39,6 +39,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 		if known && x.status/100 == 4 && x.status != http.StatusUnauthorized {
 			r.find("record", x, Finding{Expected: "the record, because a list of the business has its ID", Got: fmt.Sprintf("status %d", x.status)})
 		}
+		r.compareParents(x)
 		if first == nil || !first.ok() {
 			first = x
 		}
@@ -59,6 +60,23 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	r.probeIsolation(ctx, op, samples, known)
 	r.probeUnknown(ctx, first, samples[0])
 	r.probeAssertions(ctx, first.request)
+}
+
+// compareParents compares the members of records that are called like parameters of the path with their values.
+func (r *run) compareParents(x *exchange) {
+	for i, p := range x.op.PathParams {
+		for n, record := range x.records {
+			members, _ := record.(map[string]any)
+			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.Accepts(got) == "" && !alike(got, x.values[i]) {
+				at := recordsIn(x.res)
+				if x.list {
+					at = strings.Trim(pointerTo(x, n, ""), "/")
+				}
+				r.find("record", x, Finding{Pointer: strings.TrimSuffix("/"+at, "/") + "/" + p.Name, Expected: "the " + p.Name + " of the path", Got: "another one"})
+				return
+			}
+		}
+	}
 }
 
 // probeQuestion asks by POST, which must change nothing.
@@ -191,6 +209,10 @@ func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	q := first.request
 	q.header = http.Header{"If-None-Match": {etag}}
 	r.mustNotSucceed(ctx, q, "conditional", "status 304 for If-None-Match with the ETag of the response before")
+	q.header = http.Header{"If-None-Match": {`"gatehouse-conform"`}}
+	if x := r.ask(ctx, q, "conditional"); x != nil && x.status == http.StatusNotModified {
+		r.find("conditional", x, Finding{Expected: "the response, for If-None-Match with an ETag that it never had", Got: "status 304"})
+	}
 }
 
 // probeAssertions makes a request with assertions that the service must reject.

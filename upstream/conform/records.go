@@ -130,8 +130,12 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 			}
 			var ids []string
 			for _, record := range x.records {
-				if id := r.id(list, record); id != "" && p.Schema.Accepts(id) == "" {
+				switch id := r.id(list, record); {
+				case id == "":
+				case p.Schema.Accepts(id) == "":
 					ids = append(ids, id)
+				default:
+					r.find("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})
 				}
 			}
 			for _, position := range r.random.Perm(len(ids))[:min(len(ids), maxSamples)] {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -37,8 +38,15 @@ type created struct {
 
 // again returns the request with another Idempotency-Key.
 func again(q request) request {
-	if q.header = q.header.Clone(); q.op.Forwards(headerKey) {
-		q.header.Set(headerKey, uuid.NewString())
+	q.header = q.header.Clone()
+	for _, h := range q.op.Headers {
+		long := uuid.NewString()
+		for _, key := range []string{long, strings.ReplaceAll(long, "-", ""), long[:18], long[:8], strconv.Itoa(1e9 + int(uuid.New().ID()))} {
+			if h.Name == headerKey && (q.header.Get(headerKey) == "" || h.Schema.Accepts(key) == "") {
+				q.header.Set(headerKey, key)
+				break
+			}
+		}
 	}
 	return q
 }
@@ -70,7 +78,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		return
 	}
 	r.compareStored(op, x, q.sent)
-	r.probeForeignCreate(ctx, q)
+	r.probeForeignCreate(ctx, q, x, list)
 	ids := []string{""}
 	if list != nil && before.ok() && len(x.records) == 1 {
 		ids[0] = r.id(list, x.records[0])
@@ -90,9 +98,23 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 }
 
-// probeForeignCreate creates a record of B that belongs to one of A.
-func (r *run) probeForeignCreate(ctx context.Context, q request) {
-	if r.B == "" || !q.refers && !(q.ofRecords && len(q.values) > 0) || !apart(q.op) {
+// probeForeignCreate creates a record of B that belongs to one of A, or with the Idempotency-Key of A.
+func (r *run) probeForeignCreate(ctx context.Context, q request, first *exchange, list *upstream.Operation) {
+	if r.B == "" || !apart(q.op) {
+		return
+	}
+	if !q.refers && len(q.values) == 0 && q.op.Forwards(headerKey) && list != nil {
+		q.label = "B"
+		own := r.ask(ctx, q, "")
+		listed := r.send(ctx, r.listRequest(list, nil, "B"))
+		if own.ok() && listed.ok() && whole(listed) && len(own.records) == 1 && len(first.records) == 1 {
+			id := r.id(list, own.records[0])
+			if id != "" && id == r.id(list, first.records[0]) && !slices.Contains(r.keys(listed), id) {
+				r.find("isolation", own, Finding{Expected: "a record of B, although A sent the same Idempotency-Key", Got: "that of A"})
+			}
+		}
+	}
+	if !q.refers && !(q.ofRecords && len(q.values) > 0) {
 		return
 	}
 	if q.refers && len(q.values) > 0 {
@@ -111,7 +133,8 @@ func (r *run) probeForeignCreate(ctx context.Context, q request) {
 // probeRepeat repeats a request, and lets requests race. It returns the IDs of what must be there besides the first record.
 func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list *upstream.Operation) (ids []string) {
 	repeated := r.ask(ctx, q, "idempotency")
-	if repeated.err == nil && (repeated.status != first.status || !bytes.Equal(repeated.body, first.body)) {
+	same := bytes.Equal(repeated.body, first.body) || first.value != nil && reflect.DeepEqual(repeated.value, first.value)
+	if repeated.err == nil && (repeated.status != first.status || !same) {
 		r.find("idempotency", repeated, Finding{
 			Expected: "the same response to the same Idempotency-Key", Got: fmt.Sprintf("another one, with status %d", repeated.status),
 		})
@@ -149,12 +172,11 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 	}
 	record, _ := x.records[0].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
-		var got any
 		value, exists := record[name]
-		if json.Unmarshal([]byte(encoded(value)), &got) != nil || !exists || strings.Contains(encoded(sent[name]), "{") { // an object may have more members
+		if !exists || strings.Contains(encoded(sent[name]), "{") { // an object may have more members
 			continue
 		}
-		if kind, text := describe(value, true); !alike(got, sent[name]) {
+		if kind, text := describe(value, true); !alike(plain(value), sent[name]) {
 			pointer := jsontext.Pointer("")
 			if in := recordsIn(x.res); in != "" {
 				pointer = pointer.AppendToken(in)
@@ -185,8 +207,13 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 		return
 	}
 	had, has := r.keys(before), r.keys(after)
+	asked, _ := url.ParseQuery(before.clean.Raw) // with defaults, which may leave it out
+	made, _ := x.records[0].(map[string]any)
+	leftOut := func(name string, values []string) bool {
+		return made[name] != nil && !slices.Contains(values, scalar(made[name]))
+	}
 	for _, id := range ids {
-		if !slices.Contains(has, id) {
+		if !slices.Contains(has, id) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(name string) bool { return leftOut(name, asked[name]) }) {
 			r.find("create", after, Finding{Expected: "the record that was created", Got: "a list without it"})
 			break
 		}
@@ -329,6 +356,21 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		}
 	}
 	r.probeAssertions(ctx, q)
+	// refused makes a request that must change nothing. To delete what does not exist may be a success, and to create it by PUT.
+	refused := func(q request, rule, expected string) {
+		x := r.ask(ctx, q, rule)
+		done := x.ok() && (was == nil || rule == "precondition" || op.Method == http.MethodPatch)
+		got := "status %d"
+		if now := current(); x != nil && !done && was.ok() && now != nil && now.err == nil {
+			before, _ := r.version(op, was)
+			after, _ := r.version(op, now)
+			done, got = r.changed(op, was, now, q.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
+		}
+		if done {
+			r.find(rule, x, Finding{Expected: expected, Got: fmt.Sprintf(got, x.status)})
+			was = current()
+		}
+	}
 	switch {
 	case r.B == "" || !apart(op):
 	case r.hasOwn(ctx, op, get, q.values):
@@ -336,15 +378,20 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	default:
 		foreign := again(q)
 		foreign.label = "B"
-		r.mustNotSucceed(ctx, foreign, "isolation", "a status from 400 for a record of A")
+		refused(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
 	}
-	refused := func(etag, what string) {
-		stale := again(q)
-		stale.header.Set(headerMatch, etag)
-		r.mustNotSucceed(ctx, stale, "precondition", "status 412 for an If-Match "+what)
+	stale := func(etag, what string) {
+		q := again(q)
+		q.header.Set(headerMatch, etag)
+		refused(q, "precondition", "status 412 for an If-Match "+what)
 	}
 	if matches {
-		refused(`"gatehouse-conform"`, "that the record never had")
+		stale(`"gatehouse-conform"`, "that the record never had")
+	}
+	listed := func() *exchange { return r.send(ctx, r.listRequest(made.list, made.values, "A")) }
+	var others *exchange
+	if op.Method == http.MethodDelete {
+		others = listed()
 	}
 	x := r.ask(ctx, q, "")
 	switch {
@@ -356,6 +403,15 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
 		r.ask(ctx, again(q), "") // the record is gone, which is a response as well
+		left := listed()
+		gone := func(id string) bool { return id != made.id && !slices.Contains(r.keys(left), id) }
+		switch {
+		case !left.ok():
+		case slices.Contains(r.keys(left), made.id):
+			r.find("delete", left, Finding{Expected: "a list without the record that was deleted", Got: "the record"})
+		case others.ok() && whole(others) && slices.ContainsFunc(r.keys(others), gone):
+			r.find("delete", left, Finding{Expected: "all records but the one that was deleted", Got: "fewer"})
+		}
 	default:
 		now, old, sent := current(), q.header.Get(headerMatch), q.sent
 		if op.Method == http.MethodPatch {
@@ -370,6 +426,31 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			r.skip(op, "an old If-Match: the example of its request changes nothing of the record that was created, which keeps its version")
 			return
 		}
-		refused(old, "that the record had before it was changed")
+		was = now
+		stale(old, "that the record had before it was changed")
 	}
+}
+
+// changed reports whether a record was deleted, or has the values that were sent for it and had others before.
+func (r *run) changed(op *upstream.Operation, was, now *exchange, sent map[string]any) bool {
+	if op.Method == http.MethodDelete {
+		return now.status == http.StatusNotFound || now.status == http.StatusGone
+	}
+	if !now.ok() || len(was.records) != 1 || len(now.records) != 1 {
+		return false
+	}
+	before, _ := was.records[0].(map[string]any)
+	after, _ := now.records[0].(map[string]any)
+	for name, value := range sent {
+		if alike(plain(after[name]), value) && !alike(plain(before[name]), value) {
+			return true
+		}
+	}
+	return false
+}
+
+// plain returns a value as it is in what is sent: its numbers are no texts.
+func plain(value any) (v any) {
+	_ = json.Unmarshal([]byte(encoded(value)), &v) // it was decoded from JSON
+	return v
 }

@@ -1,0 +1,298 @@
+package conform_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// racksDocument is an API with headers that have a form, a filter with a default, a list below records, and a download.
+const racksDocument = `
+openapi: 3.1.0
+info: {title: Racks, version: "1"}
+x-gatehouse-tenant: request
+paths:
+  /racks:
+    get:
+      operationId: listRacks
+      parameters:
+        - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
+        - {name: size, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
+        - {name: state, in: query, schema: {type: array, maxItems: 2, items: {type: string, enum: [used, new, broken]}, default: [used, broken]}}
+      responses:
+        "200":
+          description: Racks.
+          x-gatehouse-records: {in: racks, at_most: size}
+          x-gatehouse-page: [{request: page, response: /page}]
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [racks, page]
+                properties:
+                  racks: {type: array, items: {$ref: "#/components/schemas/Rack"}}
+                  page: {type: integer}
+    post:
+      operationId: addRack
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string, pattern: "^[0-9a-z]{8,20}$"}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE}}}}
+      responses: {"201": {description: The rack., content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}}
+  /racks/{rack}:
+    parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
+    get:
+      operationId: getRack
+      parameters: [{name: If-None-Match, in: header, schema: {type: string}}]
+      responses:
+        "200": {description: The rack., headers: {ETag: {schema: {type: string}}}, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}
+    patch:
+      operationId: changeRack
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string, pattern: '^"[0-9]+"$'}}]
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {type: object, properties: {name: {type: string}}}, example: {name: ash}}}}
+      responses: {"204": {description: It is changed.}}
+    delete:
+      operationId: removeRack
+      responses: {"204": {description: It is gone.}}
+  /racks/{rack}/slots:
+    get:
+      operationId: listSlots
+      parameters:
+        - {name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}
+        - {name: cursor, in: query, schema: {type: string}}
+        - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
+      responses:
+        "200":
+          description: Slots.
+          x-gatehouse-records: {in: slots, at_most: limit}
+          x-gatehouse-page: [{cursor: cursor, response: /next}]
+          content:
+            application/json:
+              schema:
+                type: object
+                required: [slots, next]
+                properties:
+                  slots: {type: array, items: {type: object, required: [id, rack], properties: {id: {type: string}, rack: {type: string}}}}
+                  next: {type: [string, "null"]}
+        "422": {description: The cursor is unknown.}
+  /racks/{rack}/label:
+    get:
+      operationId: getLabel
+      x-gatehouse-unchecked: [application/pdf]
+      parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
+      responses: {"200": {description: The label., content: {application/pdf: {}}}}
+components:
+  schemas:
+    Rack:
+      type: object
+      required: [id, name, state]
+      properties: {id: {type: string, readOnly: true}, name: {type: string}, state: {type: string, enum: [used, new, broken]}}
+`
+
+type rack struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	State   string `json:"state"`
+	owner   string
+	version int
+}
+
+// racks is a service of the document. What it is called with names the way in which it differs from others.
+func racks(way string) http.Handler {
+	is := func(ways ...string) bool { return slices.Contains(ways, way) }
+	var mu sync.Mutex
+	var all []*rack
+	add := func(owner, name, state string) *rack {
+		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, owner: owner, version: 1}
+		if is("ids") {
+			r.ID = strconv.Itoa(1 + len(all))
+		}
+		all = append(all, r)
+		return r
+	}
+	for i := range 11 {
+		add(fmt.Sprint(1001+i%2), fmt.Sprint("rack ", i), "used")
+	}
+	answers := map[string]string{} // by business and key
+	mux := http.NewServeMux()
+	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request, owner string, found *rack) (status int, body any)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			owner := r.Header.Get("X-Business-Id")
+			w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+			status, body := http.StatusForbidden, any(nil)
+			i := slices.IndexFunc(all, func(o *rack) bool { return o != nil && o.ID == r.PathValue("rack") })
+			switch _, err := strconv.Atoi(owner); {
+			case owner != "" && err != nil: // the column has numbers
+				status = http.StatusInternalServerError
+			case owner != "1001" && owner != "1002":
+			case r.PathValue("rack") == "":
+				status, body = serve(w, r, owner, nil)
+			case i < 0 || all[i].version == 0 || all[i].owner != owner && !(is("label") && strings.HasSuffix(r.URL.Path, "/label")):
+				status = http.StatusNotFound
+				switch {
+				case is("gone") && r.Method == http.MethodDelete:
+					status = http.StatusNoContent
+				case is("done") && i >= 0 && r.Method == http.MethodDelete:
+					all[i] = nil
+				}
+			default:
+				status, body = serve(w, r, owner, all[i])
+			}
+			if w.Header().Get("Content-Type") == "" {
+				w.Header().Set("Content-Type", "application/json")
+			}
+			w.WriteHeader(status)
+			switch text, ready := body.(string); {
+			case ready:
+				_, _ = w.Write([]byte(text))
+			case status != http.StatusNoContent && status != http.StatusNotModified && body != nil:
+				_ = json.NewEncoder(w).Encode(body)
+			}
+		})
+	}
+	handle("GET /racks", func(_ http.ResponseWriter, r *http.Request, owner string, _ *rack) (int, any) {
+		page, _ := strconv.Atoi(r.FormValue("page"))
+		size, _ := strconv.Atoi(r.FormValue("size"))
+		if is("clamped") {
+			size = min(size, 4)
+		}
+		own := []*rack{}
+		for _, one := range all {
+			if one != nil && one.owner == owner && slices.Contains(r.URL.Query()["state"], one.State) {
+				own = append(own, one)
+			}
+		}
+		from := min((page-1)*size, len(own))
+		return 200, map[string]any{"racks": own[from:min(from+size, len(own))], "page": page}
+	})
+	handle("POST /racks", func(_ http.ResponseWriter, r *http.Request, owner string, _ *rack) (int, any) {
+		key := owner + " " + r.Header.Get("Idempotency-Key")
+		if is("key") {
+			_, key, _ = strings.Cut(key, " ")
+		}
+		if earlier, known := answers[key]; known && key != "" {
+			return 201, earlier
+		}
+		var sent rack
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		made := add(owner, sent.Name, sent.State)
+		answers[key] = fmt.Sprintf(`{"state":%q,"name":%q,"id":%q}`, made.State, made.Name, made.ID) // in another order
+		return 201, made
+	})
+	handle("GET /racks/{rack}", func(w http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
+		etag := strconv.Quote(strconv.Itoa(found.version))
+		w.Header().Set("ETag", etag)
+		if match := r.Header.Get("If-None-Match"); match == etag || match != "" && is("304") {
+			return 304, nil
+		}
+		return 200, found
+	})
+	handle("PATCH /racks/{rack}", func(_ http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
+		wrong := r.Header.Get("If-Match") != strconv.Quote(strconv.Itoa(found.version))
+		if wrong && !is("412") {
+			return 412, nil
+		}
+		_ = json.NewDecoder(r.Body).Decode(found)
+		if found.version++; wrong {
+			return 412, nil
+		}
+		return 204, nil
+	})
+	handle("DELETE /racks/{rack}", func(_ http.ResponseWriter, _ *http.Request, owner string, found *rack) (int, any) {
+		for i := range all {
+			switch {
+			case all[i] == found && is("listed"):
+				found.version = 0
+			case all[i] == found, all[i] != nil && all[i].owner == owner && is("all"):
+				all[i] = nil
+			}
+		}
+		return 204, nil
+	})
+	handle("GET /racks/{rack}/slots", func(_ http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
+		const slots = 24
+		from, _ := strconv.Atoi(strings.TrimPrefix(r.FormValue("cursor"), "c"))
+		limit, _ := strconv.Atoi(r.FormValue("limit"))
+		if is("short") {
+			limit = min(limit, 2)
+		}
+		if is("cursor") && from > 0 {
+			return 422, nil
+		}
+		own := []any{}
+		for i := from; i < min(from+limit, slots); i++ {
+			of := found.ID
+			if is("parent") {
+				of = "100"
+			}
+			own = append(own, map[string]any{"id": fmt.Sprint("s", i), "rack": of})
+		}
+		var next any
+		if from+limit < slots {
+			next = fmt.Sprint("c", from+limit)
+		}
+		return 200, map[string]any{"slots": own, "next": next}
+	})
+	handle("GET /racks/{rack}/label", func(w http.ResponseWriter, _ *http.Request, _ string, _ *rack) (int, any) {
+		w.Header().Set("Content-Type", "application/pdf")
+		return 200, "%PDF"
+	})
+	return mux
+}
+
+func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		way, state string
+		want       []string // in what is printed; none: there is no fault
+	}{
+		"a usual service":                               {},
+		"204 for a DELETE of what does not exist":       {way: "gone"},
+		"pages that are shorter than asked for":         {way: "short"},
+		"a filter whose default leaves out the example": {state: "new"},
+
+		"a DELETE that is refused, and made":           {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
+		"a PATCH that is refused, and made":            {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
+		"a DELETE of all records":                      {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
+		"a list with fewer records than asked for":     {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
+		"a cursor that is refused":                     {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
+		"records of another parent":                    {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
+		"a download of any business":                   {way: "label", want: []string{"fault isolation: getLabel"}},
+		"304 for any ETag":                             {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
+		"an Idempotency-Key of another business":       {way: "key", want: []string{"fault isolation: addRack: POST /racks as B", "although A sent the same Idempotency-Key"}},
+		"IDs that the paths of records cannot have":    {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},
+		"a record that is listed after it was deleted": {way: "listed", want: []string{"fault delete: listRacks", "a list without the record that was deleted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.state == "" {
+				c.state = "used"
+			}
+			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(strings.Replace(racksDocument, "STATE", c.state, 1))}, definition.Options{})
+			require.NoError(t, err)
+			for seed := range uint64(5) {
+				service := httptest.NewServer(racks(c.way))
+				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Seed: seed})
+				service.Close()
+				require.NoError(t, err)
+				var printed strings.Builder
+				require.NoError(t, report.Print(&printed))
+				for _, want := range c.want {
+					require.Contains(t, printed.String(), want)
+				}
+				require.Equal(t, c.want == nil, len(report.Faults) == 0, printed.String())
+			}
+		})
+	}
+}
