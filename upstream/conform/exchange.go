@@ -26,7 +26,7 @@ type request struct {
 	values    []string // of the path's parameters
 	query     string   // as a caller would send it
 	ofRecords bool     // the target has values that the service sent
-	refers    bool     // the body has the ID of a record of the business
+	refers    bool     // the body has the ID of a record that only this business has
 	hidden    string   // the parameter that has one of them
 	unlikely  bool     // a value in the query is one that the service may refuse
 	header    http.Header

@@ -142,10 +142,26 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			}
 			_, err := uuid.Parse(value)
 			q.unlikely = value == unlikely || err == nil && id == "" // which is a record's that does not exist
-			if x := r.fetch(ctx, q, "parameter"); x.ok() && filters && first.list {
+			x := r.fetch(ctx, q, "parameter")
+			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
 			}
+			if q.label = "B"; x.ok() && id != "" && r.B != "" && apart(q.op) && len(q.values) == 0 {
+				r.compareForeign(ctx, x, r.send(ctx, q))
+			}
 		}
+	}
+}
+
+// compareForeign compares the records that A and B get by an ID of A. B may have some of its own with that ID.
+func (r *run) compareForeign(ctx context.Context, a, b *exchange) {
+	own := r.list(ctx, a.op, nil, "B")
+	if !b.ok() || !own.ok() {
+		return
+	}
+	isOwn := func(record any) bool { return slices.Contains(r.keys(own), r.key(a.op, record)) }
+	if f, found := r.commonRecord(a, b); found && !slices.ContainsFunc(b.records, isOwn) {
+		r.find("isolation", b, f)
 	}
 }
 

@@ -43,10 +43,13 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 	if members, ok := body.(map[string]any); ok {
 		q.sent = members
 		for name, value := range members {
-			if _, text := value.(string); text {
-				if id, known := r.idFor(ctx, name, label); known {
-					members[name], q.refers = id, true
-				}
+			_, text := value.(string)
+			_, number := value.(float64)
+			id, only := r.idFor(ctx, name, label)
+			if n, err := strconv.Atoi(id); number && err == nil {
+				members[name], q.refers = float64(n), q.refers || only
+			} else if text && id != "" {
+				members[name], q.refers = id, q.refers || only
 			}
 		}
 	}
@@ -61,8 +64,8 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 }
 
 // idFor returns the ID of a record of the business for a member that is called like a parameter of a path, and like an ID: a name or a type
-// would be one of the record itself.
-func (r *run) idFor(ctx context.Context, name, label string) (id string, known bool) {
+// would be one of the record itself. It reports whether the other business does not have it.
+func (r *run) idFor(ctx context.Context, name, label string) (id string, only bool) {
 	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
 	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
 		return "", false
@@ -71,9 +74,12 @@ func (r *run) idFor(ctx context.Context, name, label string) (id string, known b
 		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet {
 			continue
 		}
-		if bindings, known := r.bind(ctx, op, label); known {
-			return bindings[0][0], true
+		bindings, known := r.bind(ctx, op, label)
+		if !known {
+			continue
 		}
+		other := map[string]string{"A": "B", "B": "A"}[label]
+		return bindings[0][0], r.B != "" && !r.hasOwn(ctx, op, op, bindings[0], other)
 	}
 	return "", false
 }

@@ -29,6 +29,7 @@ paths:
       parameters:
         - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
         - {name: size, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
+        - {name: room_id, in: query, schema: {type: integer}}
         - {name: state, in: query, schema: {type: array, maxItems: 2, items: {type: string, enum: [used, new, broken]}, default: [used, broken]}}
       responses:
         "200":
@@ -46,8 +47,17 @@ paths:
     post:
       operationId: addRack
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string, pattern: "^[0-9a-z]{8,20}$"}}]
-      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE}}}}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE, room_id: 1}}}}
       responses: {"201": {description: The rack., content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}}
+  /rooms:
+    get:
+      operationId: listRooms
+      responses: {"200": {description: Rooms., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Room"}}}}}}
+  /rooms/{room_id}:
+    get:
+      operationId: getRoom
+      parameters: [{name: room_id, in: path, required: true, schema: {type: integer}}]
+      responses: {"200": {description: A room., content: {application/json: {schema: {$ref: "#/components/schemas/Room"}}}}}
   /racks/{rack}:
     parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
     get:
@@ -58,7 +68,7 @@ paths:
     patch:
       operationId: changeRack
       parameters: [{name: If-Match, in: header, required: true, schema: {type: string, pattern: '^"[0-9]+"$'}}]
-      requestBody: {required: true, content: {application/merge-patch+json: {schema: {type: object, properties: {name: {type: string}}}, example: {name: ash}}}}
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {type: object, properties: {name: {type: string}, room_id: {type: integer}}}, example: {name: ash, room_id: 1}}}}
       responses: {"204": {description: It is changed.}}
     delete:
       operationId: removeRack
@@ -92,16 +102,18 @@ paths:
       responses: {"200": {description: The label., content: {application/pdf: {}}}}
 components:
   schemas:
+    Room: {type: object, required: [id], properties: {id: {type: integer}}}
     Rack:
       type: object
       required: [id, name, state]
-      properties: {id: {type: string, readOnly: true}, name: {type: string}, state: {type: string, enum: [used, new, broken]}}
+      properties: {id: {type: string, readOnly: true}, name: {type: string}, state: {type: string, enum: [used, new, broken]}, room_id: {type: [integer, "null"]}}
 `
 
 type rack struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
 	State   string `json:"state"`
+	Room    int    `json:"room_id"`
 	owner   string
 	version int
 }
@@ -111,8 +123,9 @@ func racks(way string) http.Handler {
 	is := func(ways ...string) bool { return slices.Contains(ways, way) }
 	var mu sync.Mutex
 	var all []*rack
-	add := func(owner, name, state string) *rack {
-		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, owner: owner, version: 1}
+	rooms := map[string][]int{"1001": {11, 12}, "1002": {21, 22}}
+	add := func(owner, name, state string, room int) *rack {
+		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, Room: room, owner: owner, version: 1}
 		if is("ids") {
 			r.ID = strconv.Itoa(1 + len(all))
 		}
@@ -120,7 +133,8 @@ func racks(way string) http.Handler {
 		return r
 	}
 	for i := range 11 {
-		add(fmt.Sprint(1001+i%2), fmt.Sprint("rack ", i), "used")
+		owner := fmt.Sprint(1001 + i%2)
+		add(owner, fmt.Sprint("rack ", i), "used", rooms[owner][i%4/2])
 	}
 	answers := map[string]string{} // by business and key
 	mux := http.NewServeMux()
@@ -169,12 +183,28 @@ func racks(way string) http.Handler {
 		}
 		own := []*rack{}
 		for _, one := range all {
-			if one != nil && one.owner == owner && slices.Contains(r.URL.Query()["state"], one.State) {
+			room := fmt.Sprint(one != nil && r.FormValue("room_id") == fmt.Sprint(one.Room)) == "true"
+			owned := one != nil && (one.owner == owner || room && is("filter"))
+			if owned && (room || r.FormValue("room_id") == "") && slices.Contains(r.URL.Query()["state"], one.State) {
 				own = append(own, one)
 			}
 		}
 		from := min((page-1)*size, len(own))
 		return 200, map[string]any{"racks": own[from:min(from+size, len(own))], "page": page}
+	})
+	handle("GET /rooms", func(_ http.ResponseWriter, _ *http.Request, owner string, _ *rack) (int, any) {
+		own := []any{}
+		for _, id := range rooms[owner] {
+			own = append(own, map[string]int{"id": id})
+		}
+		return 200, own
+	})
+	handle("GET /rooms/{room}", func(_ http.ResponseWriter, r *http.Request, owner string, _ *rack) (int, any) {
+		id, _ := strconv.Atoi(r.PathValue("room"))
+		if !slices.Contains(rooms[owner], id) {
+			return 404, nil
+		}
+		return 200, map[string]int{"id": id}
 	})
 	handle("POST /racks", func(_ http.ResponseWriter, r *http.Request, owner string, _ *rack) (int, any) {
 		key := owner + " " + r.Header.Get("Idempotency-Key")
@@ -186,8 +216,11 @@ func racks(way string) http.Handler {
 		}
 		var sent rack
 		_ = json.NewDecoder(r.Body).Decode(&sent)
-		made := add(owner, sent.Name, sent.State)
-		answers[key] = fmt.Sprintf(`{"state":%q,"name":%q,"id":%q}`, made.State, made.Name, made.ID) // in another order
+		if !slices.Contains(rooms[owner], sent.Room) && !is("room") {
+			return 400, nil
+		}
+		made := add(owner, sent.Name, sent.State, sent.Room)
+		answers[key] = fmt.Sprintf(`{"state":%q,"name":%q,"room_id":%d,"id":%q}`, made.State, made.Name, made.Room, made.ID) // in another order
 		return 201, made
 	})
 	handle("GET /racks/{rack}", func(w http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
@@ -203,7 +236,12 @@ func racks(way string) http.Handler {
 		if wrong && !is("412") {
 			return 412, nil
 		}
-		_ = json.NewDecoder(r.Body).Decode(found)
+		changed := *found
+		_ = json.NewDecoder(r.Body).Decode(&changed)
+		if !slices.Contains(rooms[found.owner], changed.Room) && !is("other room") {
+			return 400, nil
+		}
+		*found = changed
 		if found.version++; wrong {
 			return 412, nil
 		}
@@ -262,17 +300,20 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
 
-		"a DELETE that is refused, and made":           {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
-		"a PATCH that is refused, and made":            {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
-		"a DELETE of all records":                      {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
-		"a list with fewer records than asked for":     {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
-		"a cursor that is refused":                     {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
-		"records of another parent":                    {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
-		"a download of any business":                   {way: "label", want: []string{"fault isolation: getLabel"}},
-		"304 for any ETag":                             {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
-		"an Idempotency-Key of another business":       {way: "key", want: []string{"fault isolation: addRack: POST /racks as B", "although A sent the same Idempotency-Key"}},
-		"IDs that the paths of records cannot have":    {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},
-		"a record that is listed after it was deleted": {way: "listed", want: []string{"fault delete: listRacks", "a list without the record that was deleted"}},
+		"a DELETE that is refused, and made":               {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
+		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
+		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
+		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
+		"a cursor that is refused":                         {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
+		"records of another parent":                        {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
+		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},
+		"a filter by an ID of another business":            {way: "filter", want: []string{"fault isolation: listRacks: GET /racks?room_id={room_id} as B"}},
+		"a record of another business named in a creation": {way: "room", want: []string{"fault isolation: addRack: POST /racks as B", "because a record of A is named"}},
+		"a record of another business named in a change":   {way: "other room", want: []string{"fault isolation: changeRack: PATCH /racks/{rack} as A", "because a record of B is named"}},
+		"304 for any ETag":                                 {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
+		"an Idempotency-Key of another business":           {way: "key", want: []string{"fault isolation: addRack: POST /racks as B", "although A sent the same Idempotency-Key"}},
+		"IDs that the paths of records cannot have":        {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},
+		"a record that is listed after it was deleted":     {way: "listed", want: []string{"fault delete: listRacks", "a list without the record that was deleted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -288,12 +288,13 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 	return version, true
 }
 
-// hasOwn reports whether B has a record of its own at the path of one of A, which must not be changed. get reads it, if it is not nil.
-func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string) bool {
+// hasOwn reports whether a business has a record of its own at the path of one of the other, which must not be changed. get reads it, if it
+// is not nil.
+func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string, label string) bool {
 	var own *exchange
 	before, _, _ := strings.Cut(op.Path, "/{")
 	if list := r.listAt(before); list != nil {
-		own = r.send(ctx, r.listRequest(list, nil, "B"))
+		own = r.send(ctx, r.listRequest(list, nil, label))
 	}
 	switch {
 	case own.ok() && slices.Contains(r.keys(own), values[0]):
@@ -301,7 +302,7 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	case own.ok() && whole(own), get == nil:
 		return false
 	default: // it may be further down
-		return r.send(ctx, request{op: get, label: "B", values: values, ofRecords: true}).ok()
+		return r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).ok()
 	}
 }
 
@@ -373,12 +374,19 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	switch {
 	case r.B == "" || !apart(op):
-	case r.hasOwn(ctx, op, get, q.values):
+	case r.hasOwn(ctx, op, get, q.values, "B"):
 		r.skip(op, sameID)
 	default:
 		foreign := again(q)
 		foreign.label = "B"
 		refused(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
+	}
+	if r.B != "" && apart(op) && q.refers {
+		if theirs, ok := r.example(ctx, op, "B"); ok && theirs.refers {
+			named := again(q)
+			named.body, named.sent = theirs.body, theirs.sent
+			refused(named, "isolation", "a status from 400, because a record of B is named")
+		}
 	}
 	stale := func(etag, what string) {
 		q := again(q)
