@@ -120,9 +120,13 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 	}
 	progress := cmd.ErrOrStderr()
 	if c.options.Write {
+		who := "business A"
+		if c.options.B != "" {
+			who = "businesses A and B"
+		}
 		for _, op := range c.options.Definition.API.Operations() {
 			if !op.Read && !op.ByGateway && !c.options.Definition.Marks[op.ID].People {
-				_, _ = fmt.Fprintf(progress, "writes as business A: %s (%s %s)\n", cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path))
+				_, _ = fmt.Fprintf(progress, "writes as %s: %s (%s %s)\n", who, cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path))
 			}
 		}
 	}
