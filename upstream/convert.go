@@ -186,28 +186,40 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 	}
 }
 
-// published returns the path under which callers find a URL of the data service: that of an operation which is mapped to its path, or its own
-// if it is an operation's; otherwise, or if too many have been looked up, "". Which host the URL names does not matter, because the path
-// leads to the gateway.
+// published returns the path under which callers find a URL of the data service, or "". Which host the URL names does not matter, because the
+// path leads to the gateway.
 func (k *checker) published(target string) string {
+	if k.op.api == nil {
+		return ""
+	}
+	own := k.op.api.published(target, k.business, func() bool { return k.again(len(target)) == nil })
+	if own == "" {
+		return ""
+	}
+	return k.contract.BasePath + own
+}
+
+// published returns the path of an operation that is mapped to a URL of the data service, or the URL's own if it is an operation's; otherwise,
+// or if no more may be looked up, "".
+func (a *API) published(target, business string, may func() bool) string {
 	u, err := url.Parse(target)
-	if err != nil || u.Opaque != "" || u.Fragment != "" || k.op.api == nil {
+	if err != nil || u.Opaque != "" || u.Fragment != "" {
 		return ""
 	}
 	path := u.EscapedPath()
-	for _, op := range k.op.api.mapped {
+	for _, op := range a.mapped {
 		if u.RawQuery != "" || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
-		if k.again(len(target)) != nil {
+		if !may() {
 			return ""
 		}
-		if own := op.Mapping.published(op, path, k.business); own != "" {
-			return k.contract.BasePath + own
+		if own := op.Mapping.published(op, path, business); own != "" {
+			return own
 		}
 	}
-	if own := k.op.api.link(u.RequestURI()); own != "" && printable(own, maxForwarded, false) {
-		return k.contract.BasePath + own
+	if own := a.link(u.RequestURI()); printable(own, maxForwarded, false) {
+		return own
 	}
 	return ""
 }

@@ -192,10 +192,10 @@ func DeprecationHeaders(since, sunset time.Time, link string) http.Header {
 }
 
 // Headers returns what may leave of a data service's response headers: an entity tag in the form of RFC 9110, section 8.8.3, and a location
-// that matches an operation of the API, with the path under which the API is mounted and the parameters of a GET that are documented; each only
-// where it is documented.
+// that matches an operation of the API, or one to which an operation is mapped for the business, with the path under which the API is mounted and
+// the parameters of a GET that are documented; each only where it is documented.
 // Of a URL whose host is one of hosts, by which the service was asked, the path counts.
-func (r *DocumentedResponse) Headers(api *API, mounted string, h http.Header, hosts ...string) (etag, location string) {
+func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.Header, hosts ...string) (etag, location string) {
 	if values := h["Etag"]; r.ETag && len(values) == 1 && isETag(values[0]) {
 		etag = values[0]
 	}
@@ -204,8 +204,10 @@ func (r *DocumentedResponse) Headers(api *API, mounted string, h http.Header, ho
 		if u, err := url.Parse(target); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && slices.Contains(hosts, u.Host) {
 			target = u.RequestURI()
 		}
-		if own := api.link(target); own != "" {
-			location = mounted + own
+		if strings.HasPrefix(target, "/") && !strings.HasPrefix(target, "//") {
+			if own := api.published(target, business, func() bool { return true }); own != "" {
+				location = mounted + own
+			}
 		}
 	}
 	return etag, location

@@ -344,7 +344,7 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 			r.find("header", x, Finding{Expected: expected, Got: "another one, which the gateway removes", Value: excerpt(values[0])})
 		}
 	}
-	etag, location := x.res.Headers(r.api, "", x.header, r.host)
+	etag, location := x.res.Headers(r.api, "", r.business(x.op, x.label), x.header, r.host)
 	if x.res.ETag && etag == "" {
 		removed("Etag", "an ETag in double quotes, of visible ASCII")
 	}

@@ -36,16 +36,14 @@ type created struct {
 	sent   map[string]any // for it
 }
 
-// again returns the request with another Idempotency-Key.
+// again returns the request with another Idempotency-Key, if the definition allows one of those that it tries.
 func again(q request) request {
 	q.header = q.header.Clone()
+	long := uuid.NewString()
+	keys := []string{long, strings.ReplaceAll(long, "-", ""), long[:18], long[:8], strconv.Itoa(1e9 + int(uuid.New().ID()))}
 	for _, h := range q.op.Headers {
-		long := uuid.NewString()
-		for _, key := range []string{long, strings.ReplaceAll(long, "-", ""), long[:18], long[:8], strconv.Itoa(1e9 + int(uuid.New().ID()))} {
-			if h.Name == headerKey && (q.header.Get(headerKey) == "" || h.Schema.Accepts(key) == "") {
-				q.header.Set(headerKey, key)
-				break
-			}
+		if i := slices.IndexFunc(keys, func(key string) bool { return h.Schema.Accepts(key) == "" }); h.Name == headerKey && i >= 0 {
+			q.header.Set(headerKey, keys[i])
 		}
 	}
 	return q
@@ -360,9 +358,12 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	// refused makes a request that must change nothing. To delete what does not exist may be a success, and to create it by PUT.
 	refused := func(q request, rule, expected string) {
 		x := r.ask(ctx, q, rule)
+		if x == nil {
+			return
+		}
 		done := x.ok() && (was == nil || rule == "precondition" || op.Method == http.MethodPatch)
 		got := "status %d"
-		if now := current(); x != nil && !done && was.ok() && now != nil && now.err == nil {
+		if now := current(); !done && was.ok() && now != nil && now.err == nil {
 			before, _ := r.version(op, was)
 			after, _ := r.version(op, now)
 			done, got = r.changed(op, was, now, q.sent) || rule == "precondition" && before != after, "status %d, and the change was made"

@@ -171,3 +171,30 @@ func TestAServiceMayCallItsJSONAnything(t *testing.T) {
 		}
 	}
 }
+
+// A service says where a record is by its own path.
+func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		/orders: {post: {x-gatehouse-upstream: {path: "/a/{business}/Orders"}, responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}},
+		"/orders/{id}": {get: {x-gatehouse-upstream: {path: "/a/{business}/Order/{id}.json"}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
+			responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/v1/orders")
+	res := &m.Path.Operation(http.MethodPost).Responses[0]
+	for location, want := range map[string]string{
+		"/a/17/Order/9.json":                   "/gw/v1/orders/9",
+		"http://legacy:8080/a/17/Order/9.json": "/gw/v1/orders/9",
+		"/v1/orders/9":                         "/gw/v1/orders/9",
+		"/a/18/Order/9.json":                   "", // another business's
+		"/a/17/Order/9":                        "",
+		"/a/17/Order/9.json?x=1":               "",
+		"/a/17/Order/..%2f9.json":              "",
+		"//legacy:8080/a/17/Order/9.json":      "",
+		"http://other/a/17/Order/9.json":       "",
+		"Order/9.json":                         "",
+	} {
+		_, got := res.Headers(d.API, "/gw", "17", http.Header{"Location": {location}}, "legacy:8080")
+		require.Equal(t, want, got, location)
+	}
+}

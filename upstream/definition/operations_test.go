@@ -278,7 +278,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, res.Location)
 	require.False(t, res.ETag)
-	_, location := res.Headers(d.API, "/gw", http.Header{"Location": {d.API.Base() + "/orders/1?token=secret"}})
+	_, location := res.Headers(d.API, "/gw", "17", http.Header{"Location": {d.API.Base() + "/orders/1?token=secret"}})
 	require.Equal(t, "/gw"+d.API.Base()+"/orders/1?page=1", location)
 }
 
