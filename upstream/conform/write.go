@@ -356,8 +356,8 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	r.probeAssertions(ctx, q)
 	// refused makes a request that must change nothing. To delete what does not exist may be a success, and to create it by PUT.
-	refused := func(q request, rule, expected string) {
-		x := r.ask(ctx, q, rule)
+	refused := func(wrong request, rule, expected string) {
+		x := r.ask(ctx, wrong, rule)
 		if x == nil {
 			return
 		}
@@ -366,11 +366,14 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if now := current(); !done && was.ok() && now != nil && now.err == nil {
 			before, _ := r.version(op, was)
 			after, _ := r.version(op, now)
-			done, got = r.changed(op, was, now, q.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
+			done, got = r.changed(op, was, now, wrong.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
 		}
 		if done {
 			r.find(rule, x, Finding{Expected: expected, Got: fmt.Sprintf(got, x.status)})
 			was = current()
+			if version, _ := r.version(op, was); matches && version != "" {
+				q.header.Set(headerMatch, version)
+			}
 		}
 	}
 	switch {
