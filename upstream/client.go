@@ -46,6 +46,9 @@ var (
 	// sent. It comes with context.DeadlineExceeded.
 	ErrMaxConns = errors.New("all connections to the data service are in use")
 
+	// ErrInvalidRequest means that the request cannot be written as HTTP, so that nothing was sent.
+	ErrInvalidRequest = errors.New("the request to the data service is invalid")
+
 	// ErrHandshake means that the TLS handshake failed, so that no request was sent.
 	ErrHandshake = errors.New("the TLS handshake with the data service failed")
 
@@ -230,7 +233,7 @@ func (c *Client) exchange(req *http.Request, deadline time.Time) (*http.Response
 				return res, nil
 			}
 			conn.close()
-			if conn.began || req.Context().Err() != nil || timedOut(err) {
+			if conn.began || req.Context().Err() != nil || timedOut(err) || errors.Is(err, ErrInvalidRequest) {
 				return nil, err
 			}
 			break // the service has closed the connection

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 func writeRequest(w *bufio.Writer, req *http.Request) error {
 	target, host := req.URL.RequestURI(), withoutZone(req.Host)
 	if !httpguts.ValidHeaderFieldName(req.Method) || !validTarget(target) || host == "" || !httpguts.ValidHostHeader(host) {
-		return errors.New("invalid method, target or host")
+		return fmt.Errorf("%w: its method, target or host is invalid", ErrInvalidRequest)
 	}
 	b := append(append(append(w.AvailableBuffer(), req.Method...), ' '), target...)
 	b = appendHeader(append(b, " HTTP/1.1\r\n"...), "Host", host)
@@ -35,7 +34,7 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 		}
 		for _, value := range req.Header[name] {
 			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-				return fmt.Errorf("invalid value or name of the header %q", name)
+				return fmt.Errorf("%w: the value or the name of its header %q is invalid", ErrInvalidRequest, name)
 			}
 			b = appendHeader(b, name, value)
 		}

@@ -169,8 +169,9 @@ func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*bac
 }
 
 // judge counts a failed exchange for the passive health checks, if it says something about the address. A client that left, a
-// response that is too large, and waiting for memory or for one of the connections that may be open do not. Nor does a timeout if another exchange with the address has
-// succeeded in the meantime: then what is slow is what was asked for, and one business could make an address fail for all.
+// response that is too large, a request that cannot be written, and waiting for memory or for one of the connections that may be open do not.
+// Nor does a timeout if another exchange with the address has succeeded in the meantime: then what is slow is what was asked for, and one
+// business could make an address fail for all.
 func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
 	failed := false
 	switch {
@@ -182,7 +183,8 @@ func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took t
 				return caddyhttp.StatusCodeMatches(status, bad)
 			})
 		}
-	case ctx.Err() != nil, errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrMaxConns):
+	case ctx.Err() != nil, errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrMaxConns),
+		errors.Is(err, upstream.ErrInvalidRequest):
 	case isTimeout(err) && !errors.Is(err, ErrUnreachable):
 		failed = b.succeeded.Load() < start.UnixNano()
 	default:

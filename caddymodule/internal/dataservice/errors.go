@@ -6,13 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Errors of [Service.Do], besides the request context's, upstream.ErrTooManyCalls and upstream.ErrResponseTooLarge. A timeout is also a net.Error or
+// Errors of [Service.Do], besides the request context's, upstream.ErrTooManyCalls, upstream.ErrInvalidRequest and upstream.ErrResponseTooLarge. A timeout is also a net.Error or
 // context.DeadlineExceeded.
 var (
 	// ErrUnreachable means that no address is available, or that connecting to one failed.
@@ -62,5 +63,7 @@ func (e *exchangeError) Unwrap() []error {
 
 // Unsent reports whether a data service cannot have got the request of a call with an error of Do.
 func Unsent(err error) bool {
-	return errors.Is(err, ErrUnreachable) || errors.Is(err, upstream.ErrTooManyCalls) || errors.Is(err, upstream.ErrHandshake) || errors.Is(err, upstream.ErrMaxConns)
+	return slices.ContainsFunc([]error{
+		ErrUnreachable, upstream.ErrTooManyCalls, upstream.ErrHandshake, upstream.ErrMaxConns, upstream.ErrInvalidRequest,
+	}, func(target error) bool { return errors.Is(err, target) })
 }

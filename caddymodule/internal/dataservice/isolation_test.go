@@ -2,6 +2,7 @@ package dataservice
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -169,6 +173,71 @@ func TestWaitingForAConnectionFailsNoAddress(t *testing.T) {
 		close(stop)
 		slow.Wait()
 	})
+}
+
+// A caller can choose what makes a request invalid, if an operator forwards it in a header.
+func TestRequestThatCannotBeSentFailsNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		var received atomic.Int64
+		s := loaded(t, services(t, 2, secure, func(http.ResponseWriter, *http.Request) { received.Add(1) }, ""))
+		require.NoError(t, do(t, s, callOf("b", "/", patience)))
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			c := callOf("b", "/", patience)
+			c.Method, c.Header = method, http.Header{"X-Own": {"a\r\nb"}}
+			err := do(t, s, c)
+			require.ErrorIs(t, err, upstream.ErrInvalidRequest)
+			require.NotErrorIs(t, err, ErrExchange)
+			require.True(t, Unsent(err), "a change cannot have been made")
+		}
+		for _, b := range s.static {
+			assert.Zero(t, b.fails.Load())
+		}
+		require.EqualValues(t, 1, received.Load())
+	})
+}
+
+// HTTP/1.0 and HTTP/2 let a caller leave out the host.
+func TestCallWithoutAHostNamesTheAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		hosts := make(chan string, 1)
+		s := loaded(t, services(t, 1, secure, func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host }, ""))
+		c := callOf("b", "/", patience)
+		c.Host = ""
+		require.NoError(t, do(t, s, c))
+		require.Equal(t, s.static[0].dial.Address, <-hosts)
+	})
+}
+
+// Caddy counts the failures of an address for all handlers together.
+func TestFailuresOfAnotherHandlerFailNoAddress(t *testing.T) {
+	handler := services(t, 2, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}, `,"load_balancing":{"selection_policy":{"policy":"round_robin"}},"health_checks":{"passive":{"fail_duration":"1h","unhealthy_status":[5]}}`)
+	s := loaded(t, handler)
+	mod, err := s.ctx.LoadModuleByID("http.handlers.reverse_proxy", json.RawMessage(strings.Replace(handler, `"handler":"reverse_proxy",`, "", 1)))
+	require.NoError(t, err)
+	other, ok := mod.(*reverseproxy.Handler)
+	require.True(t, ok)
+	for range 2 {
+		req := httptest.NewRequest(http.MethodGet, "/bad", http.NoBody)
+		_ = other.ServeHTTP(httptest.NewRecorder(), caddyhttp.PrepareRequest(req, caddy.NewReplacer(), httptest.NewRecorder(), new(caddyhttp.Server)), nil)
+	}
+	for _, u := range other.Upstreams {
+		require.False(t, u.Healthy(), "the other handler avoids the address")
+	}
+	for range 4 {
+		require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	}
+	for range 2 {
+		require.NoError(t, do(t, s, callOf("b", "/bad", patience)))
+	}
+	for _, b := range s.static {
+		require.Positive(t, b.fails.Load(), "failures of the own calls count")
+	}
 }
 
 func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 // weighted_round_robin itself, because they need counters that Caddy does not export, or positions in the whole list. For all
 // other policies, it passes the available addresses to Caddy's implementation.
 type selectionPolicy struct {
-	proxy *reverseproxy.Handler
-	turn  atomic.Uint64 // counter of weighted_round_robin
+	proxy    *reverseproxy.Handler
+	maxFails int64         // the number of failures at which passive checks rule out a backend
+	turn     atomic.Uint64 // counter of weighted_round_robin
 }
 
 // acquire chooses a backend and counts the request there. It returns nil if no backend is available.
@@ -44,7 +45,7 @@ func (b *backend) acquire() bool {
 // choose returns nil if no backend is available. If passive checks rule out every backend that is otherwise available, they say
 // more about the requests than about the addresses: then the backends with the fewest failures are.
 func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
-	if b := p.chooseBelow(p.maxFails(), req, all); b != nil {
+	if b := p.chooseBelow(p.maxFails, req, all); b != nil {
 		return b
 	}
 	fewest := int64(math.MaxInt64)
@@ -88,14 +89,6 @@ func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*bac
 		}
 		return nil
 	}
-}
-
-// maxFails returns the number of failures at which passive checks rule out a backend.
-func (p *selectionPolicy) maxFails() int64 {
-	if checks := p.proxy.HealthChecks; checks != nil && checks.Passive != nil {
-		return int64(checks.Passive.MaxFails)
-	}
-	return math.MaxInt64
 }
 
 // available reports whether a backend is healthy by active checks, has had fewer failures than a number, and is below its

@@ -21,7 +21,7 @@ func (writingPolicy) Select(pool reverseproxy.UpstreamPool, _ *http.Request, w h
 
 func TestSelectionPolicyMayWriteToItsResponse(t *testing.T) {
 	t.Parallel()
-	policy := selectionPolicy{proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: writingPolicy{}}}}
+	policy := selectionPolicy{maxFails: 1, proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: writingPolicy{}}}}
 	backends := []*backend{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
 	require.Same(t, backends[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), backends))
 }
@@ -38,7 +38,7 @@ func TestConcurrentRequestsDoNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	limited := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host), MaxRequests: 1}}
 	other := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}
-	policy := selectionPolicy{proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: busyPolicy{limited}}}}
+	policy := selectionPolicy{maxFails: 1, proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: busyPolicy{limited}}}}
 	require.Same(t, other, policy.acquire(httptest.NewRequest(http.MethodGet, "/", http.NoBody), []*backend{limited, other}))
 	require.EqualValues(t, 1, limited.inFlight.Load())
 	require.EqualValues(t, 1, other.inFlight.Load())

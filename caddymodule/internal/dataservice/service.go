@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -108,6 +109,11 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(), settings: settings,
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
 	}
+	s.policy.maxFails = math.MaxInt64
+	if checks := proxy.HealthChecks; checks != nil && checks.Passive != nil {
+		s.policy.maxFails = int64(checks.Passive.MaxFails)
+		checks.Passive.MaxFails = math.MaxInt // or Healthy also counts failures of other handlers with the same address
+	}
 	s.responses.New = func() any { return s.newResponse() }
 	if proxy.Headers != nil {
 		s.headerOps = proxy.Headers.Request
@@ -137,14 +143,14 @@ func (s *Service) Connections() (idle, inUse int) {
 // A call that may have reached a data service is retried only if it is a GET. The error is safe to log. It is
 // upstream.ErrTooManyCalls, one of this package's, or the context's; a *upstream.CallError says which address was asked.
 func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
-	req, err := s.request(ctx, &call, s.asserter)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the call: %w", err)
-	}
 	if err := s.shares.Begin(ctx, call.Share); err != nil {
 		return nil, err
 	}
 	defer s.shares.End(call.Share)
+	req, err := s.request(ctx, &call, s.asserter) // the assertion's lifetime begins after the wait
+	if err != nil {
+		return nil, fmt.Errorf("preparing the call: %w", err)
+	}
 	start := time.Now()
 	res, _ := s.responses.Get().(*response)
 	res.maxSize, res.business = call.MaxResponse, call.BusinessID
@@ -281,14 +287,17 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 // exchange sends a request to an address and reads the response.
 func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, res *response) error {
 	res.Status = 0
-	if s.transport.TLS != nil {
+	if s.transport.TLS != nil || req.Host == "" { // HTTP/1.0 and HTTP/2 do not require one
 		req.Host = b.dial.Address // as Caddy's transport sets it in RequestHeaderOps, which would cost a copy of the headers
 	}
 	if s.headerOps != nil {
 		req = s.applyHeaderOps(req, b)
 	}
 	got, err := b.client.Exchange(req, deadline)
-	if err != nil {
+	switch {
+	case errors.Is(err, upstream.ErrInvalidRequest):
+		return err
+	case err != nil:
 		return &exchangeError{err}
 	}
 	defer func() { _ = got.Body.Close() }()
@@ -304,7 +313,7 @@ func (s *Service) retry(req *http.Request, start, deadline time.Time, retries in
 		lb.Retries > 0 && retries >= lb.Retries,
 		req.Context().Err() != nil,
 		time.Now().Add(time.Duration(lb.TryInterval)).After(deadline),
-		errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory):
+		errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrInvalidRequest):
 		return false
 	}
 	if req.Method != http.MethodGet && !Unsent(err) {
