@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -302,7 +302,9 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 		return err
 	}
 	query := req.query
-	maps.Copy(w.Header(), req.resource.headers)
+	for name, values := range req.resource.headers {
+		w.Header()[name] = slices.Clone(values) // Caddy's header directive may change them in place
+	}
 	if query.Ignored != "" && !req.resource.Public {
 		w.Header()["X-Ignored-Parameters"] = []string{query.Ignored}
 	}

@@ -117,6 +117,19 @@ func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 	}
 }
 
+// Caddy changes values in place, and each response has those of the configuration.
+func TestReplacementInOneResponseDoesNotChangeTheNext(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	o := w.options(highLimits, "deprecated jobs 2027-01-31 2027-07-31 https://docs.example.com/jobs")
+	o.Site = "header >Link docs old.docs\n\t" + o.Site
+	g := gatewaytest.Start(t, o)
+	for range 3 {
+		require.Equal(t, "<https://old.docs.example.com/jobs>; rel=\"deprecation\"; type=\"text/html\"",
+			w.acme.Get(t, g.URL, "/api/v1/jobs").Header.Get("Link"))
+	}
+}
+
 func TestNominatedXForwardedForStillNamesTheClientIP(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
