@@ -44,6 +44,9 @@ func (c *checker) checkRecords() {
 	for _, key := range slices.Sorted(maps.Keys(file.Keys)) {
 		cred, err := authsigner.DecodeCredential(key, file.Keys[key])
 		if err != nil {
+			if strings.HasPrefix(key, authsigner.PrivateKeyPrefix) {
+				key = authsigner.PrivateKeyPrefix + "…"
+			}
 			c.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
 			continue
 		}

@@ -332,4 +332,12 @@ func TestCheckProbesListenersAndRecords(t *testing.T) {
 		assert.Contains(t, text, "pk_live_0123456789")
 		assert.NotContains(t, text, "s3cret")
 	})
+	t.Run("a private key in place of the public one", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		require.NoError(t, os.WriteFile(file, []byte(`{"keys":{"sk_live_s3cret0123456789":{"private_key":"pk_live_0123456789","status":"active"}}}`), 0o600))
+		ids, text := probe(t, probed{redis: redis, service: service, credentials: "credentials file " + file})
+		assert.Equal(t, []string{"GH045"}, ids, text)
+		assert.Contains(t, text, "the key sk_… cannot be used")
+		assert.NotContains(t, text, "s3cret")
+	})
 }
