@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -161,6 +162,9 @@ func (h *signed) lookUp(
 	checkLimit := func() error {
 		// Not canceled with the request, or else a client could cause lookups by resetting its requests.
 		res, err := h.app.limiter.Peek(context.WithoutCancel(ctx), ip, counters...)
+		if errors.Is(err, ratelimit.ErrUnavailable) { // with on_outage deny: whoever may not be counted causes no lookup
+			return fmt.Errorf("%w: %w", authsigner.ErrUnavailable, err)
+		}
 		if err == nil && res.States[1].RetryAfter > 0 { // of the client IP
 			_, err := h.verifier.VerifyClaim(claim, expired)
 			if !errors.Is(err, authsigner.ErrInvalidCredentials) {

@@ -653,6 +653,15 @@ func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 		_ = w.acme.Get(t, deny.URL, "/api/v1/me")
 		return anonymous().Get(t, deny.URL, "/readyz").Status == http.StatusServiceUnavailable
 	}, patience, 50*time.Millisecond)
+	t.Run("deny looks up no key that cannot be counted", func(t *testing.T) {
+		lookups := func() float64 { return deny.Metric(t, "gatehouse_credential_events_total", `event="unknown"`) }
+		before := lookups()
+		for i := range 20 {
+			stranger := gatewaytest.Caller{PublicKey: "pk_live_invented_" + strconv.Itoa(i), PrivateKey: authsigner.Secret("sk_live_" + strings.Repeat("x", 32))}
+			requireProblem(t, stranger.Get(t, deny.URL, "/api/v1/me"), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+		}
+		require.Zero(t, lookups()-before)
+	})
 	requireServed(t, allow, w.acme, 70)
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, deny)
