@@ -135,6 +135,9 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 		return err
 	}
 	if err := h.app.shares.Begin(r.Context(), s.credential.PublicKey); err != nil {
+		if r.Context().Err() != nil {
+			return clientGone(r.Context())
+		}
 		return err
 	}
 	defer h.app.shares.End(s.credential.PublicKey)

@@ -168,7 +168,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	req.frame(w, r, op, &d.app.bodies)
 
 	status := d.respond(r, req, op)
-	if r.ProtoMajor == 3 {
+	if r.ProtoMajor == 3 && req.writer.status != 0 {
 		_ = req.writer.FlushError() // quic-go would ignore errors of its own flush after the handler
 	}
 	failed := req.writer.err

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -52,7 +53,7 @@ func (c wireCaller) tryStream(t *testing.T, method, target, body string) (stream
 func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 	t.Parallel()
 	const large, maxBody = 256 << 20, 64 << 10
-	p := protect(t, highLimits, "header Set-Cookie outer=1", "max_body 64KiB", "")
+	p := protect(t, highLimits, "header Set-Cookie outer=1\n\tabort /gone", "max_body 64KiB", "")
 	proceed := make(chan struct{})
 	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -140,8 +141,33 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 				require.Error(t, err)
 				require.Eventually(t, func() bool { return strings.Count(p.g.Output(), "abort Handler") > lines }, patience, 10*time.Millisecond)
 			})
+			t.Run("a handler that aborts sends no status", func(t *testing.T) {
+				for range 5 { // over HTTP/3, the end of the stream may overtake the headers
+					_, err := c.tryStream(t, "GET", "/gone", "")
+					require.Error(t, err)
+				}
+			})
 		})
 	}
+}
+
+// Any caller could cause alerts otherwise.
+func TestCallerThatLeavesBeforeItsTurnIsNoServerError(t *testing.T) {
+	t.Parallel()
+	p := protect(t, "limits {\n\t\t\tin_flight 1\n\t\t}", "", "", "")
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	p.data.setResponse(func(http.ResponseWriter, *http.Request) { <-stop })
+	go func() { _, _ = p.reads.Try(t.Context(), http.MethodGet, p.g.URL, "/first", nil) }()
+	require.Eventually(t, func() bool { return p.data.count() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // it would wait for 5 s
+		defer cancel()
+		_, err := p.reads.Try(ctx, http.MethodGet, p.g.URL, "/second", nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return strings.Contains(p.g.Output(), `"code":"CLIENT_CLOSED_REQUEST"`) || strings.Contains(p.g.Output(), `"status":500`)
+	}, patience, 10*time.Millisecond)
+	require.NotContains(t, p.g.Output(), `"status":500`)
 }
 
 type zeros struct{}
