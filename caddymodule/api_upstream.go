@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -24,7 +25,7 @@ func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*ups
 	start := time.Now()
 	call := upstream.NewCall(r, req.resource.Operation, query, req.business(), req.id)
 	setForwarded(call.Header, r, req.clientIP)
-	if call.Share = req.clientIP.String(); req.credential != nil {
+	if call.Share = clientip.Key(req.clientIP); req.credential != nil {
 		call.Share = req.credential.PublicKey
 	}
 	if req.sent != nil && req.mediaType != "" {
