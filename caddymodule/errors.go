@@ -263,7 +263,6 @@ func problemOfDataService(status int) problem {
 func problemOfStatus(status int) problem {
 	if err, ok := map[int]error{
 		http.StatusNotFound:              errNotFound,
-		http.StatusMethodNotAllowed:      errMethodNotAllowed,
 		http.StatusRequestEntityTooLarge: authsigner.ErrBodyTooLarge,
 		http.StatusRequestTimeout:        authsigner.ErrBodyUnreadable,
 		http.StatusTooManyRequests:       &rateLimitedError{retryAfter: time.Minute},
@@ -273,7 +272,10 @@ func problemOfStatus(status int) problem {
 	}[status]; ok {
 		return problemOf(err, time.Time{})
 	}
-	if status >= 400 && status < 500 {
+	switch {
+	case status == http.StatusMethodNotAllowed: // Allow is that of the handler that knows the methods
+		return problem{Status: status, Code: "METHOD_NOT_ALLOWED", Error: "The method is not allowed on this path."}
+	case status >= 400 && status < 500:
 		return problem{Status: status, Code: codeBadRequest, Error: "The request cannot be served."}
 	}
 	return problem{Status: http.StatusInternalServerError, Code: "INTERNAL", Error: "Something went wrong inside the gateway."}
