@@ -119,7 +119,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 				kinds[t.Kind] = true
 			}
 		}
-		if len(kinds) == 0 {
+		if len(kinds) == 0 || a.Name == "" {
 			continue
 		}
 		if !areaName.MatchString(a.Name) || a.Name == "mcp" {
