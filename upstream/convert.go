@@ -179,6 +179,13 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		return append(append(append(dst, '"'), text...), '"'), ""
 	default:
 		value, known := f.Back[text]
+		if !known && isNumber(string(raw)) { // such as 1.0 for 1
+			for published, sent := range f.Back {
+				if IsNumber(published) && compareNumbers(raw, []byte(published)) == 0 {
+					value, known = sent, true
+				}
+			}
+		}
 		if !known {
 			return dst, "one of the values that the data service has"
 		}

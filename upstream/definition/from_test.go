@@ -282,6 +282,23 @@ func TestBodiesAreMappedBack(t *testing.T) {
 	}
 }
 
+// A number is the same in every notation.
+func TestNumbersAreMappedBackByTheirValue(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {/a: {post: {
+		parameters: [{name: Idempotency-Key, in: header, required: true, schema: {type: string}}],
+		requestBody: {content: {application/json: {schema: {type: object, properties: {level: {enum: [1, 2.5], x-gatehouse-from: {member: lv, values: {LOW: 1, HIGH: 2.5}}}}}}}},
+		responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	op, _ := operationOf(t, d, http.MethodPost, "/v1/a")
+	for number, want := range map[string]string{"1": "LOW", "1.0": "LOW", "10e-1": "LOW", "2.5": "HIGH", "2.50": "HIGH", "25E-1": "HIGH"} {
+		var out bytes.Buffer
+		_, err := new(upstream.Contract).CheckBody(&out, op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(`{"level":`+number+`}`))
+		require.NoError(t, err, number)
+		require.Equal(t, `{"lv":"`+want+`"}`, out.String(), number)
+	}
+}
+
 func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 	t.Parallel()
 	load := func(records, schema, more string) error {
