@@ -294,7 +294,7 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 	if p.Exploded {
 		separator = "&"
 	} else if value == "" && !p.Required {
-		return dst, nil
+		return p.clean(dst, nil, "", false)
 	}
 	var room [MaxText]byte
 	var item string
