@@ -47,7 +47,7 @@ paths:
     get:
       operationId: listNotes
       parameters:
-        - {name: offset, in: query, schema: {type: integer, minimum: 0, maximum: 10000, default: 0}}
+        - {name: offset, in: query, schema: {type: integer, maximum: 10000, default: 0}}
         - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 10}}
         - {name: pinned, in: query, schema: {type: boolean}}
         - {name: folder_id, in: query, schema: {type: string, pattern: "^f[0-9]$"}}

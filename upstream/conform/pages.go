@@ -109,6 +109,9 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		return
 	}
 	start := bound(page, false, 1)
+	if offset {
+		start = bound(page, false, 0)
+	}
 	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // pages of one do not tell an offset from a page
 		least = two
 		small.query = with(small.query, size.Name, strconv.Itoa(least))

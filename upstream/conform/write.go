@@ -186,9 +186,9 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 
 // alike reports whether values are equal, or another form of the same text, number or instant.
 func alike(a, b any) bool {
-	x, text := a.(string)
-	y, _ := b.(string)
-	if !text {
+	x, isText := a.(string)
+	y, areTexts := b.(string)
+	if !isText || !areTexts {
 		return reflect.DeepEqual(a, b)
 	}
 	m, err := strconv.ParseFloat(x, 64)
