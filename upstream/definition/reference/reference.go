@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"slices"
@@ -159,8 +160,11 @@ func Render(published []byte, documentURL string) ([]byte, error) {
 // read reads a published document.
 func read(published []byte) (*page, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(published, &document); err != nil || len(document.Content) == 0 {
+	if err := yaml.Unmarshal(published, &document); err != nil {
 		return nil, fmt.Errorf("reading the published document: %w", err)
+	}
+	if len(document.Content) == 0 {
+		return nil, errors.New("the published document is empty")
 	}
 	p := &page{
 		root: node{document.Content[0]}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},

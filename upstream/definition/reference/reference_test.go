@@ -315,6 +315,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 			_, err := reference.Render([]byte(document), "")
 			if name == "empty" || name == "not YAML" {
 				require.Error(t, err)
+				require.NotContains(t, err.Error(), "nil")
 			} else {
 				require.NoError(t, err)
 			}
