@@ -371,7 +371,7 @@ func (s *Service) endSpan(span trace.Span, req *http.Request, b *backend, status
 		return
 	}
 	scheme := "http://"
-	if s.transport.TLS != nil {
+	if b.client.TLS != nil {
 		scheme = "https://"
 	}
 	span.SetAttributes(semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(scheme+b.dial.Address+req.URL.EscapedPath()),
