@@ -10,64 +10,64 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Source says where a property is in the objects of a data service that has other names. Bodies are changed the other way round.
+// Source says where a data service that uses other names has a property. It is read from there in responses, and written there in bodies.
 type Source struct {
-	// Names lead to the member. Pointer: they begin at the record, at the item of the innermost array or map, or at the response.
-	// Otherwise, it is one name, of a member of the same object.
+	// Names is the path of names to the member. With Pointer, it begins at the record, at the item of the innermost array or map, or
+	// at the response. Otherwise, it is one name: that of a member of the same object.
 	Names   []string
 	Pointer bool
 
-	Param string // not empty: the value is that of this integer of the query
-	Pages string // not empty: the member is a number of records, and the value that of their pages, whose size is this integer of the query
+	Param string // not empty: the value is this integer parameter of the query
+	Pages string // not empty: the member is a number of records, and the value the number of pages; this parameter of the query is a page's size
 
 	As     Conversion
-	Values map[string]string // not nil: JSON scalars by the text or literal that the service has
-	Back   map[string]string // those of the service by the texts and literals of Values
+	Values map[string]string // not nil: what values become: JSON scalars by the service's text or literal
+	Back   map[string]string // the service's JSON scalars by the texts and literals of Values
 }
 
-// converts reports whether the value is not that of the member.
+// converts reports whether the member's value is converted.
 func (f *Source) converts() bool { return f.As != ConvertNone || f.Values != nil || f.Pages != "" }
 
-// branch is an object of a data service on the way to the members that are published.
+// branch is a member of an object of the data service from which properties are made, or at the root of the tree, that object itself.
 type branch struct {
 	label   string // `"name":`
-	slot    int    // of its span
-	only    bool   // there is one target, which is not an object of records, and nothing in the value that is another's
-	mixed   bool   // it becomes a property, and what must not leave is in it: of another property, or below
+	slot    int    // index of its span
+	only    bool   // it has one target, neither Apart nor a choice, and nothing in next: it shares the target's slot
+	mixed   bool   // something in it must not leave, so undocumented members of it never pass
 	targets []target
-	next    []*branch // its members
-	index   map[string]int
-	follows []atomic.Uint32 // as those of a Schema
+	next    []*branch       // members inside it from which properties are made
+	index   map[string]int  // of next, by name
+	follows []atomic.Uint32 // as in Schema
 }
 
-// target is a property that a member becomes.
+// target is a property that is made from a member.
 type target struct {
 	slot     int
 	property *Property
-	converts bool     // the value is not that of the member
-	valid    bool     // what it is converted to needs no check, unless it is null: package definition or place makes sure of that
-	in       []string // the names of the objects that it is in, below that of the branch's schema
-	names    []string // the same, and its own
+	converts bool     // the value is converted
+	valid    bool     // package definition or place has made sure that converted values are valid, unless they are null
+	in       []string // the names of the parts that it is in
+	names    []string // in, and its own name
 }
 
-// part is a property that is an object which the data service does not have: its members come from elsewhere.
+// part is a property whose value is an object that the data service does not have. Its properties are made from other members.
 type part struct {
 	target
 	first int // slot of its first property
 }
 
-// sources are where an object's properties come from. The spans of the object are those of its properties, of the parts' properties, and
-// of the branches.
+// sources says from which members of the data service an object's properties are made. While the object is read, it has slots spans: those of
+// its properties, of the parts' properties, and of branches.
 type sources struct {
 	tree  branch
-	parts []part   // those inside others first
-	given []target // from the request
+	parts []part   // inner ones before those that they are in
+	given []target // values of the request
 	slots int
 
-	concealed []string // of the schema, and those of the parts
+	concealed []string // those of the schema and of the parts
 }
 
-// compileSources finds out where the properties come from, unless all are where they are published.
+// compileSources sets s.from, unless the data service has all properties where they are published.
 func (s *Schema) compileSources() {
 	if s.Concealed == nil && !slices.ContainsFunc(s.Properties, func(p Property) bool { return p.From != nil || p.Part }) {
 		return
@@ -83,7 +83,7 @@ func (s *Schema) compileSources() {
 	s.from.number(&s.from.tree)
 }
 
-// place adds a property, in objects with names.
+// place adds a property with a slot. in has the names of the parts that it is in.
 func (f *sources) place(slot int, p *Property, in []string) {
 	t := target{slot: slot, property: p, in: in, names: append(slices.Clip(in), p.Name)}
 	if f := p.From; f != nil {
@@ -99,7 +99,7 @@ func (f *sources) place(slot int, p *Property, in []string) {
 		}
 	}
 	if p.Apart && p.Name == "" {
-		t.names = nil // it is the whole response
+		t.names = nil // it is the whole body
 	}
 	switch {
 	case p.Part:
@@ -110,7 +110,7 @@ func (f *sources) place(slot int, p *Property, in []string) {
 		for i := range p.Schema.Properties {
 			f.place(own.first+i, &p.Schema.Properties[i], t.names)
 		}
-	case p.From == nil && len(in) > 0: // it is on the other side only
+	case p.From == nil && len(in) > 0: // it is not in this direction: readOnly, writeOnly or internal
 	case p.From != nil && p.From.Param != "":
 		f.given = append(f.given, t)
 	default:
@@ -126,7 +126,7 @@ func (f *sources) place(slot int, p *Property, in []string) {
 	}
 }
 
-// member returns the branch of a member.
+// member returns the branch of a member of b, and adds it if it is new.
 func (b *branch) member(name string) *branch {
 	if i, ok := b.index[name]; ok {
 		return b.next[i]
@@ -139,7 +139,7 @@ func (b *branch) member(name string) *branch {
 	return b.next[len(b.next)-1]
 }
 
-// number gives all branches below b a span.
+// number gives all branches below b a slot.
 func (f *sources) number(b *branch) {
 	b.follows = make([]atomic.Uint32, len(b.next)+1)
 	for i, next := range b.next {
@@ -154,7 +154,7 @@ func (f *sources) number(b *branch) {
 	}
 }
 
-// mix finds out which members of the data service become a property although something in them must not leave, and reports whether any does not.
+// mix sets mixed for all branches below b, and reports whether anything below b must not leave.
 func (b *branch) mix() (hides bool) {
 	for _, next := range b.next {
 		own := slices.ContainsFunc(next.targets, func(t target) bool { return t.property.Internal || t.property.Schema.guarded })
@@ -165,7 +165,7 @@ func (b *branch) mix() (hides bool) {
 	return hides
 }
 
-// gather reads an object of which the properties come from elsewhere, and pushes their spans.
+// gather reads an object whose properties have sources, and pushes their spans.
 func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 	base := len(k.spans)
 	k.spans = slices.Grow(k.spans, s.from.slots)[:base+s.from.slots]
@@ -201,7 +201,7 @@ func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 	return nil
 }
 
-// count notes that an object has too few or too many members: its properties, and further ones.
+// count notes a violation if an object has too few or too many members: properties with a span, and further ones.
 func (k *checker) count(s *Schema, spans []span, further int) {
 	r := s.Rules
 	if r == nil {
@@ -215,8 +215,8 @@ func (k *checker) count(s *Schema, spans []span, further int) {
 	}
 }
 
-// branch reads an object of the data service. s is the schema of what its members become, if they are in an object of their own. It returns
-// how many members without a property were kept.
+// branch reads an object of the data service. At the root of the tree, s is the schema of the object that is made from it. Inside, s is nil and
+// members from which no property is made are skipped. branch returns how many further members were kept.
 func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (kept int, err error) {
 	if depth > maxDepth {
 		return 0, k.tooDeep()
@@ -276,7 +276,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 	return kept, err
 }
 
-// member reads a member of an object of the data service, once for each property that it becomes.
+// member reads a member of an object of the data service, once for each property that is made from it.
 func (k *checker) member(b *branch, base, depth int) error {
 	first, start, times := k.kind(), k.pos, 0
 	if b.next != nil && first == '{' {
@@ -286,7 +286,7 @@ func (k *checker) member(b *branch, base, depth int) error {
 		times++
 	}
 	if enforce := k.enforce; enforce == EnforceTenant && b.mixed {
-		k.enforce = EnforceMembers // what is undocumented in one of them may be what must not leave in another
+		k.enforce = EnforceMembers // what is undocumented in one property may be what another must not show
 		defer func() { k.enforce = enforce }()
 	}
 	for i := range b.targets {
@@ -314,7 +314,7 @@ func (k *checker) member(b *branch, base, depth int) error {
 	return nil
 }
 
-// become reads the next value as that of a property.
+// become reads the next value as the value of a property.
 func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 	p := t.property
 	isObject := first == '{' || first == '['
@@ -339,7 +339,7 @@ func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
 	return v, err
 }
 
-// becomeScalar returns the value of a property for one that has been read.
+// becomeScalar converts and checks a value that has been read, and returns the span of the property's value.
 func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 	if k.broken {
 		return v, k.notJSON()
@@ -352,7 +352,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 			k.note(holds, p.Schema, p.Name, expected)
 			k.noteFrom(t, invalid, listed)
 			k.inside(t.in, invalid, listed)
-			k.converted = append(k.converted, "null"...) // it says neither whose the object is nor whether it may be seen
+			k.converted = append(k.converted, "null"...) // it must not count as a tenant or visibility
 			return k.convertedFrom(converted), nil
 		}
 		if v = k.convertedFrom(converted); len(k.converted) > 2*len(k.body)+1<<20 {
@@ -361,7 +361,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		if first = k.raw(v)[0]; t.valid && first != 'n' {
 			return v, nil
 		}
-		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // which the body need not have
+		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // the body may have none
 	}
 	if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
 		k.noteAt(t, first, v)
@@ -369,7 +369,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 	return v, nil
 }
 
-// noteFrom adds where the data service has a property to what was noted of it, for those who know only the data service.
+// noteFrom adds the data service's name for a property to what was noted since invalid and listed, for readers who know only the service.
 func (k *checker) noteFrom(t *target, invalid *Schema, listed int) {
 	from := t.property.From
 	if from == nil || from.Names == nil {
@@ -397,7 +397,7 @@ func (f *Source) place() string {
 	return string(place)
 }
 
-// inside adds the names of the objects that a value is in to what was noted of it. invalid is what was noted before.
+// inside adds the names of the objects that a value is in to what was noted of it since invalid and listed.
 func (k *checker) inside(names []string, invalid *Schema, listed int) {
 	for _, name := range slices.Backward(names) {
 		if invalid == nil && k.invalid.schema != nil {
@@ -417,7 +417,7 @@ func (k *checker) noteAt(t *target, first byte, v span) {
 	k.inside(t.in, invalid, listed)
 }
 
-// below reads what leads to the body, and the body.
+// below reads a response whose body is at DocumentedResponse.From.
 func (k *checker) below() (span, error) {
 	if k.kind() != '{' {
 		return span{}, k.violation(ErrContractViolation, "", "an object, in which the body is")
@@ -441,7 +441,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// asked returns an integer of the query.
+// asked returns the value of an integer parameter of the query.
 func (k *checker) asked(name string) int {
 	for i := range k.op.Params {
 		if p := &k.op.Params[i]; p.Name == name && p.Number > 0 {

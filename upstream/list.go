@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// This file reads the record or the records of a response: how many there are, in which order, and whether they are those that were asked for.
+// This file reads the record or the records of a response, and checks their number and order and that they are what was asked for.
 
 // record is a record of a list that has been appended to the result.
 type record struct {
@@ -14,7 +14,7 @@ type record struct {
 	created    moment
 }
 
-// recordsOrRecord reads what the definition says are the records. depth is that of the surrounding object.
+// recordsOrRecord reads the value in which the definition says the records are: a list, or one record. depth is that of the surrounding object.
 func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	if k.res.list {
 		return k.list(s, depth+1)
@@ -41,7 +41,7 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	return v, nil
 }
 
-// askedFor returns an error if a record is another one than the path asked for.
+// askedFor returns an error if a record does not have the properties that the path asked for.
 func (k *checker) askedFor(spans []span) error {
 	for i, is := range k.res.is {
 		asked := ""
@@ -76,7 +76,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	begin := len(k.out)
 	k.out = append(k.out, '[')
 	first, most, filtered, begun := len(k.out), k.res.most(k.q), s.Items.visible >= 0, len(k.listed)
-	surplus := false // which passes
+	surplus := false // more records than allowed have passed
 	for k.at = 0; k.next(']', k.at); k.at++ {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")

@@ -12,11 +12,11 @@ import (
 // Mapping says how the request to a data service differs from the caller's, for services that have other paths and names.
 type Mapping struct {
 	Path        []Part        // with the service's own base path; nil: the operation's path
-	Query       []MappedValue // by which parameters are sent; those that are in none of them keep their names
+	Query       []MappedValue // values of the service's query; parameters that are in none of them keep their names
 	Headers     []MappedValue // by their canonical names
-	ContentType string        // the media type by which the service calls its JSON, too; empty: none
+	ContentType string        // a media type that counts as JSON in responses of the service; empty: none
 
-	reverse      *regexp.Regexp // with Path: a path of the service, and its placeholders
+	reverse      *regexp.Regexp // with Path: matches a path of the service, and captures its placeholders
 	placeholders []Part
 }
 
@@ -34,9 +34,9 @@ type Part struct {
 	Business   bool
 	PathParam  int // 1 more than the index in Operation.PathParams
 	Param      int // 1 more than the index in Operation.Params
-	Page, Size int // the offset of a page, from 0: 1 more than the indexes in Query.Numbers of its number, from 1, and of its size
+	Page, Size int // the offset of a page: 1 more than the indexes in Query.Numbers of its number and its size
 
-	escaped string // the text, in a query
+	escaped string // Literal as it stands in a query
 }
 
 func (m *Mapping) compile(op *Operation) {
@@ -59,7 +59,7 @@ func (m *Mapping) compile(op *Operation) {
 	}
 }
 
-// NamesBusiness reports whether a request names its business in the path, the query or a header that the definition gives it.
+// NamesBusiness reports whether the mapping puts the business's ID into the path, the query or a header of the request.
 func (m *Mapping) NamesBusiness() bool {
 	if m == nil {
 		return false
@@ -106,7 +106,7 @@ func (m *Mapping) apply(c *Call, op *Operation, q Query) {
 	}
 }
 
-// pathValue returns the value of a parameter in a path of the operation, each of which is a whole segment.
+// pathValue returns the value of a parameter in a path of the operation. Parameters are whole segments.
 func (op *Operation) pathValue(path string, index int) string {
 	template, name := op.Path, "{"+op.PathParams[index].Name+"}"
 	for template != "" {
@@ -142,7 +142,7 @@ func (m *Mapping) query(c *Call, op *Operation, q Query) string {
 			switch {
 			case p.Business:
 				value += string(appendEscaped(nil, []byte(c.BusinessID)))
-			case p.PathParam > 0: // a tool's argument may have more characters than a path
+			case p.PathParam > 0: // escaped, because a tool's argument may have : and @, see Fill
 				value += string(appendEscaped(nil, []byte(q.is[p.PathParam-1])))
 			case p.Page > 0:
 				value += strconv.Itoa(offset(q.Numbers[p.Page-1], q.Numbers[p.Size-1]))
@@ -188,7 +188,7 @@ func offset(page, size int) int {
 	return (page - 1) * size
 }
 
-// callsJSON reports whether a Content-Type is that by which the service calls its JSON.
+// callsJSON reports whether a Content-Type counts as JSON because of m.ContentType.
 func (m *Mapping) callsJSON(contentType string) bool {
 	return m.ContentType != "" && isJSON(contentType, []string{m.ContentType})
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// This file reads objects and writes what leaves of them.
+// This file reads objects and writes what remains of them to the result.
 
-// object reads an object and writes what leaves of it. depth is the object's. It returns hidden if the object must be removed. The spans of
-// its properties follow the end of k.spans until the next object is read.
+// object reads an object and writes what remains of it. depth is the object's. It returns hidden if the object must be removed. Until the next
+// object is read, the spans of its properties stand beyond the end of k.spans.
 func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	if depth > maxDepth {
 		return span{}, k.tooDeep()
@@ -23,7 +23,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	}
 	placed, mark := 0, start
 	var err error
-	if s.from == nil || k.request || k.op.ByGateway { // a body is mapped when it has been checked, and the gateway's own answer not at all
+	if s.from == nil || k.request || k.op.ByGateway { // request bodies are mapped after the check, and the gateway's own answers are not mapped
 		placed, mark, err = k.members(s, depth, isRecord)
 	} else {
 		err = k.gather(s, depth, isRecord)
@@ -39,13 +39,13 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	return span{start, len(k.out), true}, k.checkSize()
 }
 
-// around is the state of a checker before it reads an object, without which the object is removed.
+// around is the state of a checker before it reads an object. It is restored if the object is removed.
 type around struct {
 	start, extra, listed, crossTenant int
-	invalid, foreign                  fault // if its visibility decides
+	invalid, foreign                  fault // set only if the object has a visibility: no other object is removed
 }
 
-// complete writes an object whose properties have been read, as finish does, unless it must be removed.
+// complete checks the tenant and visibility of an object whose properties have been read, and writes it. It returns false if it must be removed.
 func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *around) bool {
 	switch {
 	case s.tenant < 0 && s.visible < 0:
@@ -67,14 +67,14 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ar
 		k.checkNumbers(s, spans)
 	}
 	if in := k.res.in; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
-		k.note(holds, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in what is not documented
+		k.note(holds, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in an undocumented member
 	}
 	k.finish(s, spans, placed, mark, before.start, before.extra)
 	return true
 }
 
 // members reads the members of an object and pushes the spans of its properties. Objects and arrays that come in the order of the definition
-// are written in place, after the properties before them: placed is the number of the properties that have been, up to mark.
+// are written in place, after the properties before them. The first placed properties are then written, and mark is where they end in k.out.
 func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int, err error) {
 	begin, base, unknown, previous := k.pos, len(k.spans), k.newNames(), 0
 	mark = len(k.out)
@@ -101,7 +101,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			k.note(holds, p.Schema, p.Name, twice)
 			return 0, 0, k.duplicate()
 		}
-		var first byte // as of kind, which is too large to be inlined
+		var first byte // as kind does, which is too large to be inlined
 		if k.pos < len(k.body) {
 			first = k.body[k.pos]
 		}
@@ -146,7 +146,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	return placed, mark, nil
 }
 
-// nested reads the value of the i-th property, which is not a scalar or may be one of several.
+// nested reads the value of the i-th property, which is an object, an array or one of several alternatives.
 func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced, newMark int, err error) {
 	p := &s.Properties[i]
 	place := len(k.out) == mark && i < s.fields && !k.outOfOrder(base, placed, i)
@@ -194,7 +194,7 @@ func (k *checker) outOfOrder(base, placed, i int) bool {
 	return i < placed
 }
 
-// checkNumbers notes properties that are not what was asked for.
+// checkNumbers notes a property that differs from the number of the query that it must equal.
 func (k *checker) checkNumbers(s *Schema, spans []span) {
 	for i := range s.Properties {
 		p, v := &s.Properties[i], spans[i]
@@ -209,9 +209,9 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 	}
 }
 
-// appendProperties appends the properties from one up to another. Those that leave as they stand in the body, next to each other and without
-// spaces, are copied at once: a name cannot be written in fewer bytes than head has for it, so nothing else is between two values that are so
-// close.
+// appendProperties appends the properties from index from up to index to. Values that follow each other in the body as in the result are copied at
+// once. They do if exactly Property.adjacent bytes are between them: the name of the second one cannot be written in fewer bytes, so there
+// is no room for anything else.
 func (k *checker) appendProperties(out []byte, s *Schema, spans []span, from, to int) []byte {
 	for i := from; i < to; {
 		first, v := i, spans[i]
@@ -228,7 +228,7 @@ func (k *checker) appendProperties(out []byte, s *Schema, spans []span, from, to
 	return out
 }
 
-// appendProperty appends a property, which is missing if v is absent.
+// appendProperty appends a property. If v is absent, the property is missing.
 func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	p := &s.Properties[i]
 	switch {
@@ -262,9 +262,9 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	}
 }
 
-// finish writes the properties that have not been written in place, and further members.
+// finish writes the properties after the first placed ones, and further members.
 func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int) {
-	end := len(k.out) // up to which objects and arrays stand that have been read out of order
+	end := len(k.out) // from mark to here stand objects and arrays that came out of order
 	out := append(k.appendProperties(k.out, s, spans, placed, s.fields), k.extra[extra:]...)
 	k.extra = k.extra[:extra]
 	if mark < end {

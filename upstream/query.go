@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// MaxNumbers is the maximum number of integers of a query to which a response can refer.
+	// MaxNumbers is the maximum number of integer parameters of a query to which a response can refer.
 	MaxNumbers = 8
 
 	// MaxText is the maximum length in bytes of a decoded text in a query.
@@ -21,29 +21,29 @@ const (
 	// MaxParamItems is the maximum number of items of an array in a query.
 	MaxParamItems = 50
 
-	// maxIgnored is the maximum number of names, and their maximum length, in Query.Ignored.
+	// maxIgnored is the maximum number of names in Query.Ignored, and maxIgnoredName their maximum length.
 	maxIgnored, maxIgnoredName = 8, 64
 )
 
-// Param is a parameter of a query or a path.
+// Param is a parameter of a query or a path, or a header.
 type Param struct {
 	Name     string
 	Schema   *Schema // of the value, or of an array's items: a string, an integer, a number or a boolean
 	Required bool
-	MaxBytes int      // of decoded text
-	Array    bool     // in a query: several values,
-	Exploded bool     // each with the name; otherwise separated by commas
+	MaxBytes int      // of a decoded value
+	Array    bool     // the value is a list; only in a query
+	Exploded bool     // of an array: each item is sent as name=item; otherwise, commas separate them
 	MinItems int      // of an array
 	MaxItems int      // of an array
 	Unique   bool     // no item of an array equals another one
-	Default  []string // the value without one, decoded, or the items of an array; empty: none
+	Default  []string // the decoded value, or items of an array, if the parameter is not given; empty: none
 	Clamp    bool     // a number outside of Min and Max is set to the nearest
 	Min, Max int      // with Clamp
 	Number   int      // 1 more than the index in Query.Numbers. Default: 0, none
 
 	Description string // for people and models
 
-	mapped    bool   // it is sent by the operation's mapping
+	mapped    bool   // the operation's mapping sends it, so that it does not keep its name
 	encoded   string // the name and an equals sign
 	byDefault string // the encoded Default
 }
@@ -70,7 +70,7 @@ type Query struct {
 	Numbers [MaxNumbers]int // the integers, by Param.Number
 	Path    string          // the request's path
 	Ignored string          // the names of unknown parameters, for the header X-Ignored-Parameters
-	is      []string        // of the parameters in the path that Records.Is names
+	is      []string        // values of the path's parameters
 }
 
 // CleanQuery checks the parameters of a request's path and query, and returns the query's canonical form: the operation's parameters in
@@ -81,7 +81,7 @@ type Query struct {
 // an invalid percent-encoding, is not what its schema allows, or is text that is not UTF-8, contains a control character or is
 // longer than MaxBytes. '+' is decoded as a space; ';' is an ordinary character. Empty text of an optional parameter means absent.
 //
-// CleanQuery is idempotent. It runs in linear time and does not allocate if the query is canonical already.
+// CleanQuery is idempotent. It runs in linear time. A query that is canonical already is not copied.
 func (op *Operation) CleanQuery(m Match) (Query, error) {
 	q := Query{Path: op.Path}
 	if len(op.PathParams) > 0 {
@@ -90,7 +90,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 			return Query{}, err
 		}
 	}
-	var values [8]string // of the parameters, for most operations on the stack
+	var values [8]string // of the parameters; on the stack for most operations
 	var times [8]int
 	given, count := values[:], times[:]
 	if len(op.Params) > len(values) {
@@ -145,9 +145,9 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 	return q, nil
 }
 
-// CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if one that is required is missing,
-// or if one is given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows: without
-// it, a service would do something else than the caller wanted. So are conditions of a write that the operation does not forward.
+// CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if a required one is missing, or if one is
+// given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows. It is one, too, if a write has
+// If-Match or another condition that the operation does not forward: without it, the service would write what the caller did not want.
 func (op *Operation) CheckHeaders(h http.Header) error {
 	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
 		if !op.Read && h[name] != nil && !op.Forwards(name) {
@@ -174,12 +174,12 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 	return nil
 }
 
-// Forwards reports whether the definition says of a request header that it reaches the data service.
+// Forwards reports whether a request header is documented and thus forwarded. The name must be canonical.
 func (op *Operation) Forwards(name string) bool {
 	return slices.ContainsFunc(op.Headers, func(p Param) bool { return p.Name == name })
 }
 
-// cleanPath checks the parameters of a path.
+// cleanPath checks the parameters of a path, and returns a query with the path.
 func (op *Operation) cleanPath(m Match) (Query, error) {
 	var q Query
 	path, n := make([]byte, 0, 256), 0
@@ -200,9 +200,9 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 	return q, nil
 }
 
-// Fill returns the query of a call that the gateway makes itself, with the values of the path's parameters and an encoded query, as
-// CleanQuery does. The values are not those of a request target, but held to the same characters, with : and @ besides: what is on the way
-// to the service, or the service, may decode the path before it is matched, or make a query of it.
+// Fill is CleanQuery for a call that the gateway makes itself: path has the values of the path's parameters, and query is encoded. The values may
+// have the characters that a request target may have there, and : and @. Others are refused, because a proxy or the service may decode the
+// path before it matches it, and take %2F or %3F for the end of a segment or of the path.
 func (op *Operation) Fill(path []string, query string) (Query, error) {
 	m := Match{Query: query}
 	for i, value := range path {
@@ -245,7 +245,7 @@ func harmless(encoded string) (name string, ok bool) {
 // malformed is the reason why a parameter cannot be decoded.
 const malformed = "contains invalid percent-encoding"
 
-// clean appends one value, or the default.
+// clean appends the parameter with its value, or with the default.
 func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, error) {
 	var room [MaxText]byte
 	var text []byte
@@ -288,7 +288,7 @@ func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, e
 	return appendEscaped(p.appendName(dst), text), nil
 }
 
-// cleanArray appends the items of an array: those in a value, separated by commas, or in all pairs of a query that have its name.
+// cleanArray appends an array. value has its items, separated by commas; if it is exploded, value is the whole query, in which each item is a pair.
 func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) ([]byte, error) {
 	separator := ","
 	if p.Exploded {
@@ -331,7 +331,7 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 	return dst, nil
 }
 
-// repeats reports whether an item of an array, as it was appended, equals another one.
+// repeats reports whether two items of an array are equal. cleaned is what cleanArray has appended.
 func (p *Param) repeats(cleaned string) bool {
 	cleaned = strings.TrimPrefix(strings.TrimPrefix(cleaned, "&"), p.encoded)
 	separator := ","
@@ -407,7 +407,7 @@ func (s *Schema) accepts(b []byte) string {
 func (p *Param) decode(buf []byte, value string) ([]byte, error) {
 	most := p.MaxBytes
 	if p.Clamp {
-		most = len(value) // however many digits it has, it becomes a bound
+		most = len(value) // a number of any length is clamped to a bound
 	}
 	for i := 0; i < len(value); i++ {
 		c := value[i]

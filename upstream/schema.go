@@ -14,10 +14,10 @@ type Types uint8
 
 // The JSON types.
 const (
-	TypeNull    Types = 1 << iota
-	TypeString        // also the tenant's ID
-	TypeInteger       // a number without fraction and exponent, at most 18 digits
-	TypeNumber        // any number
+	TypeNull Types = 1 << iota
+	TypeString
+	TypeInteger // a number without fraction and exponent, at most 18 digits
+	TypeNumber  // any number
 	TypeBoolean
 	TypeObject
 	TypeArray
@@ -63,7 +63,7 @@ const (
 	FormatURI                     // RFC 3986, with a scheme
 )
 
-// Limits of what a definition may have.
+// Limits of definitions, and of the values that match them.
 const (
 	// MaxAlternatives is the maximum number of alternatives of a choice.
 	MaxAlternatives = 256
@@ -87,86 +87,86 @@ type Schema struct {
 	Format     Format // of a string
 	Rules      *Rules // nil: none
 	Items      *Schema
-	Properties []Property // those with Internal last; the others leave in this order
+	Properties []Property // those with Internal last; the others are written in this order
 	Additional *Schema    // of further members of an object; nil: they are removed
-	Choice     *Choice    // nil: none; otherwise, all but Types is in its alternatives
+	Choice     *Choice    // nil: none; otherwise, Types is set, and other rules only in the alternatives
 	Known      []string   // the documented values of a string to which others may be added
-	Refused    string     // not empty: of a request, no value is valid, and this is why
+	Refused    string     // not empty: no value is valid in a request, for this reason
 
-	Withheld  bool     // of a response: other values or further members than these are writeOnly, and must not leave
-	Concealed []string // members of the data service that must not leave, because a writeOnly object without a place is made of them
+	Withheld  bool     // in responses, further members, or values for which there is no alternative, are writeOnly and must not leave
+	Concealed []string // members of the data service of which a hidden object is made: they never leave as undocumented
 
 	Tenant        string   // the property that names the business to which an object belongs; empty: none
 	AlsoTenant    string   // another one, which may be absent
-	TenantIsField bool     // a missing Tenant is a missing field, and not a record that cannot be attributed
+	TenantIsField bool     // the schema itself names Tenant: a missing one is invalid, even with AllowMissingTenant
 	Visible       string   // the property that says whether an object may be seen; empty: all may
-	Shown         []string // the values of Visible with which it may
+	Shown         []string // the values of Visible with which it may be seen
 
 	index                 map[string]int
-	fields                int // number of properties that leave
+	fields                int // 1 more than the index of the last property that is not Internal
 	tenant, also, visible int // indexes, -1 if there is none
 	free, nonEmpty        bool
-	guarded               bool            // below it, objects are checked for their tenant, or something is removed; known if enforcement is not that of all
-	siblings              map[string]bool // below a choice: names in lower case that do not leave as undocumented; known as guarded is
-	from                  *sources        // nil: all properties are where they are published
+	guarded               bool            // in its values, a tenant is checked or something is removed; set only if an operation does not enforce all
+	siblings              map[string]bool // below a guarded choice: names in lower case that never pass as undocumented; set as guarded is
+	from                  *sources        // nil: the data service has all properties where they are published
 	numbers               bool            // a property has a Number
-	follows               []atomic.Uint32 // which property followed another one in the last object: services usually keep one order
+	follows               []atomic.Uint32 // which property came after each one in the last object: a guess, as services usually keep one order
 }
 
 // Property is a member of an object.
 type Property struct {
-	// What every object needs stands together, in one line of the processor's cache.
+	// The fields that are used for every object come first, to be in one line of the processor's cache.
 	label    string // the JSON before the value, without the comma: `"name":`
-	head     string // with the comma, and the name with which it leaves
-	adjacent int    // the length of head if it stands like this in the body, too; otherwise 0
+	head     string // the JSON before the value in the result, with the comma
+	adjacent int    // the length of head if the data service has the same name there; otherwise 0
 
 	Schema   *Schema
 	Required bool
-	Internal bool // it does not leave, and may be null: its absence decides what becomes of the record
-	Part     bool // it is an object that the data service does not have: all of its own properties come from elsewhere
-	Apart    bool // it is the record or the records of a response
+	Internal bool // it does not leave. It may be null or missing: the checks of tenant and visibility decide
+	Part     bool // it is an object that the data service does not have: all of its properties have a Source
+	Apart    bool // its value is the record or the records of a response
 
 	Name string
-	From *Source // where the data service has it; nil: where it is published
+	From *Source // where the data service has it; nil: where it is published, or a Part
 
-	// Number is 1 more than the index of the number of the query that the value must equal. Default: 0, any.
+	// Number is 1 more than the index in Query.Numbers of the number that the value must equal. Default: 0, any.
 	Number int
 
-	As          string // the name with which it leaves. Default: Name
+	As          string // its name for callers. Default: Name
 	Description string // for people and models
-	Default     []byte // JSON; nil: none. It is not added
+	Default     []byte // JSON; nil: none. CheckBody does not add it
 }
 
-// Rules are further rules. Each holds for values of the type that it is about.
+// Rules are rules beyond type and format. Each holds only for values of the type that it is about.
 type Rules struct {
 	MinLength, MaxLength int // of a string, in characters; MaxLength -1: any
 	Patterns             []*regexp.Regexp
 	Enum                 []string // JSON scalars, sorted; the strings decoded and preceded by a quote
 	Min, Max             string   // JSON numbers; empty: none
-	MinOpen, MaxOpen     bool     // Min and Max are excluded
+	MinOpen, MaxOpen     bool     // Min or Max itself is invalid
 	MinItems, MaxItems   int      // of an array; MaxItems -1: any
 	Unique               bool     // the items of an array differ
-	MinMembers           int      // of an object, of those that the service sent
+	MinMembers           int      // of an object, counted as it was received
 	MaxMembers           int      // -1: any
 
-	numbers map[string]bool // those of Enum that are numbers, in a form in which equal numbers are equal
+	numbers map[string]bool // the numbers of Enum in the canonical form of decimal.append
 }
 
 // NewRules returns rules that allow everything.
 func NewRules() *Rules { return &Rules{MaxLength: -1, MaxItems: -1, MaxMembers: -1} }
 
-// Choice is a value that is one of several alternatives. The type of the value decides between them, or the member By of an object; what is
-// left is tried.
+// Choice is a value that is one of several alternatives. The JSON type of the value decides between them, and for objects the member By. If several
+// are left, they are tried in their order.
 type Choice struct {
 	Alternatives []*Schema // at most MaxAlternatives
 	By           string
 	Values       map[string]*Schema // by the value of By
 }
 
-// AnyJSON returns the schema of any JSON value, with at most 1,000 members of objects.
+// AnyJSON returns the schema of any JSON value. All objects in it have at most 1,000 members together.
 func AnyJSON() *Schema { return &Schema{Types: typeAny, free: true} }
 
-// FreeJSON reports whether s is that of AnyJSON.
+// FreeJSON reports whether s comes from AnyJSON.
 func (s *Schema) FreeJSON() bool { return s.free }
 
 // Property returns the property with a name, or nil.
@@ -179,7 +179,7 @@ func (s *Schema) Property(name string) *Property {
 	return nil
 }
 
-// At returns the schema of a member of objects in objects, or nil.
+// At follows the names through nested objects, and returns the schema of the last member, or nil.
 func (s *Schema) At(names []string) *Schema {
 	for _, name := range names {
 		if s == nil || s.Property(name) == nil {
@@ -212,7 +212,7 @@ func (s *Schema) compile() {
 			s.fields = i + 1
 		}
 		s.numbers = s.numbers || p.Number > 0
-		if p.Name == "" { // a possible name, which none of these has
+		if p.Name == "" { // an empty name is possible; empty Tenant, AlsoTenant and Visible mean none
 			continue
 		}
 		switch p.Name {

@@ -2,9 +2,9 @@ package upstream
 
 import "slices"
 
-// This file decides to which business an object belongs, and whether it may be seen.
+// This file checks that an object belongs to the authenticated business and that it may be seen.
 
-// owner returns the fault of an object that does not belong to the authenticated business. It updates the report.
+// owner returns the fault of an object that does not name the authenticated business as its tenant. It updates the report.
 func (k *checker) owner(s *Schema, spans []span) fault {
 	if tenant := spans[s.tenant]; !k.isNull(tenant) || s.TenantIsField {
 		f := k.sameBusiness(s, tenant, s.Tenant)
@@ -20,7 +20,7 @@ func (k *checker) owner(s *Schema, spans []span) fault {
 	return fault{schema: s, path: s.Tenant, kind: ErrMissingTenant, why: "the ID of the business that the record belongs to"}
 }
 
-// isNull reports whether a value is missing or null, or none that could name anything: an object or an array.
+// isNull reports whether a value is missing or null, or cannot be an ID because it is an object or an array.
 func (k *checker) isNull(v span) bool {
 	return v.absent() || v.result || typeOf(k.raw(v)[0])&(TypeNull|TypeObject|TypeArray) != 0
 }
@@ -41,12 +41,12 @@ func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
 	return fault{schema: s, path: name, kind: ErrCrossTenantRecord, why: "the authenticated business"}
 }
 
-// mustGo reports whether an object must be removed: it may not be seen, or it may be removed and is another business's. It notes other faults
-// of its tenant and visibility. foreign is what was noted before the object.
+// mustGo reports whether an object with a visibility must be removed: it may not be seen, or it or an object in it is another business's. It notes
+// all other faults of tenant and visibility. foreign is k.foreign from before the object.
 func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 	var owner fault
 	if s.tenant >= 0 {
-		if tenant := k.text(spans[s.tenant]); s.also >= 0 || string(tenant) != k.business { // otherwise, it is as it should be
+		if tenant := k.text(spans[s.tenant]); s.also >= 0 || string(tenant) != k.business { // otherwise, it is the authenticated business's
 			owner = k.owner(s, spans)
 		}
 	}
@@ -61,7 +61,7 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 	case owner.kind == ErrCrossTenantRecord, s.visible >= 0 && k.foreign.schema != foreign.schema: //nolint:errorlint // as above
 		return true
 	case owner.schema != nil:
-		k.invalid = owner                                // before everything else, whether the object may be seen or not
+		k.invalid = owner                                // wins over other faults, even if the object may not be seen
 		if k.judging && owner.kind == ErrMissingTenant { //nolint:errorlint // it is not wrapped
 			k.violate(s, owner.path, NoBusiness)
 		} else if k.judging {

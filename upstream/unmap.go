@@ -7,17 +7,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// unmapper changes a body that has been checked into the data service's, whose members have other names. Bodies are small and rarely mapped,
-// so it is a pass of its own.
+// unmapper converts a checked request body to the data service's names and values. Bodies are small and rarely mapped, so this is a pass of
+// its own.
 type unmapper struct {
-	body       *jsontext.Decoder // what has been checked can be read
+	body       *jsontext.Decoder // reads without errors, because the body has been checked
 	violations []Violation
 }
 
-// value appends the next value to dst, which is valid.
+// value appends the next value to dst, converted to the data service's form.
 func (u *unmapper) value(dst []byte, s *Schema) []byte {
 	first := byte(u.body.PeekKind())
-	for s.Choice != nil { // package definition makes sure that nothing is mapped where the type does not decide
+	for s.Choice != nil { // in a choice that the type does not decide, nothing is mapped: see package definition
 		fits := func(alternative *Schema) bool { return alternative.Types&typeOf(first) != 0 }
 		i := slices.IndexFunc(s.Choice.Alternatives, fits)
 		if i < 0 || slices.ContainsFunc(s.Choice.Alternatives[i+1:], fits) {
@@ -83,7 +83,7 @@ func (u *unmapper) object(dst []byte, s *Schema) []byte {
 	return append(dst, '}')
 }
 
-// members sets the values of the properties of an object, from a slot of the frame's on, and returns its further members.
+// members reads an object: frame, or a part of it whose properties begin at slot first. It sets their values, and returns further members.
 func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (further []byte) {
 	u.token()
 	for u.body.PeekKind() != jsontext.KindEndObject {
@@ -95,7 +95,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (furthe
 			further = u.value(further, s.Additional)
 		case part != nil && u.body.PeekKind() == jsontext.KindBeginObject:
 			u.members(frame, p.Schema, part.first, values)
-		case part != nil: // null: of all its members
+		case part != nil: // null, and so are all of its members
 			u.token()
 			frame.empty(part, values)
 		case p.From != nil && p.From.converts():
@@ -112,7 +112,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (furthe
 	return further
 }
 
-// empty sets the values of all members of a part that a body may have to null.
+// empty sets all members of a part to null, except those that a body must not have.
 func (s *Schema) empty(p *part, values [][]byte) {
 	for i, member := range p.property.Schema.Properties {
 		switch inner := s.part(p.first + i); {
@@ -124,7 +124,7 @@ func (s *Schema) empty(p *part, values [][]byte) {
 	}
 }
 
-// part returns the part with a slot, or nil.
+// part returns the part of s with a slot, or nil.
 func (s *Schema) part(slot int) *part {
 	if s.from != nil {
 		for i := range s.from.parts {

@@ -172,7 +172,7 @@ func canonical(value []byte) string {
 	return string(text)
 }
 
-// free reads an object or array of which nothing is known and writes it. depth is that of the surrounding object.
+// free reads an object or array of free JSON and writes it. depth is that of the surrounding object.
 func (k *checker) free(s *Schema, depth int) (span, error) {
 	v, err := k.skip(depth)
 	if err != nil {
@@ -195,7 +195,7 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 	return span{start, len(k.out), true}, nil
 }
 
-// state is what is restored when an alternative does not fit.
+// state is the part of a checker's state that is restored when an alternative does not fit.
 type state struct {
 	pos, out, spans, extra, converted int
 	report                            Report
@@ -204,7 +204,7 @@ type state struct {
 
 // choose reads a value that is one of several alternatives.
 func (k *checker) choose(s *Schema, depth int) (span, error) {
-	if s.Withheld && k.enforce == EnforceTenant { // what fits no other alternative may be of one that must not leave
+	if s.Withheld && k.enforce == EnforceTenant { // what fits no alternative may be meant for one that was left out because it must not leave
 		k.enforce = EnforceMembers
 		defer func() { k.enforce = EnforceTenant }()
 	}
@@ -213,7 +213,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	n := 0
 	for _, alternative := range s.Choice.Alternatives {
 		if alternative.Types&typeOf(first) != 0 {
-			if n < len(fitting) { // of more, a member decides
+			if n < len(fitting) { // if there are more, a member decides
 				fitting[n] = alternative
 			}
 			n++
@@ -262,7 +262,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 				return v, nil
 			}
 			k.listed = k.listed[:listed]
-			foreign := k.report.CrossTenant // stays: what leaves by another alternative is this business's all the same
+			foreign := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
 			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
 			k.converted = k.converted[:before.converted]
 			k.report.CrossTenant = foreign
@@ -279,7 +279,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	return k.skip(depth)
 }
 
-// decisive returns the value of the member of the next object that decides which alternative it is.
+// decisive looks ahead in the next object, and returns the value of the member that decides between the alternatives.
 func (k *checker) decisive(name string) (value string, err error) {
 	start := k.pos
 	k.pos++
@@ -299,7 +299,7 @@ func (k *checker) decisive(name string) (value string, err error) {
 		case '"':
 			k.string()
 		case '{', '[':
-			if err := k.skipNested(0); err != nil { // its depth is checked when it is read
+			if err := k.skipNested(0); err != nil { // the depth is checked when the object is read
 				return "", err
 			}
 		default:
@@ -316,7 +316,7 @@ func (k *checker) decisive(name string) (value string, err error) {
 	return value, nil
 }
 
-// unknown reads a member that is not a property: it is removed, or kept in k.extra. depth is that of the object.
+// unknown reads a member that is not a property. It removes the member, or keeps it in k.extra. depth is that of the object.
 func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) error {
 	start := len(k.out)
 	var v span
@@ -326,7 +326,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
 		if k.enforce != EnforceAll && len(k.listed) > listed {
-			k.within(listed, "*") // the name is a value
+			k.within(listed, "*") // names of further members are data
 		} else if len(k.listed) > listed {
 			k.within(listed, string(k.unquote(rawName)))
 		}
@@ -362,7 +362,7 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	return err
 }
 
-// isSiblings reports whether a name may be that of a member which another alternative of a choice does not let leave, or not without a check.
+// isSiblings reports whether a name is that of a member which must not leave, or only after a check, in another alternative of a choice.
 func (s *Schema) isSiblings(name []byte) bool {
 	return s.siblings != nil && s.siblings[strings.ToLower(string(name))]
 }
@@ -375,7 +375,7 @@ func (s *Schema) similar(name []byte) bool {
 		}
 	}
 	sent := func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) }
-	return s.from != nil && slices.ContainsFunc(s.from.tree.next, sent) // nor with a name of the data service
+	return s.from != nil && slices.ContainsFunc(s.from.tree.next, sent) // the data service's names count, too
 }
 
 // Holds reports whether a JSON value that is neither an object nor an array is valid.
@@ -387,7 +387,7 @@ func (s *Schema) Holds(scalar string) bool {
 // onlyNonEmpty reports whether the only rule for strings is that they are not empty.
 func (r *Rules) onlyNonEmpty() bool { return r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil }
 
-// text returns which rule a string of at most MaxText bytes breaks, or "".
+// text returns which rule a parameter's value breaks, or "". It is at most MaxText bytes long, so patterns need no time limit.
 func (r *Rules) text(text []byte) string {
 	why := r.unmatched(text)
 	for i := 0; why == "" && i < len(r.Patterns); i++ {
@@ -418,9 +418,9 @@ func (k *checker) breaks(r *Rules, text []byte) string {
 	return why
 }
 
-// unmatched returns which rule but a pattern a string breaks, or "".
+// unmatched returns which rule a string breaks, not counting patterns, or "".
 func (r *Rules) unmatched(text []byte) string {
-	if len(text) < utf8.UTFMax*r.MinLength || r.MaxLength >= 0 && len(text) > r.MaxLength { // otherwise, the bytes decide
+	if len(text) < utf8.UTFMax*r.MinLength || r.MaxLength >= 0 && len(text) > r.MaxLength { // otherwise, the number of bytes suffices
 		switch n := utf8.RuneCount(text); {
 		case n < r.MinLength:
 			return "is too short"
@@ -435,16 +435,16 @@ func (r *Rules) unmatched(text []byte) string {
 }
 
 const (
-	// maxMatching is how long the patterns of one body may take, for each MiB begun. A long text takes up to 100 ns for each character and
-	// each place in the pattern that it may be at, so what RE2 can do in linear time can still take minutes. Usual patterns take 13 ms for
-	// 1 MiB of short texts.
+	// maxMatching is how long matching the patterns of one body may take, for each MiB begun. RE2 matches in linear time, but a long text can
+	// still take minutes: up to 100 ns for each character and each position in the pattern that is possible there. Usual patterns take 13 ms
+	// for 1 MiB of short texts.
 	maxMatching = time.Second
 
-	// Shorter texts are matched without a look at the clock, and longer ones than longText with one while they are.
+	// Texts shorter than shortText are matched without a look at the clock. Longer ones than longText are stopped when time is used up.
 	shortText, longText = 32, 4 << 10
 )
 
-// matching is the time that is left for patterns, and the text that is being matched, of which it returns the characters.
+// matching limits the time for patterns. As an io.RuneReader, it returns the characters of the text that is being matched.
 type matching struct {
 	left    time.Duration // negative: it is used up
 	text    []byte
@@ -452,7 +452,7 @@ type matching struct {
 	started time.Time
 }
 
-// match reports whether a text matches a pattern. If there is no time left, it does not.
+// match reports whether a text matches a pattern. It returns false if no time is left.
 func (m *matching) match(pattern *regexp.Regexp, text []byte) (matches bool) {
 	switch {
 	case m.left < 0:
@@ -472,7 +472,7 @@ func (m *matching) match(pattern *regexp.Regexp, text []byte) (matches bool) {
 	return matches && m.left >= 0
 }
 
-// ReadRune implements io.RuneReader. The text ends where the time does.
+// ReadRune implements io.RuneReader. It ends the text when no time is left.
 func (m *matching) ReadRune() (r rune, size int, err error) {
 	if m.n++; len(m.text) == 0 || m.n%256 == 0 && time.Since(m.started) > m.left {
 		return 0, 0, io.EOF
@@ -488,7 +488,7 @@ func (r *Rules) hasText(text []byte) bool {
 	for low < high {
 		middle := (low + high) / 2
 		switch e := r.Enum[middle]; {
-		case e[0] != '"' || e[1:] > string(text): // a quote is before numbers, true and false
+		case e[0] != '"' || e[1:] > string(text): // strings come first, because a quote sorts before numbers, true and false
 			high = middle
 		case e[1:] == string(text):
 			return true
@@ -517,7 +517,7 @@ func (r *Rules) number(number []byte) string {
 	return ""
 }
 
-// hasNumber reports whether a JSON number is one of the possible values. Before compile, each is compared.
+// hasNumber reports whether a JSON number is one of the possible values. If compile has not run yet, it compares each of them.
 func (r *Rules) hasNumber(number []byte) bool {
 	if r.numbers != nil {
 		var room [2 * maxNumber]byte
@@ -529,7 +529,7 @@ func (r *Rules) hasNumber(number []byte) bool {
 // isNumber reports whether a possible value is a number.
 func isNumber(e string) bool { return typeOf(e[0]) == TypeInteger|TypeNumber }
 
-// literal reports whether true, false or null is one of the possible values. Null is, because the type allows it.
+// literal reports whether true, false or null is one of the possible values. Null always is: its type has been checked.
 func (r *Rules) literal(text []byte) bool {
 	if r.Enum == nil || text[0] == 'n' {
 		return true
@@ -538,7 +538,7 @@ func (r *Rules) literal(text []byte) bool {
 	return found
 }
 
-// compile sorts the possible values, and makes the set of those that are numbers, so that their number does not matter.
+// compile sorts the possible values and makes a set of the numbers, so that look-ups take the same time with many values.
 func (r *Rules) compile() {
 	slices.Sort(r.Enum)
 	for _, e := range r.Enum {

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// This file notes what is wrong with a body, with the way to it.
+// This file notes what is wrong with a body, and where.
 
 // fault is an invalid value. The zero fault is none.
 type fault struct {
@@ -15,7 +15,7 @@ type fault struct {
 	path   string // of members, such as "schedule.date"
 	kind   error  // default: ErrContractViolation
 	why    string // what was expected; default: what the schema says
-	from   string // where the data service has the value, if it is elsewhere
+	from   string // where the data service has the value, if that is another place
 }
 
 // violation returns the error for the current record. After abort, it returns notJSON.
@@ -45,7 +45,7 @@ func (k *checker) again(n int) error {
 	return nil
 }
 
-// settle returns the error for what was noted.
+// settle returns the error for the fault that was noted, or nil. For requests, and with judging, it leaves faults to the list.
 func (k *checker) settle() error {
 	if k.broken {
 		return k.notJSON()
@@ -109,7 +109,7 @@ func (k *checker) violate(s *Schema, name, why string) {
 	}
 }
 
-// within adds the name of what they are in to the pointers of the violations from the given one on.
+// within prefixes the pointers of the violations from the given one on with the name of the member or item that they are in.
 func (k *checker) within(from int, name string) {
 	if !k.request && !isIdentifier(name) {
 		name = "*" // it may be a value
@@ -117,7 +117,7 @@ func (k *checker) within(from int, name string) {
 	within(k.listed[from:], name)
 }
 
-// within adds the name of what they are in to the pointers of violations.
+// within prefixes the pointers of violations with the name of the member or item that they are in.
 func within(listed []Violation, name string) {
 	for i := range listed {
 		if len(name) > maxPointed {
@@ -157,7 +157,7 @@ func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	k.note(k.ruleOf(s, first, v), s, name, why)
 }
 
-// between describes a number of items or members. A maximum below 0 is none.
+// between describes a permitted number of items or members. A negative maximum means that there is none.
 func between(least, most int) string {
 	switch {
 	case most < 0:
