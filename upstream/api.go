@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// API is what may be called, and what may come back. It is immutable.
+// API is a set of operations, with what their requests and responses may contain. It is immutable.
 type API struct {
 	name  string
 	base  string // "/api/v1"
@@ -15,14 +15,14 @@ type API struct {
 	exact map[string]*Path // paths without parameters, without the base path
 	tree  node
 
-	mapped []*Operation // that read, and have another path at the data service
+	mapped []*Operation // GETs with another path at the data service
 }
 
 // Path is a path of an API.
 type Path struct {
 	Template   string       // without the base path, such as "/orders/{id}"
-	Operations []*Operation // by method, in the order of the definition
-	Allow      string       // the header Allow: the methods
+	Operations []*Operation // one for each method, in the order of the definition
+	Allow      string       // the value of the header Allow
 }
 
 // Operation is a method and path of an API. It is shared by all requests and must not be changed once it is part of an API.
@@ -35,7 +35,7 @@ type Operation struct {
 	Public    bool   // anyone may call it; otherwise, requests must be signed by an active business
 	Read      bool   // it changes nothing
 	ByGateway bool   // the gateway responds itself, without a data service
-	Answer    []byte // with ByGateway: the JSON of every response; nil: the business of the credential
+	Answer    []byte // with ByGateway: the body of every response; nil: the credential's business
 
 	// Tenant says how businesses are kept apart: the name of the property of each record that names its business, TenantByService or
 	// TenantNone. Empty: the gateway responds itself.
@@ -43,12 +43,12 @@ type Operation struct {
 
 	Params     []Param      // of the query, in the order in which they are forwarded
 	PathParams []Param      // in the order of the path
-	Headers    []Param      // that reach the data service, by their canonical names
+	Headers    []Param      // headers that are forwarded, by their canonical names
 	Body       *RequestBody // nil: requests have none
 	Responses  []DocumentedResponse
 	Mapping    *Mapping    // nil: none
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
-	Enforce    Enforcement // of the definition, in responses
+	Enforce    Enforcement // which deviations of responses pass
 
 	sample string
 	api    *API
@@ -57,29 +57,29 @@ type Operation struct {
 // Other values of Operation.Tenant.
 const (
 	TenantByService = "request" // the data service is told the business and trusted to answer for it alone
-	TenantNone      = "none"    // there is none
+	TenantNone      = "none"    // records have no tenant
 )
 
 // DocumentedResponse is a response of an operation.
 type DocumentedResponse struct {
-	Status    int      // 2 or 4: every status that begins with it and has no other response
-	Body      *Schema  // nil: it has no body, or only one of Unchecked
+	Status    int      // 2 or 4: every 2xx or 4xx status without a response of its own
+	Body      *Schema  // nil: there is no body, or only media types of Unchecked
 	Media     []string // the documented media types of Body: application/json, or others that end in +json
-	Unchecked []string // media types whose body leaves as it came
+	Unchecked []string // media types whose bodies are forwarded without a check
 	Records   *Records // nil: the definition does not say where the records are
-	Location  bool     // the header Location may leave
-	ETag      bool     // the header ETag may leave
-	Cursor    string   // the parameter of the query that says where the list goes on; empty: none
-	Next      []string // with Cursor: the names of the members that lead to the next cursor
+	Location  bool     // the header Location is forwarded
+	ETag      bool     // the header ETag is forwarded
+	Cursor    string   // the query parameter that takes the cursor of the next page; empty: none
+	Next      []string // with Cursor: the path of member names to the next cursor
 
-	Mapped bool // a member may come from elsewhere: see Source
+	Mapped bool // a property may have a Source
 
-	// From leads to the whole body in what the data service sends. Default: it is all that it sends.
+	// From is the path of member names that leads to the body in the data service's response. Default: the body is the whole response.
 	From []string
 
 	from  *sources // with From
 	in    int      // index of the property with the records, -1: none
-	is    [][2]int // indexes of the properties of Records.Is, and of the parameters
+	is    [][2]int // for each of Records.Is, the indexes of the property and of the path parameter
 	list  bool     // the records are an array
 	order []int    // indexes of the properties by which they are sorted
 }
@@ -88,12 +88,12 @@ type DocumentedResponse struct {
 type Records struct {
 	In     string   // the property of the body; empty: the body itself
 	Order  []string // the properties by which a list is sorted, newest first; the first that is not null is used
-	AtMost int      // 1 more than the index of the number of the query that bounds the list. Default: 0, Most
+	AtMost int      // 1 more than the index in Query.Numbers of the maximum that was asked for. Default: 0, only Most holds
 	Most   int      // the maximum number of records, whatever was asked for
-	Is     []Is     // what a record must be, because the path asked for it
+	Is     []Is     // properties that must equal a parameter of the path
 }
 
-// Is says that a property of a record must be what a parameter of the path asked for.
+// Is requires a property of a record to equal a parameter of the path.
 type Is struct{ Property, Param string }
 
 // NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty.
@@ -142,7 +142,8 @@ func (op *Operation) Success() *DocumentedResponse {
 	return nil
 }
 
-// Record returns the schema of the records in the first successful response, or of what it has instead; nil if it has nothing.
+// Record returns the schema of a record in the first successful response: of an item if it is a list, and of the body if the definition does not
+// say where the records are. It returns nil if there is no body.
 func (op *Operation) Record() *Schema {
 	r := op.Success()
 	if r == nil || r.Body == nil {
@@ -158,7 +159,7 @@ func (op *Operation) Record() *Schema {
 	return s
 }
 
-// Only returns a copy of an operation, in whose responses the records have only the properties with the given names.
+// Only returns a copy of the operation whose responses have records with only the named properties.
 func (op *Operation) Only(names []string) *Operation {
 	own := *op
 	own.Responses = slices.Clone(op.Responses)
@@ -197,7 +198,7 @@ func (s *Schema) uncompiled() *Schema {
 	return &own
 }
 
-// NeedsNothing reports whether the operation is called by GET without any parameter.
+// NeedsNothing reports whether the operation is a GET that can be called without parameters.
 func (op *Operation) NeedsNothing() bool {
 	return op.Method == http.MethodGet && len(op.PathParams) == 0 && !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Required })
 }
@@ -205,7 +206,7 @@ func (op *Operation) NeedsNothing() bool {
 // Sample returns a path of the operation, with a number for each parameter.
 func (op *Operation) Sample() string { return op.sample }
 
-// addSamples sets the samples of all operations. Their number is not a literal of any path, so that each matches its own.
+// addSamples sets the samples of all operations. The number in them is not a literal segment of any path, so each matches its own path only.
 func (a *API) addSamples() {
 	literals := map[string]bool{}
 	for _, p := range a.paths {
@@ -283,7 +284,7 @@ func (r *DocumentedResponse) most(q Query) int {
 	return r.Records.Most
 }
 
-// numbered returns the name of the parameter with a Number.
+// numbered returns the name of the parameter with a Number, or that of the option that limits lists without one.
 func (op *Operation) numbered(number int) string {
 	for _, p := range op.Params {
 		if p.Number > 0 && p.Number == number {
@@ -310,7 +311,7 @@ func (a *API) Operations() (all []*Operation) {
 	return all
 }
 
-// Resources returns the names of the resources, of those that data services serve or of all.
+// Resources returns the names of all resources, or with served, only of those that data services serve.
 func (a *API) Resources(served bool) (names []string) {
 	for _, op := range a.Operations() {
 		if !slices.Contains(names, op.Resource) && !(served && op.ByGateway) {
@@ -362,8 +363,8 @@ func (a *API) Match(target string) (m Match, ok bool) {
 	return m, m.Path != nil
 }
 
-// link returns a target of the data service that matches an operation, for callers: of a query, what a GET has parameters for. It returns "" for
-// other targets.
+// link returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
+// returns "" for other targets.
 func (a *API) link(target string) string {
 	m, ok := a.Match(target)
 	if !ok {

@@ -146,7 +146,7 @@ func (a *Asserter) Assert(audience, operation, businessID, requestID string) (st
 // Assert is Asserter.Assert for one audience.
 type Assert func(businessID, requestID string) (string, error)
 
-// For returns the function that makes assertions for another audience, which the prefix precedes too.
+// For returns the function that creates assertions for another audience. AudiencePrefix precedes it, too.
 func (a *Asserter) For(audience string) (Assert, error) {
 	fixed, err := fixedClaims(a.issuer, a.prefix+audience)
 	if err != nil {

@@ -21,27 +21,27 @@ const (
 	// maxNumber is the maximum length in bytes of a number in a request.
 	maxNumber = 64
 
-	// moderate is what a number in a request must be.
+	// moderate describes the numbers that a request may contain.
 	moderate = "numbers of at most 64 characters, between -1e308 and 1e308"
 
-	// Undocumented is Schema.Refused of a member that callers must not know, and the reason for members that the definition does not have.
+	// Undocumented is Schema.Refused of internal members, and the reason to refuse members that are not in the definition: callers see no difference.
 	Undocumented = "is not a documented member"
 
-	// ReadOnly is Schema.Refused of a member that only responses have.
+	// ReadOnly is Schema.Refused of members that only responses have.
 	ReadOnly = "is read-only"
 )
 
-// RequestBody is what the body of an operation's requests may be.
+// RequestBody describes the bodies that an operation accepts.
 type RequestBody struct {
 	Required bool
 	Kinds    []BodyKind // at least one
 }
 
-// BodyKind is a media type of a body, and what it may be.
+// BodyKind is a media type of a body with its schema.
 type BodyKind struct {
 	Media  string // "application/json" or "application/merge-patch+json"
 	Schema *Schema
-	Mapped bool // a member may be elsewhere at the data service: see Source
+	Mapped bool // a property may have a Source
 
 	as DocumentedResponse
 }
@@ -66,7 +66,7 @@ func (b *RequestBody) compile() {
 // authenticated business. It returns the media type, which is empty if there is no body. The caller must have limited the size of body.
 // After an error, nothing is appended; the error is a *BodyError or a *MediaTypeError.
 //
-//   - A body of an operation without one is invalid. So is an empty one if it is required.
+//   - A body is invalid if the operation takes none, and an empty one is if a body is required.
 //   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing after it.
 //   - Members must be as documented. None is added, and one that the definition does not have, or that is read-only, is invalid.
 //   - A number has at most 64 characters, an exponent of at most three digits, and is 0 or, without its sign, from 1e-309 to below 1e308. An
@@ -93,7 +93,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		}
 		return "", refused
 	}
-	dst.Grow(2*len(body) + 64) // members come in any order, and are put into the definition's
+	dst.Grow(2*len(body) + 64) // with room to bring members into the definition's order
 	k := c.checker(op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
 	k.request, k.listing, k.strict, k.pass, k.enforce = true, true, true, false, EnforceAll
 	if err = k.document(); err == nil && k.escapes {
@@ -101,7 +101,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)
 		k.out = formatted[len(k.out):]
 	}
-	out, listed, broken := k.out, k.listed, k.broken // of what is not JSON, only that is said
+	out, listed, broken := k.out, k.listed, k.broken // if the body is not JSON, that is all that is reported
 	k.release()
 	if violated, ok := errors.AsType[*ContractError](err); ok && (broken || len(listed) == 0) {
 		listed = []Violation{{Reason: "expected " + violated.Expected}}
@@ -118,7 +118,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	return kind.Media, err
 }
 
-// kind returns the kind of a body with a header, or nil if it is not accepted.
+// kind returns the kind of body that the headers declare, or nil if it is not accepted.
 func (b *RequestBody) kind(h http.Header) *BodyKind {
 	types, encodings := h["Content-Type"], h["Content-Encoding"]
 	if len(types) != 1 || len(encodings) > 1 || len(encodings) == 1 && encodings[0] != "" && !strings.EqualFold(encodings[0], "identity") {

@@ -21,8 +21,8 @@ type Call struct {
 	// in the response to the caller and in the log. Each is 1 to 256 bytes of visible ASCII. Required.
 	BusinessID, RequestID string
 
-	// Share is who uses the gateway's share of exchanges in progress: one value for each key, business or client IP. Default: nobody, and
-	// the exchange is not limited.
+	// Share names the key, business or client IP that the exchange counts against. Each may have a limited number of exchanges in progress.
+	// Default: none, and the exchange is not limited.
 	Share string
 
 	// Resource is a resource of an API or ConnectAudience: the audience of the hop assertion and the label of metrics. Required.
@@ -74,9 +74,9 @@ func (r *Response) Release() {
 	}
 }
 
-// NewCall returns the call for a request to the API: the operation's method, for HEAD too, so that the same response is checked; the
-// path and the clean query, as the operation's mapping says; no body; and those headers of r that may be forwarded, which CheckHeaders has checked. Body, Share, Deadline and MaxResponse are
-// left to the caller. r is not modified.
+// NewCall returns the call for a request to the API. It has the operation's method (GET for HEAD, too, so that the same response is checked), the
+// path and the clean query, changed as the operation's mapping says, and those headers of r that may be forwarded. CheckHeaders must have
+// accepted r. Body, Share, Deadline and MaxResponse are left to the caller. r is not modified.
 func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID string) Call {
 	c := Call{
 		BusinessID: businessID, RequestID: requestID, Resource: op.Resource, Operation: op.ID,
@@ -143,9 +143,9 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 	return req, nil
 }
 
-// CallError is the error of a call that reached out for an address.
+// CallError is the error of a call that tried an address.
 type CallError struct {
-	Address string // that was asked last
+	Address string // the last one that was tried
 	Err     error
 }
 

@@ -42,8 +42,8 @@ var (
 	// ErrUnexpectedInformational means that the data service sent 101 or more than five other 1xx responses.
 	ErrUnexpectedInformational = fmt.Errorf("%w: unexpected 1xx response", ErrContractViolation)
 
-	// ErrMaxConns means that all connections that Client.MaxConns allows were in use until the deadline, so that no request was
-	// sent. It comes with context.DeadlineExceeded.
+	// ErrMaxConns means that all connections that Client.MaxConns allows were in use until the deadline or until the request's
+	// context was done, so that no request was sent. It comes with context.DeadlineExceeded or the context's cause.
 	ErrMaxConns = errors.New("all connections to the data service are in use")
 
 	// ErrInvalidRequest means that the request cannot be written as HTTP, so that nothing was sent.
@@ -184,7 +184,7 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// close closes the connection without a word. TLS would try to send an alert, which can block.
+// close closes the socket only: to close the TLS connection would send an alert, which can block.
 func (c *clientConn) close() { _ = c.socket.Close() }
 
 // quiet reports whether nothing has arrived since the last response: not on the socket, and not within TLS.
@@ -283,7 +283,7 @@ func (c *Client) begin(ctx context.Context, deadline time.Time) error {
 	return nil
 }
 
-// done ends what begin began.
+// done lets another exchange begin.
 func (c *Client) done() {
 	if c.MaxConns > 0 {
 		c.conns.Release(1)
@@ -440,7 +440,7 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 			return nil, fmt.Errorf("reading the response: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return nil, fmt.Errorf("reading the response: %w", err)
-		case res.StatusCode < http.StatusContinue: // not a status (RFC 9110, section 15); what follows may be no response to req
+		case res.StatusCode < http.StatusContinue: // not a status (RFC 9110, section 15): what follows may not belong to req
 			return nil, fmt.Errorf("reading the response: invalid status %03d", res.StatusCode)
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, ErrUnexpectedInformational
@@ -453,8 +453,8 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 
 // PatientBody is implemented by the bodies of a [Client]'s responses.
 type PatientBody interface {
-	// Patient calls more whenever the service has sent nothing for a while, and ends the response with a timeout if the
-	// result is false.
+	// Patient calls more whenever the service has sent nothing for the given time, and ends the response with a timeout if
+	// the result is false.
 	Patient(while time.Duration, more func() bool)
 }
 

@@ -37,7 +37,7 @@ type Contract struct {
 	// Default: unknown members are removed.
 	PassUnknownFields map[string]bool
 
-	// BasePath is the path under which the API is mounted. It precedes those that URLs of the data service become. Default: none.
+	// BasePath is the path under which the API is mounted. It precedes the paths that replace URLs of the data service. Default: none.
 	BasePath string
 
 	pool sync.Pool // of *checker
@@ -48,8 +48,8 @@ type Report struct {
 	Records       int  // records in the result
 	CrossTenant   int  // records of another business: removed where visibility filters; elsewhere, the response is rejected
 	MissingTenant int  // records without a tenant: kept with AllowMissingTenant; otherwise, the response is rejected
-	Unpublished   int  // records that may not be seen, removed
-	Surplus       int  // records beyond the number that was asked for, removed where visibility filters
+	Unpublished   int  // records that were removed because they may not be seen
+	Surplus       int  // records that were removed because fewer were asked for; only where visibility filters
 	Reordered     bool // records were not newest first, and were sorted
 
 	Deviations []Deviation // that passed; at most 50
@@ -62,8 +62,7 @@ type Report struct {
 // seen, or ErrIdentity if businessID is empty.
 //
 //   - The result is at most twice as large as the body plus 1 MiB, however many members are missing.
-//   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing
-//     after it.
+//   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing after it.
 //   - Each object that has a tenant must be the authenticated business's, whose ID is a string or an integer. A response with
 //     another business's object is rejected; where visibility filters, such an object is removed.
 //   - Objects that may not be seen are removed. Their invalid members are ignored.
@@ -82,7 +81,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
 	room := len(body) + 64
-	if res.Mapped { // members come in any order, and are put into the definition's
+	if res.Mapped { // members are brought into the definition's order
 		room += 2 * len(body)
 	}
 	dst.Grow(room)
@@ -98,31 +97,31 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	return report, nil
 }
 
-// Removed lists what Check removes from a response, at most 50 places, for people who look for the difference between a data service and
-// its definition. There are no values in it: of names that the definition does not have, only those that are identifiers.
+// Removed lists what Check removes from a response, at most 50 places, for people who compare a data service with its definition. It contains
+// no values, and undocumented names only if they are identifiers.
 func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
 	k := c.checker(op, res, q, businessID, body, nil)
 	defer k.release()
 	k.listing, k.enforce = true, EnforceAll
-	_ = k.document() // Check returns it
+	_ = k.document() // Check reports the error
 	return k.listed
 }
 
-// The reasons of Violations that a service team must not take for a mistake of form.
+// The reasons of Violations that are about the tenant. All others are about the form of a response.
 const (
 	OtherBusiness = "is another business's"
 	NoBusiness    = "does not say whose it is"
 )
 
-// Violations lists all for which Check rejects a response or removes a record of another business, at most 50 places, for people who look
-// for the mistakes of a data service. Check stops at the first. There are no values in it, as in that of Removed.
+// Violations lists everything for which Check rejects a response or removes another business's record, at most 50 places, for people who look
+// for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
 	k := c.checker(op, res, q, businessID, body, nil)
 	k.listing, k.judging, k.enforce = true, true, EnforceAll
 	violated, ok := errors.AsType[*ContractError](k.document())
 	listed := k.listed
 	k.release()
-	if !ok && len(listed) == 0 { // Check may reject what a choice or the removal of an object has taken back
+	if !ok && len(listed) == 0 { // a choice or a removed object may have dropped what Check rejects
 		k = c.checker(op, res, q, businessID, body, nil)
 		k.enforce = EnforceAll
 		violated, ok = errors.AsType[*ContractError](k.document())
@@ -163,7 +162,7 @@ func (r *DocumentedResponse) violation(e *ContractError) Violation {
 	return Violation{Pointer: string(pointer), Reason: reason}
 }
 
-// CheckAnswer checks an operation's Answer against its response with status 200, and removes what Check would.
+// CheckAnswer checks an operation's Answer against its response with status 200, and replaces it with what Check lets pass.
 func CheckAnswer(op *Operation) error {
 	op.compile()
 	var out bytes.Buffer
@@ -202,8 +201,8 @@ type checker struct {
 	request  bool        // the body is a request's: unknown members are invalid
 	enforce  Enforcement // of responses
 	listing  bool        // all that is invalid or removed is listed
-	judging  bool        // with listing: all that is invalid, of all records, and not what is removed
-	trying   bool        // the alternatives of a choice
+	judging  bool        // with listing: what is invalid is listed for all records, what is removed is not
+	trying   bool        // alternatives of a choice are being tried
 	strict   bool        // unknown members are invalid
 	work     int         // bytes that were read again
 	matching matching
@@ -219,7 +218,7 @@ type checker struct {
 	scratch  []byte // records while they are sorted
 	extra    []byte // members that are not properties, of the objects being read
 	unquoted []byte
-	names    [][]byte // the undocumented ones of the objects being read
+	names    [][]byte // undocumented names of the objects being read
 	escaped  []byte   // scratch for validating strings with escapes
 
 	converted []byte // values that differ from those in the body
@@ -233,12 +232,12 @@ const (
 	// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 	maxPooled = 1 << 20
 
-	// maxWork is how many times the body's size may be read again, for choices and undocumented members, and lessWork what is
-	// read again of a small body.
+	// Of a body of n bytes, maxWork*n + lessWork bytes may be read again for choices and undocumented members. lessWork leaves
+	// room for small bodies.
 	maxWork, lessWork = 64, 64 << 10
 )
 
-// checker returns one for a body, with the buffers of an earlier one. It must be released.
+// checker returns a checker for a body, which may have the buffers of an earlier one. It must be released.
 func (c *Contract) checker(op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) *checker {
 	k, _ := c.pool.Get().(*checker)
 	if k == nil {

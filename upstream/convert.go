@@ -10,10 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Conversion is how a value differs from that of the data service. Null is always null.
+// Conversion says how the data service's value of a property is converted. Null stays null.
 type Conversion uint8
 
-// The conversions.
+// The conversions: what the data service has, and what callers see.
 const (
 	ConvertNone      Conversion = iota
 	ConvertCents                // an integer, in hundredths: 1250 is "12.50", or 12.50 where the definition has a number
@@ -21,10 +21,10 @@ const (
 	ConvertUnixMilli            // the same in milliseconds
 	ConvertString               // a number: its text
 	ConvertNumber               // the text of a number: the number
-	ConvertURL                  // a URL: the path under which callers find it, or null if that is no operation's
+	ConvertURL                  // a URL: the path of the operation under which callers find it, or null if there is none
 )
 
-// Conversions are their names in a definition.
+// Conversions returns the names of the conversions in a definition.
 func Conversions() []string {
 	return []string{ConvertCents: "cents", ConvertUnix: "unix", ConvertUnixMilli: "unix-ms", ConvertString: "string", ConvertNumber: "number", ConvertURL: "url"}
 }
@@ -37,7 +37,7 @@ func (k *checker) raw(v span) []byte {
 	return k.converted[v.start-len(k.body) : v.end-len(k.body)]
 }
 
-// convertedFrom returns the span of what was converted from an offset on. Such spans follow those of the body.
+// convertedFrom returns the span of k.converted from start on. Positions beyond the end of the body mean k.converted.
 func (k *checker) convertedFrom(start int) span {
 	return span{start: len(k.body) + start, end: len(k.body) + len(k.converted)}
 }
@@ -85,7 +85,7 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 // The seconds since 1970 at the beginning of the year 0 and at the end of the year 9999.
 const minUnix, maxUnix = -62167219200, 253402300799
 
-// convertInteger appends the value that a property has for an integer.
+// convertInteger appends the value that an integer of the data service becomes.
 func (k *checker) convertInteger(f *Source, s *Schema, number int64) (expected string) {
 	out := k.converted
 	switch {
@@ -173,7 +173,7 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		}
 		return append(dst, text...), ""
 	case ConvertNumber:
-		if !IsNumber(text) { // a tenant may be a string all the same
+		if !IsNumber(text) { // a tenant may be any string, whatever type is documented
 			return dst, "a number"
 		}
 		return append(append(append(dst, '"'), text...), '"'), ""
@@ -206,8 +206,8 @@ func (k *checker) published(target string) string {
 	return k.contract.BasePath + own
 }
 
-// published returns the path of an operation that is mapped to a URL of the data service, or the URL's own if it is an operation's; otherwise,
-// or if no more may be looked up, "".
+// published returns the path of the operation that is mapped to a URL of the data service, or the URL's own path and documented parameters if
+// an operation has it. It returns "" if there is none, or if may does not allow another look-up.
 func (a *API) published(target, business string, may func() bool) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Opaque != "" || u.Fragment != "" {
@@ -231,7 +231,7 @@ func (a *API) published(target, business string, may func() bool) string {
 	return ""
 }
 
-// published returns the path of an operation for that of the data service, which must be the business's own, or "".
+// published returns the operation's path for a path of the data service, or "" if that does not match or names another business.
 func (m *Mapping) published(op *Operation, path, business string) string {
 	found := m.reverse.FindStringSubmatch(path)
 	if found == nil {
@@ -257,7 +257,7 @@ func (m *Mapping) published(op *Operation, path, business string) string {
 	return own
 }
 
-// compileReverse compiles what finds the placeholders in a path of the data service.
+// compileReverse compiles the regular expression that finds the values of the placeholders in a path of the data service.
 func (m *Mapping) compileReverse() {
 	var pattern strings.Builder
 	for _, p := range m.Path {

@@ -12,14 +12,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow is the most memory in bytes that a zstd frame may ask for.
+// maxWindow is the maximum window size of a zstd frame in bytes, and so bounds its memory.
 const maxWindow = 8 << 20
 
 // ErrContentEncoding is the error of a response whose Content-Encoding is repeated, or not gzip, zstd or identity.
 var ErrContentEncoding = fmt.Errorf("%w: the Content-Encoding", ErrContractViolation)
 
-// Decode makes the body of a response decode itself as it is read, if it is compressed although the request accepts only identity. It then
-// sets Uncompressed. Limits of its size are those of the decoded body. The error wraps [ErrContentEncoding].
+// Decode replaces a compressed body by one that is decoded as it is read, and sets Uncompressed. Some services compress although the request
+// accepts only identity. The caller must limit the size of the decoded body. The error wraps [ErrContentEncoding].
 func Decode(res *http.Response) error {
 	codings := res.Header["Content-Encoding"]
 	if len(codings) == 0 {

@@ -3,14 +3,15 @@
 //
 // The steps of one request:
 //
-//	res, raw, ok := api.Match(target)                  // exact match, or 404
-//	q, err := res.CleanQuery(raw)                      // *ParameterError: 400
-//	call := upstream.NewCall(r, res, q, business, id)  // what to ask the data service
+//	m, ok := api.Match(target)                         // the path and its parameters; not ok: 404
+//	op := m.Path.Operation(r.Method)                   // nil: 405
+//	q, err := op.CleanQuery(m)                         // *ParameterError: 400
+//	call := upstream.NewCall(r, op, q, business, id)   // the call to the data service
 //	r2, err := call.NewRequest(ctx, assertion)
 //	response, err := client.Exchange(r2, deadline)     // one address, HTTP/1.1
-//	err = upstream.CheckHeader(res, status, header)    // status and headers
-//	report, err := contract.Check(&buf, res, q, businessID, body)
-//	upstream.ForwardHeaders(w.Header(), header)        // documented response headers only
+//	res, err := op.CheckHeader(status, header, false)  // status and headers
+//	report, err := contract.Check(&buf, op, res, q, business, body)
+//	upstream.ForwardHeaders(w.Header(), header)        // Deprecation and Sunset only
 //
 // Everything is default deny: paths, parameters, headers and fields that the contract does not define are rejected or removed.
 // docs/data-services.md describes the requirements for data services.

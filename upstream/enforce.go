@@ -9,16 +9,16 @@ import (
 
 // Enforcement says which deviations of responses from the definition pass.
 //
-// Whatever it is, these hold: the checks of requests, tenant and visibility, the removal of internal and writeOnly members, sizes, JSON's
-// syntax and depth, media types, status codes and headers, that the records are where they are said to be, and that what is mapped can be
-// converted.
+// Some rules hold in every step: all checks of requests, the checks of tenant and visibility, the removal of internal and writeOnly members,
+// sizes, JSON's syntax and depth, media types, status codes and headers. The records must be where the definition says, and values that have
+// a Conversion must be convertible.
 type Enforcement uint8
 
-// The steps of enforcement.
+// The steps of enforcement, from the strictest.
 const (
-	EnforceAll     Enforcement = iota // none pass
-	EnforceMembers                    // possible values, formats, patterns, lengths, bounds and numbers of items and records may deviate
-	EnforceTenant                     // all deviations pass, undocumented members too
+	EnforceAll     Enforcement = iota // no deviation passes
+	EnforceMembers                    // possible values, formats, patterns, lengths, bounds and numbers of items, members and records may deviate
+	EnforceTenant                     // all deviations pass, and undocumented members are kept
 )
 
 // Deviation is a way in which a response deviated from the definition and passed. It has no values in it.
@@ -28,7 +28,7 @@ type Deviation struct {
 	Count   int    `json:"count"`   // how often, in this response
 }
 
-// Enforcements returns the names of the steps, from the first to the last.
+// Enforcements returns the names of the steps, from the most permissive.
 func Enforcements() []string { return []string{"tenant", "members", "all"} }
 
 // String returns the name of the step.
@@ -50,7 +50,7 @@ func (e *Enforcement) UnmarshalText(text []byte) error {
 
 // The rules of Deviation.
 const (
-	holds = "" // what is always enforced
+	holds = "" // a rule that is always enforced
 
 	ruleType         = "type"
 	ruleMissing      = "missing"
@@ -60,13 +60,13 @@ const (
 	rulePattern      = "pattern"
 	ruleLength       = "length"
 	ruleBounds       = "bounds"  // of a number
-	ruleItems        = "items"   // their number, or that they differ
+	ruleItems        = "items"   // their number, or duplicates
 	ruleMembers      = "members" // their number
 	ruleChoice       = "choice"  // no alternative fits
 	ruleRecords      = "records" // more than were asked for
 	ruleRecord       = "record"  // not the one that was asked for
 	rulePage         = "page"    // not the one that was asked for
-	ruleOrder        = "order"   // it does not say when it was created
+	ruleOrder        = "order"   // a record does not say when it was created
 )
 
 // DeviationRules returns all rules of deviations.
@@ -103,8 +103,8 @@ func (k *checker) deviate(rule, name string) {
 	}
 }
 
-// item adds the index of an item of an array to what was listed of it. Deviations of all items of an array, which are listed from begun on,
-// are one.
+// item completes the pointers of what was listed for the n-th item of an array: k.listed[listed:]. They get the item's index. Pointers of
+// deviations get * instead, and equal ones of the array's items, k.listed[begun:], become one.
 func (k *checker) item(begun, listed, n int) {
 	if k.enforce == EnforceAll {
 		k.within(listed, strconv.Itoa(n))
@@ -114,7 +114,7 @@ func (k *checker) item(begun, listed, n int) {
 	k.listed = merge(k.listed[:listed], begun, k.listed[listed:])
 }
 
-// merge appends violations to others, of which they may be the rest. One that is among the others from an offset on is counted there.
+// merge appends more to all, whose array it may share. A violation that all[from:] has already is not appended, but counted there.
 func merge(all []Violation, from int, more []Violation) []Violation {
 	for _, v := range more {
 		v.times = max(v.times, 1)
@@ -161,7 +161,7 @@ func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 	}
 }
 
-// unguarded returns a rule that an object or array may break, or none if its members may be others' or must not leave.
+// unguarded returns a rule that an object or array breaks, or holds if the tenant is checked or something is removed in such values.
 func (s *Schema) unguarded(rule string) string {
 	if s.guarded {
 		return holds
@@ -169,7 +169,7 @@ func (s *Schema) unguarded(rule string) string {
 	return rule
 }
 
-// guard finds out below which schemas of responses objects are checked for their tenant, or something is removed.
+// guard marks the schemas of responses in whose values a tenant is checked or something is removed, at any depth.
 func guard(operations []*Operation) {
 	parents := map[*Schema][]*Schema{}
 	var guarded []*Schema
@@ -217,11 +217,12 @@ func guard(operations []*Operation) {
 	}
 }
 
-// withhold lets nothing pass below a choice as undocumented, or as a value of another type, that may be meant for another alternative: members
-// with the name of one that is internal or guarded, wherever that is. What this removes without need is little.
+// withhold keeps what is meant for one alternative of a choice from passing as a deviation of another. Below guarded choices, a member that has the
+// name of an internal or guarded one anywhere in the definition passes neither as undocumented nor with another type. This removes more than
+// necessary, but not much.
 func withhold(all map[*Schema][]*Schema) {
-	names, further := map[string]bool{}, false // in lower case, also those of the data service
-	choices := map[*Schema]bool{}              // with an alternative that is Withheld, or without
+	names, further := map[string]bool{}, false // in lower case, with the data service's names
+	choices := map[*Schema]bool{}              // whether an alternative of a guarded choice is Withheld
 	for s := range all {
 		if further = further || s.Withheld; s.Choice != nil && s.guarded {
 			choices[s] = slices.ContainsFunc(s.Choice.Alternatives, func(a *Schema) bool { return a.Withheld })
@@ -261,7 +262,7 @@ func withhold(all map[*Schema][]*Schema) {
 	}
 }
 
-// guard guards a schema and what its values consist of, but for properties; further says whether it is Withheld, too.
+// guard marks a schema as guarded, with its items, further members and alternatives, but not its properties. With further, all are Withheld, too.
 func (s *Schema) guard(further bool, done map[*Schema]bool) {
 	if s == nil || done[s] && (s.Withheld || !further) {
 		return
@@ -276,7 +277,7 @@ func (s *Schema) guard(further bool, done map[*Schema]bool) {
 	}
 }
 
-// sent returns the name of the member, in the same object of the data service, in which the property is.
+// sent returns the name of the data service's member that the property is or that it is inside of.
 func (p *Property) sent() string {
 	if p.From != nil && p.From.Names != nil {
 		return p.From.Names[0]

@@ -15,8 +15,7 @@ var (
 	// ErrInvalidBody is wrapped by every BodyError. The API responds with 400 INVALID_BODY.
 	ErrInvalidBody = errors.New("invalid request body")
 
-	// ErrContractViolation means that a data service's response violates the contract. The API responds with 502
-	// UPSTREAM_FAILED.
+	// ErrContractViolation means that a data service's response violates the contract. The API responds with 502 UPSTREAM_FAILED.
 	ErrContractViolation = errors.New("upstream response violates the contract")
 
 	// ErrCrossTenantRecord means that a response contains a record of another business. It wraps ErrContractViolation. It
@@ -32,15 +31,14 @@ var (
 	// ErrResponseTooLarge means that the response's body is larger than the call allows. It wraps ErrContractViolation.
 	ErrResponseTooLarge = fmt.Errorf("%w: larger than the maximum size", ErrContractViolation)
 
-	// ErrUpstreamUnavailable means that a data service responded with 503 and Retry-After. The API responds with 503
-	// SERVICE_UNAVAILABLE.
+	// ErrUpstreamUnavailable means that a data service responded with 503 and Retry-After. The API responds with 503 SERVICE_UNAVAILABLE.
 	ErrUpstreamUnavailable = errors.New("upstream is unavailable")
 
 	// ErrNotVisible means that the only record of a response may not be seen by callers. The API responds with 404 NOT_FOUND.
 	ErrNotVisible = errors.New("the record may not be seen")
 
-	// ErrTooManyCalls means that a key or business has its maximum of calls in progress, for which one more has waited. The API
-	// responds with 429 RATE_LIMITED.
+	// ErrTooManyCalls means that a key or business has its maximum of calls in progress, and none ended while one more waited. The
+	// API responds with 429 RATE_LIMITED.
 	ErrTooManyCalls = errors.New("too many calls to data services in progress")
 
 	// ErrIdentity means that the business ID or the request ID is empty or not valid in a header. It is a fault of the
@@ -85,10 +83,10 @@ type Violation struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901); empty: the body itself
 	Reason  string `json:"reason"`  // for callers, without a full stop, such as "is too long"
 
-	// From is where the data service has the value, if it is elsewhere: a name, or a JSON Pointer.
+	// From is where the data service has the value, if that is another place: a name, or a JSON Pointer.
 	From string `json:"-"`
 
-	times int // of one that stands for several
+	times int // how many equal violations it stands for; 0 means 1
 }
 
 // Error returns the first violation.

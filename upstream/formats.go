@@ -248,7 +248,7 @@ func (d *decimal) at(i int) byte {
 	}
 }
 
-// append appends the number in a form in which equal numbers are equal.
+// append appends the number in a canonical form: equal numbers have the same text.
 func (d decimal) append(text []byte) []byte {
 	if d.sign < 0 {
 		text = append(text, '-')

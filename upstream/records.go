@@ -37,8 +37,8 @@ func (c *recordConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// quiet reports whether conn, the TLS connection on c, holds nothing that the service has sent. Of what it has read and not
-// yet processed, tickets and key updates are processed; they are not data.
+// quiet reports whether conn, the TLS connection on c, holds no data that the service has sent. Session tickets and key updates
+// that it has read but not yet processed are processed; they are not data.
 func (c *recordConn) quiet(conn net.Conn) bool {
 	if c.got > 0 || c.rest > 0 {
 		return false // a part of a record

@@ -12,15 +12,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CheckHeader checks the status and header of a data service's response, whose body has been decoded. It returns what the definition says
-// about the response; its Body is for Check, and if that is nil, the body leaves as it came if its media type is one of Unchecked, and
-// otherwise there must be none.
+// CheckHeader checks the status and header of a data service's response, whose body must have been decoded. It returns the documented response.
+// If that has a Body, the caller must call Check. Without one, a body is forwarded unchecked if its media type is one of Unchecked, and
+// otherwise there must be no body.
 //
-//   - A status that the definition has, with Content-Type application/json, or +json where documented (charset utf-8 or none), if it has a body: no error.
-//   - 304 without a body, if the request was conditional: it had If-None-Match, which is documented and was forwarded.
+//   - A documented status, except 401, 407 and 429: no error. A body with a schema needs Content-Type application/json, or a documented +json,
+//     without a charset or with utf-8.
+//   - 304 without a body, if conditional says that the request had If-None-Match, and this header is documented: no error.
 //   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
-//   - 429 where it is documented, and another status from 400 to 499, but 401 and 407, of an operation with a parameter in its path or
-//     with a body: *StatusError.
+//   - A documented 429, or another status from 402 to 499 except 407 if the operation has a path parameter or a body: *StatusError.
 //   - Everything else: ErrContractViolation. The gateway sends only requests that the definition allows, so even a 404 is not the
 //     caller's mistake.
 //
@@ -65,7 +65,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	}
 }
 
-// response returns what the definition says about a status, or nil.
+// response returns the documented response for a status, or nil.
 func (op *Operation) response(status int) *DocumentedResponse {
 	for i := range op.Responses {
 		r := &op.Responses[i]
@@ -76,7 +76,7 @@ func (op *Operation) response(status int) *DocumentedResponse {
 	return nil
 }
 
-// statuses describes the statuses that the definition has.
+// statuses lists the documented statuses, for errors.
 func (op *Operation) statuses() string {
 	all := make([]string, len(op.Responses))
 	for i := range op.Responses {
@@ -100,7 +100,7 @@ func isJSON(contentType string, documented []string) bool {
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
-// MediaType returns the media type with which a checked body leaves: that of the data service if it is documented.
+// MediaType returns the media type of a checked body for callers: the data service's if it is documented, otherwise the first one that is.
 func (r *DocumentedResponse) MediaType(contentType string) string {
 	if media := mediaType(contentType); slices.Contains(r.Media, media) {
 		return media
@@ -191,10 +191,10 @@ func DeprecationHeaders(since, sunset time.Time, link string) http.Header {
 	return h
 }
 
-// Headers returns what may leave of a data service's response headers: an entity tag in the form of RFC 9110, section 8.8.3, and a location
-// that matches an operation of the API, or one to which an operation is mapped for the business, with the path under which the API is mounted and
-// the parameters of a GET that are documented; each only where it is documented.
-// Of a URL whose host is one of hosts, by which the service was asked, the path counts.
+// Headers returns the values of ETag and Location for the caller, each empty if it is not documented or must not be forwarded. An entity tag must
+// have the form of RFC 9110, section 8.8.3. A location must be a path, or a URL with one of hosts, by which the service was asked. It must match
+// an operation of the API, or the path to which one is mapped for the business. It becomes the path for callers: below mounted, where the API
+// is, and with the documented parameters of a GET.
 func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.Header, hosts ...string) (etag, location string) {
 	if values := h["Etag"]; r.ETag && len(values) == 1 && isETag(values[0]) {
 		etag = values[0]
@@ -219,7 +219,7 @@ func isETag(s string) bool {
 	return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' && strings.Count(s, `"`) == 2 && visible(s)
 }
 
-// Identity returns the response of an operation that the gateway answers from the credential: an object with values for its members.
+// Identity returns the response of an operation that the gateway answers from the credential. values are the members of its one object.
 func (op *Operation) Identity(values map[string]string) []byte {
 	outer := &op.response(http.StatusOK).Body.Properties[0]
 	text := append([]byte("{"), outer.head[1:]...)

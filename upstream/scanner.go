@@ -54,7 +54,7 @@ func hasControl(b []byte) bool {
 	return false
 }
 
-// abort stops reading, because the body is not valid JSON at k.pos, or the value that begins there is not.
+// abort stops reading, because the body, or the value that begins there, is not valid JSON at k.pos.
 func (k *checker) abort() {
 	if !k.broken {
 		k.broken, k.brokenAt, k.pos = true, k.pos, len(k.body)
@@ -209,7 +209,7 @@ func (k *checker) skip(depth int) (v span, err error) {
 	return span{start: start, end: k.pos}, err
 }
 
-// skipObject reads an object of which nothing is known. depth is the object's.
+// skipObject reads an object without a schema. depth is the object's.
 func (k *checker) skipObject(depth int) error {
 	if depth > maxDepth {
 		return k.tooDeep()
@@ -274,16 +274,16 @@ func isDelimiter(c byte) bool {
 }
 
 const (
-	// maxCompared is the maximum number of undocumented names of an object that are compared with each other. The library compares more.
+	// maxCompared is the maximum number of undocumented names of an object that are compared here. With more, jsontext reads the object again.
 	maxCompared = 16
 
-	// maxNames is the approximate number of members of a value that the library checks, because it keeps their names in a map.
+	// maxNames is the approximate maximum number of members in a value that jsontext reads, because it keeps their names in memory.
 	maxNames = 1 << 17
 )
 
-// names are the undocumented names of an object, which must differ. Documented ones are told apart by their spans.
+// names are the undocumented names of an object, which must differ. A documented name that comes twice is noticed by its span.
 type names struct {
-	base, n int // of k.names
+	base, n int // they begin at k.names[base]; n is their number
 	twice   bool
 }
 
@@ -309,7 +309,7 @@ func (k *checker) sameName(a, b []byte) bool {
 	return bytes.Equal(k.escaped, k.unquote(b))
 }
 
-// distinct returns an error if undocumented names of the object from start to k.pos are the same.
+// distinct returns an error if two undocumented names of the object from start to k.pos are equal.
 func (k *checker) distinct(in names, start int) error {
 	k.names = k.names[:in.base]
 	switch {
