@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a value of the published document. Where nothing is, its Node is nil.
+// node is a value of the published document. If there is none, its Node is nil.
 type node struct{ *yaml.Node }
 
 type entry struct {

@@ -32,7 +32,7 @@ func Policy() string {
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"
 }
 
-// page is what the template shows, and what is known while it is put together.
+// page has what the template shows, and what is needed to put it together.
 type page struct {
 	Title, Version, Summary string
 	Origin, URL, URLText    string // of the gateway, and of the API
@@ -41,7 +41,7 @@ type page struct {
 	Topics                  []link // headings in Text
 	Credentials, Headers    []field
 	Errors                  []problem
-	ErrorFields             []field // that all errors have
+	ErrorFields             []field // members that all errors have
 	ErrorExample            string
 	Groups                  []*group
 	Objects                 []section
@@ -54,11 +54,11 @@ type page struct {
 	shapes   map[*yaml.Node]*shape
 	objects  map[string]*object
 	counted  map[place]bool
-	open     map[place]bool // what is being described
+	open     map[place]bool // schemas that are being described
 	queue    []string       // objects to be described
 	requests []Request
 	programs *texttemplate.Template
-	budget   int // of values in the example that is being made
+	budget   int // how many values the example that is being made may still have
 }
 
 type link struct{ Title, ID string }
@@ -131,8 +131,8 @@ type other struct {
 	Failures []failure
 }
 
-// Render returns the page of a published document in YAML. documentURL leads to the document, relative to the page; without it, the page
-// has no link.
+// Render returns the page for a published document in YAML. documentURL is the URL of the document, relative to the page. If it is empty, the page
+// does not link to the document.
 func Render(published []byte, documentURL string) ([]byte, error) {
 	p, err := read(published)
 	if err != nil {
@@ -244,7 +244,7 @@ func (p *page) operations() error {
 			}
 		}
 	}
-	ids := make([]string, len(all)) // before those of other headings, so that links to operations last
+	ids := make([]string, len(all)) // taken before those of other headings, so that links to operations stay valid
 	for i, o := range all {
 		if ids[i] = o.get("operationId").text(); ids[i] == "" {
 			ids[i] = strings.ToLower(o.method) + o.path
@@ -324,7 +324,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 	return o, err
 }
 
-// valued describes what has a schema: a parameter or a header.
+// valued describes a parameter or a header, with its schema.
 func (p *page) valued(name string, n node, sent bool) field {
 	f := p.field(name, n.get("schema"), sent)
 	f.Presence, f.Deprecated = presence(n.get("required").isTrue(), sent), f.Deprecated || n.get("deprecated").isTrue()
@@ -341,7 +341,7 @@ func (p *page) bodies(n node, sent bool) (all []body) {
 	for _, e := range n.get("content").entries() {
 		schema := e.value.get("schema")
 		errors, _, own := p.split(schema, map[string]bool{})
-		switch { // the gateway's errors are described elsewhere
+		switch { // the gateway's own errors are described by failure
 		case len(errors) > 0 && len(own) == 0:
 			continue
 		case len(errors) > 0 && len(own) == 1:
@@ -356,7 +356,7 @@ func (p *page) bodies(n node, sent bool) (all []body) {
 	return all
 }
 
-// split returns the alternatives of a schema that are errors with a code, with their codes, and the others.
+// split divides the alternatives of a schema into errors, which have a constant code, and others. It returns the codes, too.
 func (p *page) split(schema node, seen map[string]bool) (errors []node, codes []string, others []node) {
 	s := p.shape(schema)
 	for _, m := range s.members {
@@ -400,13 +400,13 @@ func (p *page) failure(status string, r node) (failed failure) {
 		for _, example := range examples {
 			if text := toJSON(example, 0); example.get("code").text() == code && e.Message == "" {
 				e.Message = example.get("error").text()
-				if len(text) > len(p.ErrorExample) { // it shows the most
+				if len(text) > len(p.ErrorExample) { // the longest example shows the most
 					p.ErrorExample = text
 				}
 			}
 		}
 		if status == "4XX" {
-			e.Statuses = nil // it is one of them
+			e.Statuses = nil // 4XX includes them
 		}
 		if !slices.Contains(e.Statuses, status) && !slices.Contains(e.Statuses, "4XX") {
 			e.Statuses = append(e.Statuses, status)
@@ -421,7 +421,7 @@ func (p *page) failure(status string, r node) (failed failure) {
 	return failed
 }
 
-// commonErrorFields moves the members that all errors have to one place.
+// commonErrorFields moves the members that all errors have to p.ErrorFields.
 func (p *page) commonErrorFields() {
 	has := func(fields []field, name string) bool {
 		return slices.ContainsFunc(fields, func(f field) bool { return f.Name == name })
@@ -433,7 +433,7 @@ func (p *page) commonErrorFields() {
 		p.ErrorFields = slices.DeleteFunc(p.ErrorFields, func(f field) bool { return !has(e.Fields, f.Name) })
 	}
 	for i := range p.ErrorFields {
-		p.ErrorFields[i].Facts = nil // of the first error
+		p.ErrorFields[i].Facts = nil // they are those of the first error
 	}
 	for i := range p.Errors {
 		p.Errors[i].Fields = slices.DeleteFunc(p.Errors[i].Fields, func(f field) bool { return has(p.ErrorFields, f.Name) })

@@ -30,10 +30,10 @@ func languages() []language {
 	return []language{{"shell", "Shell"}, {"python", "Python"}, {"javascript", "JavaScript"}, {"php", "PHP"}}
 }
 
-// Request is an example of a request.
+// Request is an example of a request to the API.
 type Request struct {
 	Method, Target, Body string   // the target with the base path
-	Headers              []Header // besides the signature's, of printable ASCII
+	Headers              []Header // without those of the signature; in printable ASCII
 	Signed               bool
 }
 
@@ -54,7 +54,7 @@ type sample struct{ Language, Code string }
 // samples returns programs that send a request.
 func (p *page) samples(r Request) (all []sample, err error) {
 	if p.programs == nil {
-		// A text of the document must not end the literal that it is in. Literals in double quotes are of printable ASCII.
+		// A text of the document must not end the literal that it is in. Values in double quotes are printable ASCII only.
 		escape := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
 		p.programs, err = template.New("").Funcs(template.FuncMap{
 			"shell": escape(`'`, `'\''`), "python": escape(`\`, `\\`, `'`, `\'`), "php": escape(`\`, `\\`, `'`, `\'`),
@@ -135,7 +135,7 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 	return r
 }
 
-// example returns an example of what has a schema: the document's, or one made from the schema.
+// example returns an example for a parameter, a body or a response: the document's, or one made from the schema.
 func (p *page) example(n, schema node, sent bool) *yaml.Node {
 	examples := n.get("examples").entries()
 	if example := n.get("example"); example.Node != nil {
@@ -159,7 +159,7 @@ func scalar(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
-// made returns an example for a schema. What callers send has only the members that they must send, or one.
+// made returns an example for a schema. What callers send has only the required members, or the first one if none is required.
 func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 	s := p.shape(schema)
 	for _, name := range []string{"example", "examples", "const", "default", "enum", "x-extensible-enum"} {
@@ -241,7 +241,7 @@ func (s *shape) madeText() string {
 	return matching(pattern, 1)
 }
 
-// matching returns a text that a regular expression matches, in which what may be repeated stands n times.
+// matching returns a text that a regular expression matches. It repeats n times what may be repeated.
 func matching(pattern *syntax.Regexp, n int) (text string) {
 	switch pattern.Op {
 	case syntax.OpLiteral:
@@ -271,14 +271,13 @@ func matching(pattern *syntax.Regexp, n int) (text string) {
 	return text
 }
 
-// maxExample is how many values or characters an example that is made from a schema has at most. Schemas can refer to themselves more than
-// once.
+// maxExample limits the values and the characters of an example that is made from a schema: schemas can contain themselves more than once.
 const maxExample = 500
 
 // maxLine is the length up to which an object or an array stands on one line.
 const maxLine = 44
 
-// toJSON returns a value in JSON, at a depth of an indented text.
+// toJSON returns a value as JSON text. depth is how deep the text is indented.
 func toJSON(n node, depth int) string {
 	switch {
 	case n.Node == nil:
@@ -318,7 +317,7 @@ func plain(n node) string {
 
 // quote returns a JSON string. What does not print is escaped: it could change how a program reads.
 func quote(s string) string {
-	quoted, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\ufffd")) // a valid text has always an encoding
+	quoted, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\ufffd")) // valid UTF-8 can always be quoted
 	var printed strings.Builder
 	for _, c := range string(quoted) {
 		if unicode.IsPrint(c) || c > 0xffff {

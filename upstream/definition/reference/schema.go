@@ -12,7 +12,7 @@ import (
 type field struct {
 	Name       string
 	Type       string
-	Of         *link  // of the object that the type is, or is made of
+	Of         *link  // the section of the object that the type is, or that its items are
 	Presence   string // required, optional or "": always there
 	Deprecated bool
 	Text       template.HTML
@@ -25,16 +25,16 @@ type field struct {
 
 type fact struct{ Name, Value string }
 
-// shape is what a schema says together with what it refers to and is made of (allOf).
+// shape combines a schema with those that it refers to or has in allOf.
 type shape struct {
-	ref      string // the component that it is, if it is one
+	ref      string // the name of the component, if it is one
 	keywords map[string]node
 	members  []entry
 	required []string
 	choices  []node
 }
 
-// shape returns the shape of a schema. What stands nearest wins.
+// shape returns the shape of a schema. Of keywords that are given more than once, the nearest one wins.
 func (p *page) shape(schema node) *shape {
 	if s := p.shapes[schema.Node]; s != nil {
 		return s
@@ -93,7 +93,7 @@ func (p *page) resolve(n node) node {
 	return n
 }
 
-// types returns the JSON types but for null, and whether null is one.
+// types returns the JSON types without null, and whether null is one, too.
 func (s *shape) types() (types []string, null bool) {
 	all := s.keywords["type"].texts()
 	if one := s.keywords["type"].text(); one != "" {
@@ -103,7 +103,7 @@ func (s *shape) types() (types []string, null bool) {
 	return types, len(types) < len(all)
 }
 
-// impliedType returns the type of a schema that does not say it, or "".
+// impliedType returns the type of a schema without the keyword type, or "".
 func (s *shape) impliedType() string {
 	value := s.keywords["const"]
 	if enum := s.keywords["enum"].items(); len(enum) > 0 {
@@ -118,7 +118,7 @@ func (s *shape) impliedType() string {
 	return map[string]string{"!!int": "integer", "!!float": "number", "!!bool": "boolean", "!!str": "string"}[value.ShortTag()]
 }
 
-// place is a schema where it stands, for one side.
+// place is a schema where it stands, either as callers send it or as they receive it.
 type place struct {
 	*yaml.Node
 	sent bool
@@ -127,8 +127,8 @@ type place struct {
 // object is a schema among the components.
 type object struct {
 	references int
-	sent       bool  // by callers
-	link       *link // to its place, if it has one
+	sent       bool  // callers send it
+	link       *link // to its section, if it has one
 }
 
 // count counts how often objects are referred to. sent means that callers send them.
@@ -183,7 +183,7 @@ func (p *page) field(name string, schema node, sent bool) field {
 	return f
 }
 
-// whole describes a schema where it stands, with what it is made of.
+// whole describes a schema where it stands, with its members, even if it is an object with a section of its own.
 func (p *page) whole(schema node, sent bool) (f field) {
 	s := p.shape(schema)
 	f.describe(p, s)
@@ -191,7 +191,7 @@ func (p *page) whole(schema node, sent bool) (f field) {
 	return f
 }
 
-// inside describes what a value is made of.
+// inside describes members, alternatives and items of a value.
 func (f *field) inside(p *page, s *shape, sent bool) {
 	for _, m := range s.members {
 		member := p.field(m.name, m.value, sent)
@@ -227,7 +227,7 @@ func (f *field) inside(p *page, s *shape, sent bool) {
 	}
 }
 
-// presence says what is not usual: what callers must send, and what the gateway does not always send.
+// presence marks only the unusual: what callers must send, and what the gateway does not always send.
 func presence(required bool, sent bool) string {
 	switch {
 	case required && sent:
@@ -238,7 +238,7 @@ func presence(required bool, sent bool) string {
 	return ""
 }
 
-// describe says what is known of a value without what it is made of.
+// describe describes a value without its members, alternatives and items.
 func (f *field) describe(p *page, s *shape) {
 	get := func(name string) string { return s.keywords[name].text() }
 	types, null := s.types()

@@ -31,7 +31,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		return asWritten // the parser takes time by the square of the depth
 	}
 	document := p.markdown.Parser().Parse(text.NewReader(source))
-	var removed []ast.Node // with their content, or but for it
+	var removed []ast.Node // their children take their place
 	depth, deep, highest := 0, 0, 6
 	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -87,7 +87,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
 }
 
-// deepest returns how many quotes and lists begin in one line at most.
+// deepest returns the maximum number of quotes and lists that begin on one line.
 func deepest(description string) (deep int) {
 	for line := range strings.Lines(description) {
 		depth := 0
