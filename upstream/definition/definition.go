@@ -1,7 +1,7 @@
 // Package definition reads the OpenAPI document of an API and compiles it into an [upstream.API].
 //
-// What cannot be enforced is a fault: nothing of a document is ignored but titles, descriptions, examples and what other tools add. What
-// OpenAPI cannot say is said by extensions, in the document or in an OpenAPI Overlay beside it; docs/definition.md describes them.
+// A keyword that cannot be enforced is a fault: only titles, descriptions, examples and extensions of other tools are ignored. Extensions of our
+// own, in the document or in an OpenAPI Overlay beside it, say what OpenAPI cannot; docs/definition.md describes them.
 package definition
 
 import (
@@ -68,27 +68,27 @@ func PublicPart(only, except []string, enforce upstream.Enforcement) (*Definitio
 	})
 }
 
-// File is the text of a file, and how messages name it.
+// File is the text of a file, with its name for messages.
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Options say what of a document is served, and how.
+// Options say which operations of a document are served, and how.
 type Options struct {
-	// Name is the definition's, which precedes the names of its resources. Default: none.
+	// Name is the name of the definition. It precedes the names of its resources. Default: none.
 	Name string
 
 	// Overlays are OpenAPI Overlays, which are applied in their order. Default: none.
 	Overlays []File
 
-	// Only and Except are operation IDs and tags: what is served, and what is not. Default: everything is served.
+	// Only and Except are operation IDs and tags that are served, and that are not. Default: everything is served.
 	Only, Except []string
 
 	// MaxItems is the maximum number of items of an array without a bound of its own. Default: 1000. Zero means the default.
 	MaxItems int
 
-	// Enforce says which deviations of responses pass, of all operations that do not say it themselves. Default: none.
+	// Enforce says which deviations of responses pass, for operations without x-gatehouse-enforce. Default: none.
 	Enforce upstream.Enforcement
 
 	// Tools compiles the document for assistants: the tenant does not leave, the names of x-gatehouse-untrusted members begin with
@@ -102,26 +102,26 @@ type Options struct {
 type Definition struct {
 	API *upstream.API
 
-	// Warnings are what a platform should know: what is left out of the document, and what is not checked.
+	// Warnings say which parts of the document are left out, and what is not checked.
 	Warnings []*FaultError
 
 	Tools []*Tool // of Options.Tools, in the order of the document
 	Areas []Area  // of the tools, in the order of the tags
 
-	// Instructions say what assistants have to know of all tools: lines of a list, each with a line feed. Default: "".
+	// Instructions tell assistants what holds for all tools. They are the lines of a list, each with a line feed. Default: "".
 	Instructions string
 
-	// Marks are what x-gatehouse-tool says of operations, by their IDs, whether tools are compiled or not.
+	// Marks say how tools use operations, by their IDs. They are set even if tools are not compiled.
 	Marks map[string]Mark
 
 	root       node
 	operations []*operationNode
 }
 
-// Mark is what is known of an operation that tools call, although they are not compiled.
+// Mark says how tools use an operation, according to x-gatehouse-tool.
 type Mark struct {
-	Tool    bool   // it is one, and not only what another one calls
-	People  bool   // a tool writes to people with it
+	Tool    bool   // it is a tool, and not only the replace of another one
+	People  bool   // a tool writes to people outside the business with it
 	Version string // JSON Pointer of the version that If-Match takes, in the response of its path's GET. Default: "", none
 }
 
@@ -150,8 +150,8 @@ type LoadError struct {
 	Faults   []*FaultError
 	Warnings []*FaultError
 
-	// Except are the operations that have faults. The others, Rest of them, load without them. It is empty if nothing would be left, or
-	// faults are elsewhere.
+	// Except are the operations that have faults. Without them, the document loads with Rest operations. Except is empty if none would be
+	// left, or if there are faults outside of operations.
 	Except []string
 	Rest   int
 }
@@ -200,7 +200,7 @@ func Load(document File, o Options) (*Definition, error) {
 	selected := c.selection()
 	named := len(c.faults) == 0
 	base, operations := c.compile(selected)
-	if failed := c.failed(); len(failed.Faults) == 0 { // its lists are sorted
+	if failed := c.failed(); len(failed.Faults) == 0 { // failed has sorted c.warnings
 		served := make([]*upstream.Operation, len(operations))
 		for i, n := range operations {
 			served[i] = n.op
@@ -220,7 +220,7 @@ func Load(document File, o Options) (*Definition, error) {
 	return nil, failed
 }
 
-// marks returns what x-gatehouse-tool says of operations, by their IDs. A tool calls another one if it has replace.
+// marks returns Definition.Marks. A tool calls another operation if it has replace.
 func (c *compiler) marks() map[string]Mark {
 	all := map[string]Mark{}
 	for _, n := range c.operations() {
@@ -249,10 +249,10 @@ const (
 	maxSteps = 4_000_000
 )
 
-// view is for what a schema is compiled.
+// view is what a schema is compiled for: its keywords mean different things in requests and responses.
 type view struct {
 	tenant  string // of the operation
-	request bool   // for the body of requests, and not for responses
+	request bool   // it is of a request body, and not of a response
 }
 
 type schemaKey struct {
@@ -264,27 +264,27 @@ type compiler struct {
 	document
 
 	file      string
-	origin    map[*yaml.Node]string // the overlays' files, of what they wrote
+	origin    map[*yaml.Node]string // the overlay's file, for names and values from overlays
 	o         Options
-	view      view // of what is compiled
+	view      view // of what is being compiled
 	schemas   map[schemaKey]*upstream.Schema
 	about     map[*upstream.Schema]*about
 	merged    map[[2]*upstream.Schema]*upstream.Schema
-	postponed []func()           // merges with schemas that were not complete
-	choices   []*upstream.Schema // to be decided
+	postponed []func()           // merges that wait for schemas to be complete
+	choices   []*upstream.Schema // choices for decide
 	places    map[*yaml.Node]bool
 	patterns  map[string]*regexp.Regexp
 	partials  map[*upstream.Schema]*upstream.Schema
-	broken    map[*upstream.Schema]bool // what has a fault, and may be anything
+	broken    map[*upstream.Schema]bool // stands for something with a fault, and allows anything
 	sources   map[*upstream.Source]node
-	elsewhere map[*upstream.Schema]bool // whether members come from pointers
-	maps      bool                      // a member comes from elsewhere
+	elsewhere map[*upstream.Schema]bool // the results of pointers
+	maps      bool                      // the data service has a member or the records under another name or place
 	programs  int                       // the size of all patterns
 	tried     map[*upstream.Schema]int
-	depth     int // of schemas that refer to each other
+	depth     int // how many schemas that refer to each other are being compiled
 	left      int // of maxSteps
 	seen      map[FaultError]bool
-	faulty    map[*yaml.Node]bool // what has a fault
+	faulty    map[*yaml.Node]bool // nodes with a fault
 	faults    []*FaultError
 	warnings  []*FaultError
 	tools     []*Tool
@@ -309,7 +309,7 @@ func (c *compiler) failed() *LoadError {
 	return &LoadError{Faults: c.faults, Warnings: c.warnings}
 }
 
-// except returns the operations that have a fault, or refer to what has one.
+// except returns the operations that have a fault, or refer to something that has one.
 func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
 	parents, references := map[*yaml.Node]*yaml.Node{}, map[*yaml.Node][]*yaml.Node{}
 	var walk func(*yaml.Node)
@@ -341,7 +341,7 @@ func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
 	return ids
 }
 
-// selection returns which operations Only and Except leave.
+// selection returns a function that reports whether Only and Except select an operation.
 func (c *compiler) selection() func(*operationNode) bool {
 	all := c.operations()
 	names := func(list []string, n *operationNode) bool {
@@ -378,7 +378,7 @@ func (c *compiler) warn(n node, message string, args ...any) {
 	c.warnings = c.add(c.warnings, n, message, args...)
 }
 
-// isRemark reports whether a member is read over wherever it stands.
+// isRemark reports whether a member is ignored wherever it stands.
 func isRemark(name string) bool {
 	return slices.Contains([]string{"title", "summary", "description", "example", "examples", "externalDocs", "$comment", "tags"}, name) ||
 		strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, extPrefix)
@@ -401,7 +401,7 @@ func (c *compiler) only(n node, names ...string) {
 	}
 }
 
-// resolve follows the local references of an object that is not a schema, and has nothing beside them.
+// resolve follows the local references of an object that is not a schema. Members beside $ref are faults.
 func (c *compiler) resolve(n node) node {
 	for range maxReferences {
 		if n.get("$ref").Node == nil {
@@ -421,7 +421,7 @@ func (c *compiler) resolve(n node) node {
 }
 
 const (
-	// maxReferences is the maximum number of references in a row with nothing beside them.
+	// maxReferences is the maximum number of references in a row without other members beside them.
 	maxReferences = 16
 
 	circle = "the references lead in a circle"
@@ -446,7 +446,7 @@ func (c *compiler) follow(n node) node {
 type document struct {
 	root      node
 	old       bool                          // OpenAPI 3.0
-	positions map[*yaml.Node]map[string]int // of the members of objects on the way, because large ones are looked up often
+	positions map[*yaml.Node]map[string]int // of members, for objects that references lead through: large ones are used often
 	hiding    map[bool]map[*yaml.Node]bool  // see hidden, for responses and for requests
 }
 
@@ -488,8 +488,8 @@ func (d *document) lookup(ref string) node {
 	return n
 }
 
-// hidden reports whether only the other side sees values of a schema: they are readOnly in a request, or writeOnly in a response. That may be
-// said of the schema, of one that holds with it, of the items of an array, or of all alternatives of a choice but null.
+// hidden reports whether values of a schema do not occur in this direction: they are readOnly in requests, or writeOnly in responses. The keyword
+// may be in the schema, in one that it refers to or that is in its allOf, in the items of an array, or in all alternatives of a choice but null.
 func (d *document) hidden(n node, request bool) bool {
 	if d.hiding[request] == nil {
 		d.hiding[request] = d.findHidden(otherSide(request))
@@ -497,12 +497,12 @@ func (d *document) hidden(n node, request bool) bool {
 	return d.hiding[request][n.Node]
 }
 
-// findHidden returns the schemas that are hidden because of a keyword. Schemas may be in each other, so it begins with those that have the
-// keyword, and goes on with those that are hidden with them.
+// findHidden returns the schemas that are hidden because of a keyword. Schemas can contain each other in circles, so it begins with those that have
+// the keyword, and goes on to those that are hidden because of them.
 func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 	type holder struct {
 		of   *yaml.Node
-		left int // of its parts, how many are not hidden
+		left int // how many of its parts are not hidden
 	}
 	holders, hidden, found := map[*yaml.Node][]*holder{}, map[*yaml.Node]bool{}, []*yaml.Node(nil)
 	hide := func(n *yaml.Node) {
@@ -524,7 +524,7 @@ func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 			hold(n, d.lookup(ref.text()))
 		}
 		if d.old && ref.Node != nil {
-			return // in 3.0, nothing holds beside a reference
+			return // OpenAPI 3.0 ignores members beside $ref
 		}
 		if n.get(keyword).text() == "true" {
 			hide(n.Node)
@@ -549,7 +549,7 @@ func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 	return hidden
 }
 
-// otherSide returns the keyword for what is not in requests, or not in responses.
+// otherSide returns the keyword of values that do not occur in requests, or in responses.
 func otherSide(request bool) string {
 	if request {
 		return "readOnly"
@@ -557,7 +557,7 @@ func otherSide(request bool) string {
 	return "writeOnly"
 }
 
-// isNull reports whether a schema is for null alone.
+// isNull reports whether a schema allows only null.
 func (d *document) isNull(n node) bool {
 	for i := 0; i < maxReferences && n.get("$ref").Node != nil; i++ {
 		n = d.lookup(n.get("$ref").text())
@@ -612,7 +612,7 @@ func (c *compiler) members(n node) []entry {
 // node is a value of a document, and where it stands. If there is none, the Node is nil.
 type node struct {
 	*yaml.Node
-	in   *yaml.Node // the value, or what it is missing in
+	in   *yaml.Node // the value, or the object or array in which it is missing
 	path *path
 }
 
@@ -630,7 +630,7 @@ func (n node) child(value *yaml.Node, name string) node {
 	return node{value, value, &path{n.path, name}}
 }
 
-// nothing returns the place of a value without it.
+// nothing returns the place of n without a value.
 func (n node) nothing() node { return node{nil, n.in, n.path} }
 
 // pointer returns the JSON Pointer (RFC 6901).
@@ -643,10 +643,10 @@ func (n node) pointer() string {
 	return pointerOf(names...)
 }
 
-// line returns the line of the value, or of what it is missing in.
+// line returns the line of the value, or of the object or array in which it is missing.
 func (n node) line() int { return max(n.in.Line, 1) }
 
-// each calls a function for each object in a value, and for itself.
+// each calls visit for the value if it is an object, and for all objects in it.
 func (n node) each(visit func(node)) {
 	if n.isObject() {
 		visit(n)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxNames is the maximum number of names in a pointer into what a data service sends.
+	// maxNames is the maximum number of names in a pointer into a data service's response.
 	maxNames = 8
 
 	adapter = ": what this cannot do is for an adapter in front of the service"
 )
 
-// source compiles where the data service has a member.
+// source compiles x-gatehouse-from: where the data service has a member, and how its value is converted.
 func (c *compiler) source(n node) *upstream.Source {
 	if n.Node == nil {
 		return nil
@@ -67,7 +67,7 @@ func (c *compiler) source(n node) *upstream.Source {
 	return f
 }
 
-// pair adds a value of the data service, and what it becomes. The name of a member is sent as a number if it is one and not in quotes.
+// pair adds a value of the data service, theirs, which becomes ours. In bodies, theirs is sent as a number if it is one without quotes.
 func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 	quoted := func(text string) string {
 		encoded, _ := jsontext.AppendQuote(nil, text) // it is UTF-8
@@ -94,12 +94,12 @@ func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 		encoded = c.number(at)
 	}
 	f.Values[theirs.Value] = encoded
-	if _, ok := f.Back[value]; !ok { // of two values that become one, the first is sent
+	if _, ok := f.Back[value]; !ok { // if several become ours, the first one is sent
 		f.Back[value] = sent
 	}
 }
 
-// place returns the names that lead to a member: a pointer's, or its own.
+// place returns the path to a member: the names of a JSON Pointer, or one name.
 func (c *compiler) place(n node) (names []string, pointer bool) {
 	text := c.string(n)
 	if !strings.HasPrefix(text, "/") {
@@ -111,7 +111,7 @@ func (c *compiler) place(n node) (names []string, pointer bool) {
 	return names, true
 }
 
-// pointers reports whether members of an object come from elsewhere than the same object of the data service, in which case there is none.
+// pointers reports whether members of an object have pointers or parameters as their source. The data service then has no such object.
 func (c *compiler) pointers(s *upstream.Schema) bool {
 	if s == nil || s.Choice != nil || s.Types&upstream.TypeObject == 0 {
 		return false
@@ -126,8 +126,8 @@ func (c *compiler) pointers(s *upstream.Schema) bool {
 	return c.elsewhere[s]
 }
 
-// concealed appends the first names of the pointers in an object that only the other side has, and that the data service has not as one. n is
-// its schema.
+// concealed appends the first names of all pointers in the schema n of a hidden member, if the data service does not have that as one object. Its
+// members of these names must not pass as undocumented.
 func (c *compiler) concealed(names []string, p *upstream.Property, n node) []string {
 	if p.From != nil {
 		return names
@@ -163,7 +163,7 @@ func (c *compiler) concealed(names []string, p *upstream.Property, n node) []str
 	return names
 }
 
-// mapped returns the schema of a response whose records are elsewhere, or in which other members are.
+// mapped sets where the data service has the body or the records of a response, checks all sources, and returns the schema of the body.
 func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse, n node) *upstream.Schema {
 	var names []string
 	if from := n.get("from"); from.Node != nil {
@@ -191,30 +191,30 @@ func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse
 	return body
 }
 
-// framer checks where the members of an operation's objects come from.
+// framer checks the sources of the members of an operation's objects.
 type framer struct {
 	*compiler
 	op   *upstream.Operation
 	seen map[placed]bool
 }
 
-// placed is a schema that is, or is not, in one of several objects or arrays.
+// placed is a schema, and whether it is in a choice of several objects or arrays.
 type placed struct {
 	schema *upstream.Schema
 	chosen bool
 }
 
-// frame is an object at which pointers begin, with the places in a body that have a member, and what the data service has.
+// frame is an object at which pointers begin, with all places of its members at the data service.
 type frame struct {
 	schema  *upstream.Schema
 	node    node
 	request bool
-	chosen  bool // it is in one of several objects or arrays
-	taken   map[string]bool
+	chosen  bool            // it is in a choice of several objects or arrays
+	taken   map[string]bool // places of members of a request body
 	sent    *[]sent
 }
 
-// sent is where the data service has a member, with the schema of one that leaves, or may be in a body.
+// sent is the place of a member at the data service. schema is nil if the member is hidden.
 type sent struct {
 	name   string
 	at     []string
@@ -222,12 +222,12 @@ type sent struct {
 	node   node
 }
 
-// frames checks all objects below a schema.
+// frames checks the sources of all objects below a schema.
 func (c *compiler) frames(op *upstream.Operation, s *upstream.Schema) {
 	(&framer{c, op, map[placed]bool{}}).below(s, false)
 }
 
-// below checks the objects below a schema. chosen is whether it is in one of several objects or arrays.
+// below checks the objects below a schema. chosen says whether it is in a choice of several objects or arrays.
 func (c *framer) below(s *upstream.Schema, chosen bool) {
 	if s == nil || c.about[s] == nil || c.seen[placed{s, chosen}] || !c.spend(1+len(s.Properties)) {
 		return
@@ -257,7 +257,7 @@ func (c *framer) below(s *upstream.Schema, chosen bool) {
 	c.below(s.Additional, chosen)
 }
 
-// members checks the members of an object in a frame. depth is how many objects it is in that the data service does not have.
+// members checks the members of an object in a frame. depth is the number of objects around it that the data service does not have.
 func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 	if !c.spend(1 + len(s.Properties)) {
 		return
@@ -284,7 +284,7 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 		case depth > maxNames:
 			c.fault(n, "more than %d objects in each other that the data service does not have, or a circle of them", maxNames)
 			return
-		case depth > 0 && p.From == nil && !p.Part && p.Internal && p.Schema.FreeJSON(): // it is in bodies only
+		case depth > 0 && p.From == nil && !p.Part && p.Internal && p.Schema.FreeJSON(): // hidden, without a place: see hide
 			continue
 		case depth > 0 && !elsewhere && !p.Part:
 			c.fault(c.about[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s", p.Name, adapter)
@@ -312,7 +312,7 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 	}
 }
 
-// enclosed reports a fault if a hidden member is among the further members of another one.
+// enclosed reports a fault if a hidden member would pass inside of another member, among its further members.
 func (c *framer) enclosed(all []sent) {
 	for i, inner := range all {
 		if !c.spend(1 + len(all)/64) {
@@ -326,8 +326,8 @@ func (c *framer) enclosed(all []sent) {
 	}
 }
 
-// reveals reports whether a hidden member of the data service is a further one of a schema's objects: one that has no schema, or one in objects
-// of its schema.
+// reveals reports whether a hidden member would pass among the further members of s. The member is at a path below s. inner is its schema, or nil if
+// it is hidden itself; otherwise, the hidden members in inner are looked at.
 func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
 	if inner == nil {
 		return len(at) > 0 && c.passes(s, at)
@@ -340,7 +340,7 @@ func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
 	})
 }
 
-// passes reports whether a member of the data service is a further one of a schema's objects, or of those in them.
+// passes reports whether the data service's member at a path below s would pass as a further member, or in free JSON.
 func (c *framer) passes(s *upstream.Schema, at []string) bool {
 	switch {
 	case s.Choice != nil:
@@ -356,7 +356,7 @@ func (c *framer) passes(s *upstream.Schema, at []string) bool {
 	return !s.Properties[i].Internal && c.passes(s.Properties[i].Schema, at[1:])
 }
 
-// placeOf returns the names that lead to a member of the data service.
+// placeOf returns the path to the data service's member from which a property is made.
 func placeOf(p *upstream.Property) []string {
 	if p.From != nil && p.From.Names != nil {
 		return p.From.Names
@@ -376,12 +376,12 @@ func (c *compiler) taken(p *upstream.Property, n node, taken map[string]bool) {
 	taken[at] = true
 }
 
-// hasSources reports whether a member of an object comes from elsewhere.
+// hasSources reports whether a member of an object has a source.
 func (c *compiler) hasSources(s *upstream.Schema) bool {
 	return slices.ContainsFunc(s.Properties, func(p upstream.Property) bool { return p.From != nil || p.Part })
 }
 
-// conversion checks whether the value of a member can be valid.
+// conversion checks that values from a member's source can be valid for the member.
 func (c *compiler) conversion(op *upstream.Operation, p *upstream.Property, n node) {
 	f, s := p.From, p.Schema
 	for _, name := range []string{f.Param, f.Pages} {

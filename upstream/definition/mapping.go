@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// ownHeaders are the headers of a call that a definition must not set: the gateway's own, those of the connection and the body, those that
-// callers' headers become, and credentials, which do not belong into a document.
+// ownHeaders are the headers of a call that a definition must not set: the gateway's own, those of the connection and the body, those that are
+// forwarded from callers, and credentials, which do not belong into a document.
 //
 //nolint:gochecknoglobals // a constant
 var ownHeaders = []string{
@@ -22,10 +22,10 @@ var ownHeaders = []string{
 	"X-Forwarded-", "X-Gateway-", "X-Request-Id", "X-Public-Key", "X-Signature", "X-Timestamp", "X-Http-Method", "X-Original-", "X-Rewrite-",
 }
 
-// placeholder is one in a path.
+// placeholder matches a placeholder such as {business}.
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// mapping compiles how the request to the data service differs from the caller's: what is said of the document, and of the operation.
+// mapping compiles x-gatehouse-upstream of the document and of the operation: how the request to the data service differs from the caller's.
 func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 	m := new(upstream.Mapping)
 	unknown := func(e entry) bool { return op.Public && strings.Contains(e.value.text(), "{business}") }
@@ -94,8 +94,8 @@ func set(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedVa
 	return append(all, v)
 }
 
-// unambiguous reports a fault if a parameter that keeps its name has the name of another value of the query, as some service may read it:
-// a caller could otherwise replace, for example, the business.
+// unambiguous reports a fault if a service could take a parameter that keeps its name for another value of the query, as some do with account_id
+// and Account.Id: a caller could otherwise replace that value, such as the business.
 func (c *compiler) unambiguous(op *upstream.Operation, m *upstream.Mapping, ext node) {
 	asRead := func(name string) string {
 		name, _, _ = strings.Cut(name, "[")
@@ -135,16 +135,16 @@ func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path no
 	return c.template(op, n, path, false, false)
 }
 
-// businessAlone reports a fault if a text has other placeholders beside {business}: with their values, callers could make the text that another
-// business has, or leave the whole value out.
+// businessAlone reports a fault if a text has other placeholders beside {business}: by their values, callers could produce another business's text,
+// or have the whole value left out.
 func (c *compiler) businessAlone(value node, text string) {
 	if all := placeholder.FindAllString(text, 2); len(all) > 1 && strings.Contains(text, "{business}") {
 		c.fault(value, "{business} must be the only placeholder of a segment, a header and a value of the query")
 	}
 }
 
-// template compiles a text with placeholders: {business}, and the operation's own parameters. Those of the query, and the offset of a page,
-// stand only in a query.
+// template compiles a text with placeholders: {business}, and the operation's parameters. Parameters of the query, and {page.offset}, are possible
+// only in a query.
 func (c *compiler) template(op *upstream.Operation, n *operationNode, value node, mayBeEmpty, query bool) (parts []upstream.Part) {
 	text := value.text()
 	if value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty {

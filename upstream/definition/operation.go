@@ -20,7 +20,7 @@ import (
 // The media types of JSON.
 const mediaJSON, mediaPatch = "application/json", "application/merge-patch+json"
 
-// maxAmbiguous is the maximum number of segments of a path at which a literal and a parameter are possible.
+// maxAmbiguous is the maximum number of segments of a path where both a literal and a parameter are possible.
 const maxAmbiguous = 8
 
 // Methods of operations, request headers that reach the data service, and response headers that reach the caller, where documented.
@@ -32,7 +32,7 @@ var (
 	responseHeaders = []string{"ETag", "Location", "Retry-After"}
 )
 
-// compile compiles the operations that selected names: first all schemas, which may refer to each other, then what is said of them.
+// compile compiles the selected operations: first all schemas, which may refer to each other, then what needs complete schemas.
 func (c *compiler) compile(selected func(*operationNode) bool) (base string, all []*operationNode) {
 	version := c.root.get("openapi")
 	if swagger := c.root.get("swagger"); swagger.Node != nil && version.Node == nil {
@@ -123,10 +123,10 @@ func literalSegment(s string) bool {
 type operationNode struct {
 	node
 	id, method, path string
-	item             node // of the path
+	item             node // the path item
 	op               *upstream.Operation
-	parameters       []node       // that reach the data service or the gateway's answer, or references to them; those of the path come first
-	responses        map[int]node // of the operation, or references to them, by status
+	parameters       []node       // parameters that are not ignored, or references to them; those of the path item come first
+	responses        map[int]node // responses or references to them, by status
 }
 
 // operations returns all operations of the document.
@@ -138,7 +138,7 @@ func (c *compiler) operations() (all []*operationNode) {
 		}
 		item := path.value
 		if item.get("$ref").Node != nil {
-			c.only(item, "$ref") // no operation beside it is lost
+			c.only(item, "$ref") // operations beside it would be ignored
 			if item = c.resolve(item); item.Node == nil {
 				continue
 			}
@@ -166,7 +166,7 @@ func (c *compiler) operations() (all []*operationNode) {
 func (c *compiler) templates(all []*operationNode) {
 	paths := map[string]string{}    // by their form, in which {} stands for every parameter
 	literals := map[string]string{} // a path that goes on with a literal, by what precedes it
-	parameters := map[string]bool{} // whether a path goes on with a parameter
+	parameters := map[string]bool{} // whether a path goes on with a parameter, by what precedes it
 	form := func(n *operationNode) string {
 		segments := strings.Split(n.path, "/")
 		for i, segment := range segments {
@@ -207,7 +207,7 @@ func (c *compiler) templates(all []*operationNode) {
 	}
 }
 
-// operation compiles one operation. What is said of its schemas is checked afterwards.
+// operation compiles one operation. What needs complete schemas is left to afterwards.
 func (c *compiler) operation(base string, n *operationNode) {
 	if ref := n.get("$ref"); ref.Node != nil {
 		if n.op = new(upstream.Operation); c.follow(n.node).Node != nil {
@@ -336,7 +336,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 		}
 	}
 	n.parameters = slices.Concat(ofPath, ofOperation)
-	// Parameters of a path come after those of the operation, but the order of forwarding does not matter to anyone.
+	// Parameters of the path item are forwarded after those of the operation. The order does not matter.
 	for _, p := range op.PathParams {
 		if p.Schema == nil && complete {
 			c.fault(n.node, "the parameter %s of the path is not declared", p.Name)
@@ -345,7 +345,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	op.PathParams = slices.DeleteFunc(op.PathParams, func(p upstream.Param) bool { return p.Schema == nil })
 }
 
-// parameter compiles a parameter, and reports whether its value is more than ignored.
+// parameter compiles a parameter, and reports whether it is used. Others are ignored.
 func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bool {
 	c.only(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
 	required := c.flag(p.get("required"))
@@ -359,7 +359,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	switch in {
 	case "header":
 		switch canonical := http.CanonicalHeaderKey(name); {
-		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // ignored, says OpenAPI
+		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // OpenAPI says to ignore these
 		case canonical == "Accept-Language" && !required: // forwarded by every operation
 			return true
 		case slices.Contains(requestHeaders, canonical):
@@ -379,7 +379,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	case "path":
 		i := slices.IndexFunc(op.PathParams, func(own upstream.Param) bool { return own.Name == name })
 		if i < 0 {
-			if !strings.Contains(op.Path, "{"+name+"}") { // it is not the only thing in its segment, which is a fault already
+			if !strings.Contains(op.Path, "{"+name+"}") { // otherwise, it is only a part of a segment, which is a fault already
 				c.fault(p, "the path has no parameter {%s}", name)
 			}
 			return false
@@ -417,7 +417,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	return own != nil
 }
 
-// value compiles the schema of a parameter. It returns nil if the parameter is of another kind than those that are enforced.
+// value compiles the schema of a parameter. It returns nil if a parameter of this kind cannot be enforced.
 func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 	n := p.get("schema")
 	style := p.get("style").text()
@@ -496,7 +496,7 @@ func (c *compiler) defaults(p *upstream.Param, n node) {
 	}
 }
 
-// requestBody compiles what the body of requests may be.
+// requestBody compiles the bodies that an operation accepts.
 func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	if n.Node == nil {
 		return
@@ -534,7 +534,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	}
 }
 
-// content returns what a body may be, by media types without parameters.
+// content returns the entries of content, named by media types without parameters.
 func (c *compiler) content(n node) []entry {
 	all := c.members(c.resolve(n.get("content")))
 	for i, e := range all {
@@ -555,7 +555,7 @@ func mediaType(name string) string {
 	return media
 }
 
-// partial returns the schema of a merge patch, which has no required members (RFC 7396). Those of the members' own schemas stay.
+// partial returns the schema of a merge patch, which has no required members (RFC 7396). In nested objects, members stay required.
 func (c *compiler) partial(s *upstream.Schema) *upstream.Schema {
 	if s.FreeJSON() {
 		return s
@@ -648,7 +648,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		case status >= 200 && status < 300:
 			success = true
 		case status < 400 || status >= 500 || status == http.StatusUnauthorized || status == http.StatusProxyAuthRequired:
-			continue // another response leaves instead, whatever the data service sends
+			continue // not forwarded as documented: see Operation.CheckHeader
 		}
 		if value := c.resolve(e.value); value.Node != nil {
 			n.responses[status] = e.value
@@ -710,7 +710,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 	return r
 }
 
-// afterwards checks what can be said only when all schemas are complete.
+// afterwards compiles and checks what needs complete schemas.
 func (c *compiler) afterwards(n *operationNode) {
 	op := n.op
 	for i, kind := range op.Body.All() {
@@ -770,7 +770,7 @@ func (c *compiler) owned(s *upstream.Schema, seen map[*upstream.Schema]bool) boo
 	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.owned(a, seen) })
 }
 
-// records compiles where the records of a response are, and how they are compared with what was asked for.
+// records compiles x-gatehouse-records: where the records of a response are, and how they are compared with what was asked for.
 func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedResponse, n node) {
 	if n.Node == nil {
 		return
@@ -848,7 +848,7 @@ func numberOf(op *upstream.Operation, name string) int {
 	return 0
 }
 
-// pages returns the schema of a response with the comparisons of x-gatehouse-page: it is of this operation alone.
+// pages compiles x-gatehouse-page. It returns a copy of the response's schema with the comparisons, which hold for this operation alone.
 func (c *compiler) pages(op *upstream.Operation, r *upstream.DocumentedResponse, pages node) *upstream.Schema {
 	if pages.Node == nil {
 		return r.Body
@@ -896,7 +896,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 	}
 }
 
-// answer compiles the answer of the gateway itself.
+// answer compiles x-gatehouse-answer.
 func (c *compiler) answer(op *upstream.Operation, n node) {
 	var body *upstream.Schema
 	for i := range op.Responses {

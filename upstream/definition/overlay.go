@@ -10,9 +10,8 @@ import (
 
 const maxActions = 1000
 
-// applyOverlay changes a document as an OpenAPI Overlay 1.0 says. Both are what parse returned. It registers in origin the file of every
-// name and value that comes from the overlay. After a fault, which has the
-// overlay's line, the document is of no use.
+// applyOverlay applies an OpenAPI Overlay 1.0, document, to the document root. Both come from parse. It registers in origin the file of every name
+// and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
 func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
 	o := overlay{search: search{root: root, left: maxWork}, file: file, origin: origin}
 	return o.apply(at(document))
@@ -23,7 +22,7 @@ type overlay struct {
 
 	file   string
 	origin map[*yaml.Node]string
-	size   extent // of the document, at most
+	size   extent // an upper bound of the document's size
 	faults []*FaultError
 	done   bool // too many faults, or a limit reached
 }
@@ -60,7 +59,7 @@ func (o *overlay) fault(n node, message string, args ...any) {
 	}
 }
 
-// members reports members of an object that are not in a list. Other tools' are read over.
+// members reports members of an object that are not in a list, except extensions (x-).
 func (o *overlay) members(n node, names ...string) {
 	if !n.isObject() {
 		o.fault(n, "an object is missing")
@@ -72,7 +71,7 @@ func (o *overlay) members(n node, names ...string) {
 	}
 }
 
-// action applies one action, if nothing is wrong with it.
+// action applies one action, unless it has a fault.
 func (o *overlay) action(action node) {
 	before := len(o.faults)
 	if o.members(action, "target", "description", "update", "remove"); !action.isObject() {
@@ -139,7 +138,7 @@ func (o *overlay) remove(expression node, places []place) {
 	}
 }
 
-// extent is how large a value is.
+// extent is the size of a value.
 type extent struct{ nodes, text, levels int }
 
 func measure(n *yaml.Node) extent {
@@ -154,7 +153,7 @@ func measure(n *yaml.Node) extent {
 	return e
 }
 
-// fits reports whether the document keeps its limits with an update in all of these places, as if it replaced nothing.
+// fits reports whether the document stays within its limits with an update in all of these places. It counts as if the update replaced nothing.
 func (o *overlay) fits(update node, places []place) bool {
 	more, levels := measure(update.Node), 0
 	for _, p := range places {

@@ -15,15 +15,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// publishedText is what all published documents have in common.
+// publishedText is the part that all published documents have in common.
 //
 //go:embed published.yaml
 var publishedText []byte
 
-// Published returns the document that callers read, in YAML: what they may see of the definition, and what is the same for all definitions
+// Published returns the document for callers, in YAML: the parts of the definition that they may see, and what is the same for all definitions
 // (published.yaml). HEAD is published beside every GET.
 //
-// Members are published by an allow-list: what is not in it stays inside.
+// Members are published by an allow-list: others are left out.
 func (d *Definition) Published() ([]byte, error) {
 	var common yaml.Node
 	if err := yaml.Unmarshal(publishedText, &common); err != nil {
@@ -58,14 +58,14 @@ type publisher struct {
 	operations     []*operationNode
 	base           string // path
 	common         document
-	rules          node                  // of common
-	own, ours      map[string]*yaml.Node // components that are referred to, of the definition and of published.yaml, by kind
-	names          map[string]string     // of the definition's components, by kind and reference
-	texts          map[string]string     // of responses, by name
+	rules          node                  // rules of common
+	own, ours      map[string]*yaml.Node // published components, of the definition and of published.yaml, by kind
+	names          map[string]string     // published names of the definition's components, by kind and reference
+	texts          map[string]string     // encoded responses, by name
 	ids            []string              // operation IDs that are in use
 	tenant         string                // the member that names the business, for the operation that is being published
 	others, writes bool                  // an operation is not a GET; an operation changes something
-	sent           bool                  // what is being published is of a request body
+	sent           bool                  // a request body is being published
 	differing      map[string]bool       // see differs, by reference
 	err            error                 // the first one
 }
@@ -73,7 +73,7 @@ type publisher struct {
 // members says how members of an object are published.
 type members map[string]func(out *yaml.Node, e entry)
 
-// pick publishes members of an object in their order: those of a list as they are, others as members says.
+// pick publishes members of an object in their order: those in list as they are, and those in others with their function.
 func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 	out := object()
 	if n.isObject() {
@@ -203,7 +203,7 @@ func (p *publisher) operation(n *operationNode) *yaml.Node {
 	return out
 }
 
-// kinds returns what an operation is: see rules.errors.
+// kinds returns the kinds of an operation by which rules.errors of published.yaml lists errors.
 func (p *publisher) kinds(n *operationNode) (kinds []string) {
 	op := n.op
 	signed, byService, isGet := !op.Public, !op.ByGateway, n.method == http.MethodGet
@@ -256,7 +256,7 @@ func (p *publisher) head(get *yaml.Node) *yaml.Node {
 	return out
 }
 
-// responses publishes those of an operation that reach callers, and adds ours.
+// responses publishes the responses of an operation that reach callers, and adds the gateway's own.
 func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 	ours, own, all := map[string]node{}, map[string]*upstream.DocumentedResponse{}, map[string]bool{}
 	for _, kind := range p.kinds(n) {
@@ -264,7 +264,7 @@ func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 			ours[e.name], all[e.name] = e.value, true
 		}
 	}
-	ourAlone := []string{"401", "407", "429"} // a data service's do not leave
+	ourAlone := []string{"401", "407", "429"} // a data service's are not forwarded
 	for i := range n.op.Responses {
 		r := &n.op.Responses[i]
 		status := strconv.Itoa(r.Status)
@@ -300,7 +300,7 @@ func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 	return out
 }
 
-// response publishes a response. Ours may have the same status: then it is one or the other.
+// response publishes a response. common is the gateway's own with the same status, if there is one: then the body is either.
 func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedResponse, n, common node) *yaml.Node {
 	common = p.common.lookup(common.get("$ref").text())
 	headers, content := object(), object()

@@ -33,7 +33,7 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 	})
 }
 
-// optional returns the schema of a merge patch: none of its members is required. Then several alternatives may hold, so it has anyOf.
+// optional returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.
 func (p *publisher) optional(n node) node {
 	if !slices.ContainsFunc(p.parts(n, true), func(part node) bool { return part.get("required").Node != nil }) {
 		return n
@@ -61,8 +61,8 @@ func (p *publisher) optional(n node) node {
 	return at(object("allOf", all))
 }
 
-// differs reports whether a schema is another one in a body than in a response: a member is only in one of them. Then each is published,
-// because readOnly and writeOnly mean nothing to those who only know JSON Schema, and required means the same everywhere.
+// differs reports whether a schema has different members in bodies and in responses. Such a schema is published once for each, because in JSON
+// Schema, readOnly and writeOnly do not exclude a member, and required holds in both directions.
 func (p *publisher) differs(ref string) bool {
 	differs, known := p.differing[ref]
 	if known {

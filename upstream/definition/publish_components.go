@@ -13,7 +13,7 @@ import (
 
 func (p *publisher) plain(n node) *yaml.Node { return p.schema(n) }
 
-// reference publishes a value where it stands, or what it refers to as a component.
+// reference publishes a value where it stands. If it is a reference, it publishes the target as a component.
 func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node) *yaml.Node {
 	if ref := n.get("$ref"); ref.Node != nil {
 		return reference(p.component(kind, ref.text(), publish))
@@ -21,7 +21,7 @@ func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node
 	return publish(n)
 }
 
-// component publishes a value of the definition as a component, once, and returns the reference to it. Its name stays if it has one.
+// component publishes a value of the definition as a component, once, and returns the reference to it. A component keeps its name.
 func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) string {
 	key, other := kind+ref, ""
 	if kind == "schemas" && p.sent && p.differs(ref) {
@@ -30,7 +30,7 @@ func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) s
 	name, ok := p.names[key]
 	if !ok {
 		if name, ok = strings.CutPrefix(ref, "#/components/"+kind+"/"); !ok || unusual.MatchString(name) {
-			name, other = "Shared", other+" " // its place may be one that callers do not see
+			name, other = "Shared", other+" " // its place may be one that callers must not see
 		}
 		if other != "" {
 			name = p.free(kind, name+strings.TrimSpace(other), func(string) bool { return false })
@@ -55,7 +55,7 @@ func (p *publisher) hoist(wanted string, response *yaml.Node) *yaml.Node {
 
 var unusual = regexp.MustCompile(`[^A-Za-z0-9._-]+`) // characters that names of components do not have
 
-// free returns a name for a component that no other has, unless it is the same.
+// free returns a name for a component that no other one has, unless same reports that it is equal.
 func (p *publisher) free(kind, wanted string, same func(name string) bool) string {
 	wanted = unusual.ReplaceAllString(wanted, "_")
 	name := wanted
@@ -179,8 +179,8 @@ func remove(object *yaml.Node, names ...string) {
 	}
 }
 
-// plain copies a text, a number or a truth value, or a list of them. Where the document has something else in such a place, nobody knows
-// what is in it, and plain returns nil.
+// plain copies a text, a number or a truth value, or a list of them. It returns nil for anything else, which could have contents that callers must
+// not see.
 func plain(n node) *yaml.Node {
 	isObject := func(n *yaml.Node) bool { return n.Kind != yaml.ScalarNode }
 	if n.isObject() || slices.ContainsFunc(n.Content, isObject) {
@@ -192,7 +192,7 @@ func plain(n node) *yaml.Node {
 // copyOf copies a value without comments.
 func copyOf(n *yaml.Node) *yaml.Node {
 	if n == nil {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"} // of a reference to nothing, which is an error
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"} // the target of a broken reference, which is an error
 	}
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ yaml.FoldedStyle}
 	for _, child := range n.Content {
@@ -204,8 +204,7 @@ func copyOf(n *yaml.Node) *yaml.Node {
 // ambiguous are strings that readers of YAML 1.1 take for truth values or numbers.
 var ambiguous = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
-// layOut writes members and items on lines of their own, unless the definition had them on one line, and it is short. It returns the
-// length of the line.
+// layOut puts members and items on lines of their own, unless the definition has them on one short line. It returns the length of that line.
 func layOut(n *yaml.Node) int {
 	if n.Style == 0 && n.Tag == "!!str" && ambiguous.MatchString(n.Value) {
 		n.Style = yaml.DoubleQuotedStyle

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parameter publishes a parameter that the data service gets.
+// parameter publishes a parameter that is forwarded.
 func (p *publisher) parameter(n node) *yaml.Node {
 	n = p.resolve(n)
 	schema := p.resolve(n.get("schema"))
@@ -23,7 +23,7 @@ func (p *publisher) parameter(n node) *yaml.Node {
 	}
 	out := p.pick(n, "name in description required deprecated style explode", how)
 	if n.get("in").text() == "path" && member(out, "required") == nil {
-		put(out, "required", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"}) // as OpenAPI wants it
+		put(out, "required", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"}) // OpenAPI requires it
 	}
 	has := func(name string) bool { return schema.get(name).Node != nil }
 	narrow := slices.ContainsFunc([]string{"pattern", "format", "enum", "const"}, has)
@@ -44,7 +44,7 @@ func (p *publisher) parameter(n node) *yaml.Node {
 	return out
 }
 
-// valued publishes the members of what has a schema: a parameter, a header or a media type.
+// valued says how to publish the schema and the examples of a parameter, a header or a media type.
 func (p *publisher) valued(n node) members {
 	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
 	return members{
@@ -60,7 +60,7 @@ func (p *publisher) valued(n node) members {
 	}
 }
 
-// either returns a media type with the values of two, of which the first may be missing.
+// either returns a media type that allows the values of own and of ours. own may be nil.
 func either(own, ours *yaml.Node) *yaml.Node {
 	if own == nil {
 		return ours
@@ -80,12 +80,12 @@ func either(own, ours *yaml.Node) *yaml.Node {
 	return object("schema", object("anyOf", schemas), "examples", examples)
 }
 
-// schema publishes a schema, without members that a schema hides which holds beside it.
+// schema publishes a schema without hidden members: its own, and those that a schema hides of which it is a part.
 func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	if !n.isObject() {
 		return copyOf(n.Node) // true or false
 	}
-	hidden = slices.Clip(hidden) // the caller's is left alone
+	hidden = slices.Clip(hidden) // so that append does not change the caller's
 	for _, part := range p.parts(n, false) {
 		for _, e := range part.get("properties").entries() {
 			if p.inside(e.value) {
@@ -95,9 +95,9 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	}
 	out := object()
 	out.Style = n.Style
-	// In 3.0, nothing holds beside a reference.
+	// OpenAPI 3.0 ignores members beside $ref.
 	alone := n.get("$ref").Node != nil && p.old
-	var pattern *yaml.Node // of the format, beside the schema's own
+	var pattern *yaml.Node // of the format, if the schema has one of its own, too
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
 			continue
@@ -138,7 +138,7 @@ func isComposed(n node) bool {
 	return slices.ContainsFunc([]string{"$ref", "allOf", "oneOf", "anyOf"}, func(name string) bool { return n.get(name).Node != nil })
 }
 
-// orNull returns a schema for null, too, as the compiler understands nullable: null in the type would not help, because all parts must hold.
+// orNull returns a schema that allows null, too, as nullable means to the compiler. Null in its type would not suffice: its parts must allow it, too.
 func orNull(out *yaml.Node, n node) *yaml.Node {
 	outer := object()
 	for _, name := range []string{"title", "description", "deprecated", "readOnly", "writeOnly", "default", "example", "examples"} {
@@ -154,7 +154,7 @@ func orNull(out *yaml.Node, n node) *yaml.Node {
 	return outer
 }
 
-// keyword publishes a keyword of a schema, or returns nil: this is the list of those that are published, besides format.
+// keyword publishes a keyword of a schema, or returns nil. Only the keywords listed here, and format, are published.
 func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	each := func(publish func(node) *yaml.Node) *yaml.Node {
 		out := &yaml.Node{Kind: yaml.SequenceNode, Style: e.value.Style}
@@ -171,7 +171,7 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 		if n.get("exclusiveM"+e.name[1:]).text() != "true" {
 			return plain(e.value)
 		}
-	case "exclusiveMinimum", "exclusiveMaximum": // in 3.0, a truth value about the bound beside it
+	case "exclusiveMinimum", "exclusiveMaximum": // in OpenAPI 3.0, true excludes the bound beside it
 		switch bound := n.get("m" + e.name[len("exclusiveM"):]); {
 		case e.value.text() != "true" && e.value.text() != "false":
 			return plain(e.value)
@@ -216,7 +216,7 @@ func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
 	return out
 }
 
-// addTypes completes the type: null where it is nullable, and object where there are only properties, as the compiler understands it.
+// addTypes completes the type as the compiler understands it: with null if it is nullable, and as object if there are only properties.
 func addTypes(out *yaml.Node, n node, nullable bool) {
 	types := n.get("type").texts()
 	if one := n.get("type").text(); one != "" {
@@ -241,8 +241,8 @@ func addTypes(out *yaml.Node, n node, nullable bool) {
 	}
 }
 
-// discriminator publishes that of a schema. Without a mapping, its values are the names of components, which may be published under others,
-// or the constants that the alternatives have. If an alternative has no name, there is none: its constant decides.
+// discriminator publishes the discriminator of a schema. Without a mapping, its values are the names of components, which may be published under
+// others, or the constants of the alternatives. If an alternative is not a reference, no discriminator is published: the constants decide.
 func (p *publisher) discriminator(schema, n node) *yaml.Node {
 	out, mapping, mapped := p.pick(n, "propertyName", nil), object(), map[string]bool{}
 	alternatives := slices.DeleteFunc(append(schema.get("oneOf").items(), schema.get("anyOf").items()...), p.isNull)
@@ -286,7 +286,7 @@ func (p *publisher) constant(schema node, name string) string {
 	return ""
 }
 
-// inside reports whether callers do not see a member of a response, or must not send it in a body.
+// inside reports whether a member is hidden from callers: they do not see it in a response, or must not send it in a body.
 func (p *publisher) inside(member node) bool {
 	return member.get(extInternal).text() == "true" || member.get(otherSide(p.sent)).text() == "true" || p.hidden(member, p.sent)
 }
@@ -312,7 +312,7 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	return out
 }
 
-// parts returns a schema and the schemas that hold with it, and the alternatives if choices is true.
+// parts returns a schema, with those that it refers to or has in allOf. If choices is true, it adds those in oneOf and anyOf.
 func (p *publisher) parts(schema node, choices bool) (all []node) {
 	for queue := []node{schema}; len(queue) > 0; queue = queue[1:] {
 		n := queue[0]
@@ -331,7 +331,7 @@ func (p *publisher) parts(schema node, choices bool) (all []node) {
 	return all
 }
 
-// example publishes a value of some schemas, without members that callers do not see.
+// example publishes an example of a value for which schemas hold, without members that callers do not see.
 func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 	var parts []node
 	for _, schema := range schemas {

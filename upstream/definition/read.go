@@ -49,7 +49,7 @@ func (r *reader) fault(n node, message string, args ...any) {
 	r.faults = append(r.faults, faultAt(r.file, n, message, args...))
 }
 
-// atLine returns the place of a line, for what is wrong with the text itself.
+// atLine returns a place in a line, for faults of the text itself.
 func atLine(line int) node { return at(&yaml.Node{Line: line}) }
 
 // read returns the value of a text, or nil after a fault.
@@ -99,7 +99,7 @@ func (r *reader) read(text []byte) *yaml.Node {
 	return nil
 }
 
-// value checks a value and what is in it, and sets tags. levels is how many objects and arrays it is in.
+// value checks a value and all values in it, and sets tags. levels is the number of objects and arrays around it.
 func (r *reader) value(n node, levels int) {
 	if r.full() {
 		return
@@ -148,7 +148,7 @@ func (r *reader) object(n node, levels int) {
 	}
 }
 
-// isControl reports whether yaml.v3 refuses a character, for which it names no line.
+// isControl reports whether yaml.v3 refuses a character with an error that names no line.
 func isControl(c rune) bool {
 	return unicode.IsControl(c) && !strings.ContainsRune("\t\n\r\u0085", c) || c == 0xFFFE || c == 0xFFFF
 }

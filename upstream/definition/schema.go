@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The keywords of a schema.
+// schemaKeywords are the keywords that a schema may have.
 //
 //nolint:gochecknoglobals // a constant
 var schemaKeywords = []string{
@@ -25,7 +25,7 @@ var schemaKeywords = []string{
 	"contentEncoding", "contentMediaType", "$defs", "definitions", extTenant, extVisible, extInternal, extFrom, extUntrusted,
 }
 
-// Keywords that say nothing about a value, or only about the member that has it.
+// annotations are keywords that do not restrict values, or are about the member that has the schema.
 //
 //nolint:gochecknoglobals // a constant
 var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", "contentEncoding", "contentMediaType", "$defs", "definitions", extInternal, extFrom, extUntrusted}
@@ -34,10 +34,10 @@ const (
 	allTypes = upstream.TypeNull | upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean |
 		upstream.TypeObject | upstream.TypeArray
 
-	// maxPattern is the maximum length of a regular expression, and maxProgram that of what it is compiled to.
+	// maxPattern is the maximum length of a regular expression in bytes, and maxProgram that of its compiled form in instructions.
 	maxPattern, maxProgram = 1000, 2000
 
-	// maxPrograms is the maximum length of what all patterns of a document are compiled to.
+	// maxPrograms is the maximum length of all compiled patterns of a document together.
 	maxPrograms = 500_000
 
 	// maxEnum is the maximum number of values of an enum.
@@ -70,21 +70,21 @@ var formats = map[string]upstream.Format{
 	"time-of-day": upstream.FormatTimeOfDay, "decimal": upstream.FormatDecimal,
 }
 
-// about is what the compiler knows of a schema beside what requests need.
+// about is what only the compiler needs to know of a schema.
 type about struct {
 	node      node
 	of        string          // " of m", if members m of two objects are merged
-	view      view            // for what it is compiled
+	view      view            // what it is compiled for
 	active    bool            // it has no content yet
 	postponed int             // how many merges it waits for
-	typed     bool            // a keyword says what it may be
-	shaped    bool            // it says which members an object has
+	typed     bool            // a keyword says which types it has
+	shaped    bool            // keywords say which members an object has
 	null      bool            // a choice is nullable
 	required  map[string]node // names
 	closed    bool            // additionalProperties is false
-	further   node            // additionalProperties, if they are hidden
+	further   node            // additionalProperties, if its values are hidden
 	finished  bool
-	level     int // of a choice with known types: of choices that are alternatives of each other
+	level     int // of a choice: 1 more than the levels of choices in its alternatives; 0: its types are not known yet
 
 	// Of a choice: the references to its alternatives, its discriminator, and how many alternatives are tried at most.
 	names         []string
@@ -92,14 +92,14 @@ type about struct {
 	tried         int
 }
 
-// describe registers what is known of a new schema.
+// describe registers about for a new schema.
 func (c *compiler) describe(s *upstream.Schema, info about) *about {
 	info.view = c.view
 	c.about[s] = &info
 	return &info
 }
 
-// clone returns a copy of a schema, which can be changed.
+// clone returns a copy of a schema that can be changed.
 func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
 	own, info := *s, *c.about[s]
 	info.finished = false
@@ -107,14 +107,14 @@ func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
 	return &own
 }
 
-// lost returns the schema of what has a fault.
+// lost returns a schema in place of one that has a fault.
 func (c *compiler) lost() *upstream.Schema {
 	s := upstream.AnyJSON()
 	c.broken[s] = true
 	return s
 }
 
-// schema compiles a schema, once for each tenant. What it refers to may still be compiled when it returns.
+// schema compiles a schema, once for each view. Schemas that it refers to may still be incomplete when it returns.
 func (c *compiler) schema(n node) *upstream.Schema {
 	if n.Node == nil {
 		c.fault(n, "the schema is missing")
@@ -125,7 +125,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 		return c.lost()
 	}
 	var target node
-	for i := 0; n.get("$ref").Node != nil; i++ { // references with nothing beside them
+	for i := 0; n.get("$ref").Node != nil; i++ { // follow references that have nothing beside them
 		if target = c.follow(n); target.Node == nil || i == maxReferences {
 			if target.Node != nil {
 				c.fault(n, circle)
@@ -156,7 +156,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	c.schemas[key] = s
 	compiled := c.keywords(n)
 	if target.Node != nil {
-		if compiled = c.merge(n, c.schema(target), compiled); c.flag(n.get("nullable")) { // it adds null to what is referred to, too
+		if compiled = c.merge(n, c.schema(target), compiled); c.flag(n.get("nullable")) { // nullable holds for the target, too
 			compiled = c.newChoice(n, compiled)
 			c.about[compiled].null = true
 		}
@@ -182,7 +182,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	return s
 }
 
-// beside reports whether something beside a reference must hold, too.
+// beside reports whether keywords beside a reference must hold, too.
 func (c *compiler) beside(n node) bool {
 	found := false
 	for _, e := range n.entries() {
@@ -190,7 +190,7 @@ func (c *compiler) beside(n node) bool {
 		case (e.name == extInternal || e.name == extFrom || e.name == extUntrusted) && !c.places[n.Node]:
 			c.fault(e.value, notPlaced)
 		case e.name == "readOnly" || e.name == "writeOnly":
-			if c.flag(e.value) && c.old && e.name == otherSide(c.view.request) { // what stands beside a member's own has been heeded
+			if c.flag(e.value) && c.old && e.name == otherSide(c.view.request) { // for members, hides has obeyed it already
 				c.fault(e.value, besideReference)
 			}
 		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
@@ -205,7 +205,7 @@ func (c *compiler) beside(n node) bool {
 	return found
 }
 
-// settle merges what had to wait for other schemas, and finds the types of choices.
+// settle completes merges that had to wait for other schemas, and finds the types of choices.
 func (c *compiler) settle() {
 	for len(c.postponed) > 0 {
 		next := c.postponed[0]
@@ -244,7 +244,7 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 	}
 }
 
-// finish checks what can be said of a schema, and of what is in it, only when all are complete.
+// finish completes and checks a schema, and the schemas in it, as soon as all schemas have their content.
 func (c *compiler) finish(s *upstream.Schema) {
 	if s == nil || c.about[s] == nil || c.about[s].finished || !c.spend(2+len(s.Properties)) {
 		return
@@ -300,13 +300,13 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 	c.owner(s, info)
 }
 
-// contradict reports whether no value can keep rules.
+// contradict reports whether no value can satisfy the rules.
 func contradict(r *upstream.Rules) bool {
 	return r.MaxLength >= 0 && r.MinLength > r.MaxLength || r.MaxItems >= 0 && r.MinItems > r.MaxItems ||
 		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || r.Min != "" && r.Max != "" && upstream.CompareNumbers(r.Min, r.Max) > 0
 }
 
-// tenantMember returns the member that names the business, or "" if that is not for records to say.
+// tenantMember returns the member that names the business, or "" if records do not name it.
 func tenantMember(tenant string) string {
 	if tenant == upstream.TenantByService || tenant == upstream.TenantNone {
 		return ""
@@ -336,7 +336,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 		}
 		p.Schema = c.clone(p.Schema)
 		p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
-		if c.o.Tools && !info.view.request { // which business it is goes without saying
+		if c.o.Tools && !info.view.request { // assistants need not see it: all records are the connected business's
 			p.Internal = true
 			arrange(s, info)
 		}
@@ -348,7 +348,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 	}
 }
 
-// rules returns the rules of a schema, of its own.
+// rules returns the rules of a schema so that they can be changed: a copy, because schemas share rules.
 func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 	if s.Rules == nil {
 		s.Rules = upstream.NewRules()
@@ -499,7 +499,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *about, values []node
 	s.Rules = mergeRules(s.Rules, r)
 }
 
-// text compiles what is about strings, and the formats of numbers.
+// text compiles the keywords for strings, and the formats of numbers.
 func (c *compiler) text(n node, s *upstream.Schema) {
 	if format := n.get("format"); format.Node != nil {
 		name := c.string(format)
@@ -580,7 +580,7 @@ func (c *compiler) numbers(n node, s *upstream.Schema) {
 		lower                bool
 	}{{"minimum", "exclusiveMinimum", true}, {"maximum", "exclusiveMaximum", false}} {
 		inclusive, exclusive := n.get(side.inclusive), n.get(side.exclusive)
-		open := c.old && c.flag(exclusive) // in OpenAPI 3.0, it is said of the bound beside it
+		open := c.old && c.flag(exclusive) // in OpenAPI 3.0, it is about the bound beside it
 		if inclusive.Node != nil {
 			tighten(c.rules(s), side.lower, c.number(inclusive), open)
 		}
@@ -590,7 +590,7 @@ func (c *compiler) numbers(n node, s *upstream.Schema) {
 	}
 }
 
-// tighten narrows a bound of numbers: the lower or the upper one. open says whether it is excluded.
+// tighten narrows the lower or the upper bound of numbers. open says that the bound itself is invalid.
 func tighten(r *upstream.Rules, lower bool, bound string, open bool) {
 	own, ownOpen, sign := &r.Max, &r.MaxOpen, -1
 	if lower {
@@ -634,7 +634,7 @@ func (c *compiler) bounds(n node, s *upstream.Schema) {
 	}
 }
 
-// object compiles what is about objects.
+// object compiles the keywords for objects.
 func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	additional, properties := n.get("additionalProperties"), n.get("properties")
 	info.shaped = additional.Node != nil || len(properties.entries()) > 0
@@ -688,30 +688,30 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	}
 }
 
-// arrange applies the names that are required, and puts internal members last.
+// arrange sets which properties are required, and puts internal members last.
 func arrange(s *upstream.Schema, info *about) {
 	slices.SortStableFunc(s.Properties, func(a, b upstream.Property) int { return cmp.Compare(b2i(a.Internal), b2i(b.Internal)) })
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		_, required := info.required[p.Name]
-		// The absence of an internal member decides what becomes of the record.
+		// If an internal member is missing, the checks of tenant and visibility decide about the record.
 		p.Required = required && !p.Internal && p.Schema.Refused == ""
 	}
 }
 
-// hides reports whether a member is not in what is compiled: writeOnly in responses, readOnly in requests.
+// hides reports whether a member does not occur in this view: it is writeOnly in a response, or readOnly in a request.
 func (c *compiler) hides(member node) bool {
 	readOnly, writeOnly := c.flag(member.get("readOnly")), c.flag(member.get("writeOnly"))
 	return c.view.request && readOnly || !c.view.request && writeOnly || c.hidden(member, c.view.request)
 }
 
-// withhold hides a member of s of which n says that only the other side sees it.
+// withhold hides a member of s that n declares readOnly or writeOnly.
 func (c *compiler) withhold(s *upstream.Schema, p *upstream.Property, n node) {
 	s.Concealed = c.concealed(s.Concealed, p, n)
 	hide(p, c.view, upstream.ReadOnly)
 }
 
-// hide lets a member not leave in a response, and not be accepted in a request, with a reason.
+// hide makes a member internal in responses, and refused with a reason in requests.
 func hide(p *upstream.Property, v view, reason string) {
 	if p.Schema = upstream.AnyJSON(); v.request {
 		p.Schema = &upstream.Schema{Refused: reason}
@@ -721,7 +721,7 @@ func hide(p *upstream.Property, v view, reason string) {
 	case p.From == nil:
 	case p.From.Names == nil:
 		p.From = nil
-	default: // what it would be converted to does not matter
+	default: // its value is not used, so it is not converted
 		p.From = &upstream.Source{Names: p.From.Names, Pointer: p.From.Pointer}
 	}
 }
@@ -734,7 +734,7 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 	}
 	if len(alternatives) == 0 || len(alternatives) > upstream.MaxAlternatives {
 		c.fault(list, "must have 1 to %d alternatives", upstream.MaxAlternatives)
-		s := &upstream.Schema{Types: allTypes, Items: upstream.AnyJSON()} // nothing else is wrong with it
+		s := &upstream.Schema{Types: allTypes, Items: upstream.AnyJSON()} // prevents further faults
 		c.describe(s, about{node: list, typed: true, shaped: true})
 		return s
 	}
@@ -755,7 +755,7 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 	return s
 }
 
-// constants returns the schema of a choice of values, each with a description of its own, which is one of an enum; otherwise nil.
+// constants returns an enum's schema for a choice between constants, which some documents use to describe each of them. Otherwise, it returns nil.
 func (c *compiler) constants(list node, alternatives []node) *upstream.Schema {
 	isValue := func(n node) bool {
 		return n.isObject() && (n.get("const").Node != nil || n.get("enum").Node != nil || n.get("type").text() == "null") &&
@@ -786,14 +786,14 @@ func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream
 	return s
 }
 
-// says reports whether a schema says anything. What has no content yet is taken to.
+// says reports whether a schema restricts values. One without content yet counts as if it did.
 func (c *compiler) says(s *upstream.Schema) bool {
 	info := c.about[s]
 	return info != nil && (info.active || info.typed || info.shaped || len(info.required) > 0 || s.Rules != nil ||
 		s.Format != 0 || s.Items != nil || s.Tenant != "" || s.Visible != "")
 }
 
-// merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result will have it later.
+// merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result gets its content in settle.
 func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	switch {
 	case a == b, a.Refused != "":
@@ -875,7 +875,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	m.Known, m.Concealed = slices.Concat(a.Known, b.Known), slices.Concat(a.Concealed, b.Concealed)
 	m.Properties = slices.Clone(a.Properties)
 	positions := make(map[string]int, len(m.Properties))
-	further := func(p *upstream.Property, other *upstream.Schema) { // it is one of the other's further members
+	further := func(p *upstream.Property, other *upstream.Schema) { // the property is a further member of the other schema
 		if other.Additional != nil {
 			p.Schema = c.merge(n, p.Schema, other.Additional)
 		} else if of := c.about[other].further; of.Node != nil {
@@ -919,7 +919,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	return m
 }
 
-// distribute merges schemas of which at least one is a choice.
+// distribute merges schemas of which at least one is a choice, by merging their alternatives.
 func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	s := c.newChoice(n)
 	s.Withheld = a.Choice != nil && a.Withheld || b.Choice != nil && b.Withheld
@@ -942,7 +942,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	} else if info.discriminator = ofA.discriminator; info.discriminator.Node == nil {
 		info.discriminator = ofB.discriminator
 	}
-	names := slices.Concat(ofA.names, ofB.names) // those of one, if there is a discriminator
+	names := slices.Concat(ofA.names, ofB.names) // with a discriminator, only one of them is a choice with names
 	for i, x := range first {
 		for j, y := range second {
 			m := c.merge(n, x, y)
@@ -962,7 +962,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	return s
 }
 
-// mergeRules returns the rules of both.
+// mergeRules returns the rules that values must satisfy for both.
 func mergeRules(a, b *upstream.Rules) *upstream.Rules {
 	if a == nil {
 		return b
@@ -1022,7 +1022,7 @@ func (c *compiler) choiceTypes(s *upstream.Schema) {
 	s.Types = types
 }
 
-// decide finds out what decides between the alternatives of a choice.
+// decide finds out how to decide between the alternatives of a choice.
 func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice == nil {
 		return
@@ -1060,7 +1060,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 }
 
-// declaring returns how many objects declare their tenant; of a choice, all of its alternatives.
+// declaring returns how many objects declare their tenant. A choice does if all objects in it do.
 func (c *compiler) declaring(objects []*upstream.Schema) (n int) {
 	for _, o := range objects {
 		if o.Choice != nil && c.about[o].level <= maxNested {
@@ -1102,7 +1102,7 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 			}
 		}
 		short := name[strings.LastIndexByte(name, '/')+1:]
-		if only := constant(p); only != "" { // no other value is valid, whatever the schema is called
+		if only := constant(p); only != "" { // no other value is valid, whatever the schema's name
 			short = only
 		}
 		switch {
@@ -1128,7 +1128,7 @@ func constant(p *upstream.Property) string {
 	return value
 }
 
-// byConstant lets a required member decide that has another constant in every alternative, a string or an integer.
+// byConstant looks for a member that decides: a required one that is a different constant in every alternative, a string or an integer.
 func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	for _, p := range objects[0].Properties {
 		values := map[string]*upstream.Schema{}
@@ -1141,7 +1141,7 @@ func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 			case upstream.TypeString:
 				values[value[1:]] = o
 			case upstream.TypeInteger:
-				if strings.Trim(value, "0123456789") == "" { // as it stands in a body
+				if strings.Trim(value, "0123456789") == "" { // compared as it stands in a body
 					values[value] = o
 				}
 			}
@@ -1153,7 +1153,7 @@ func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	}
 }
 
-// nesting reports a fault if too many alternatives are tried along a nesting of choices below a schema, before which tried are.
+// nesting reports a fault if too many alternatives would be tried along nested choices below a schema. tried is the product for the choices above it.
 func (c *compiler) nesting(s *upstream.Schema, tried int) {
 	if s == nil || c.about[s] == nil || tried <= c.tried[s] || !c.spend(1) {
 		return

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of targets. What they cost is counted in steps of 20 to 100 ns: a value is looked at, or a part of the work to select or copy it.
+// Limits of targets. Work is counted in steps of 20 to 100 ns: looking at a value, or a part of selecting or copying one.
 const (
 	maxTarget = 1000       // bytes
 	maxWork   = 50_000_000 // of a whole overlay: 2 to 4 s
@@ -38,16 +38,16 @@ func (p place) children() (all []place) {
 	return all
 }
 
-// target is a JSONPath expression (RFC 9535). Its syntax and its filters are those of a library, which evaluates decoded values and has no
-// bound. The steps are ours: no value is selected twice, which bounds each of them by the number of values.
+// target is a JSONPath expression (RFC 9535). A library parses it and evaluates its filters on decoded values. Its segments are evaluated here,
+// because the library's work has no bound: here, no segment selects a value twice, so each selects at most all values.
 type target struct {
 	segments   []*spec.Segment
 	conditions map[*spec.FilterSelector]int
 	rooted     bool // whether filters may refer to the root
 }
 
-// parseTarget parses an expression that can be evaluated in bounded time: without functions, two of which are regular expressions, and in
-// filters only with steps that do not multiply.
+// parseTarget parses an expression and refuses what cannot be evaluated in bounded time: functions, two of which are regular expressions, and in
+// filters, segments whose work multiplies.
 func parseTarget(text string) (*target, error) {
 	if len(text) > maxTarget {
 		return nil, fmt.Errorf("more than %d bytes", maxTarget)
@@ -69,7 +69,7 @@ func parseTarget(text string) (*target, error) {
 	return t, nil
 }
 
-// conditions counts the conditions of a filter. Each is evaluated at most once for each value in what is filtered.
+// conditions counts the conditions of a filter. Each is evaluated at most once for each value in an object or array that is filtered.
 func conditions(filter spec.LogicalOr) (n int, err error) {
 	for _, and := range filter {
 		for _, condition := range and {
@@ -122,7 +122,7 @@ type search struct {
 // decoded is a value as filters need it.
 type decoded struct {
 	value any
-	work  int // what reading all of it costs
+	work  int // the steps that reading all of it takes
 }
 
 // find returns the values that a target selects, each once.
@@ -155,7 +155,7 @@ func (s *search) find(t *target) ([]place, error) {
 	return found, nil
 }
 
-// below returns values and what is in them, but for scalars, from which nothing can be selected.
+// below returns objects and arrays, with those in them. Nothing can be selected from scalars.
 func (s *search) below(found []place) (all []place) {
 	seen := make(map[*yaml.Node]bool)
 	var visit func(place)
@@ -218,7 +218,7 @@ func (s *search) children(p place, selector spec.Selector, t *target) (selected 
 	return selected
 }
 
-// decode returns a value for filters, each time the same.
+// decode returns a value as filters need it. It decodes each value once.
 func (s *search) decode(n *yaml.Node) decoded {
 	d, ok := s.decoded[n]
 	if ok {

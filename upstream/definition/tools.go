@@ -18,7 +18,7 @@ const (
 	KindCreate = "create"
 	KindUpdate = "update"
 	KindDelete = "delete" // for good
-	KindRun    = "run"    // of something that goes on by itself, and may reach people outside
+	KindRun    = "run"    // starts something that goes on by itself and may reach people outside
 )
 
 // MaxTools is the maximum number of tools: some clients show a model only the first 40.
@@ -27,10 +27,10 @@ const MaxTools = 39
 // MaxAreas is the maximum number of areas of tools.
 const MaxAreas = 21
 
-// untrusted begins the name of a member whose text comes from outsiders.
+// untrusted is the prefix of the names of members whose text comes from outsiders.
 const untrusted = "untrusted_"
 
-// Tool is what x-gatehouse-tool says of an operation.
+// Tool is a tool for assistants: an operation with x-gatehouse-tool.
 type Tool struct {
 	Operation   *upstream.Operation
 	Name        string // default: the operation's ID
@@ -40,45 +40,45 @@ type Tool struct {
 	Kind        string // default: by the method
 	People      bool   // it writes to people outside the business
 	Does        string // what it did, for the activity page; members of the record in braces
-	Handler     string // of its name in package mcp. Default: the operation is called
+	Handler     string // name of an implementation in package mcp. Default: the operation is called
 
-	// Version leads to the version of the record in the response, which If-Match takes. Default: nil, none.
+	// Version is the path of names to the record's version in the response, for If-Match. Default: nil, none.
 	Version []string
 
-	// Confirm says what a person is asked before it is done. Default: nil, nothing.
+	// Confirm says what a person must confirm before the tool is called. Default: nil, nothing.
 	Confirm *Confirm
 
-	// Replace changes the record with an ID; without one, Operation creates it. Of a tool for a PUT, it is Operation. Default: nil.
+	// Replace is called instead of Operation if the arguments have a record's ID: it changes that record. For a PUT, it is Operation. Default: nil.
 	Replace *upstream.Operation
 
-	// Read reads the record that the tool changes: it is the GET of the same path. Default: nil, there is none.
+	// Read reads the record that the tool changes. It is the GET of the same path. Default: nil, there is none.
 	Read *upstream.Operation
 
-	// With are read as well; each result is a member beside that of Operation. Its name is the last segment of the path.
+	// With are called as well. Each result becomes a member beside that of Operation, named by the last segment of its path.
 	With []*upstream.Operation
 
 	// Fields are the properties of records that are in the result unless the caller asks for others. Default: all.
 	Fields []string
 
-	// Arguments are the names of arguments that differ from those of the operation's parameters, by these.
+	// Arguments has the names of arguments that are called differently than a parameter or a member of the body, by the latter's name.
 	Arguments map[string]string
 }
 
-// Confirm says what a person is asked.
+// Confirm says what a person must confirm, and when.
 type Confirm struct {
-	Read *upstream.Operation // gives the record. Default: nil, no record is read
+	Read *upstream.Operation // reads the record. Default: nil, no record is read
 	Text string              // names the record; its members in braces
-	If   string              // the argument, or the member of the record, with which it is asked. Default: always
+	If   string              // the argument, or the member of the record, that requires confirmation. Default: always
 
-	Unless string // the argument with which it is not asked, such as that of a dry run. Default: none
+	Unless string // the argument that makes confirmation unnecessary, such as that of a dry run. Default: none
 }
 
-// Area is a part of what a business has, for scopes and the approval page. It is a tag of the document.
+// Area is a part of a business's data, for scopes and the approval page. It is a tag of the document.
 type Area struct {
 	Name  string // in scopes
 	Title string // default: the name
 	Noun  string // for models, as a part of "a business's data". Default: the tag's description
-	Read  string // what the person allows. Default: "See", and the noun
+	Read  string // what the person allows, on the approval page. Default: "See", and the noun
 	Write string // default: "Add, change and delete", and the noun
 	Run   string // default: "Start", and the noun
 }
@@ -300,10 +300,10 @@ func argumentsOf(op *upstream.Operation) (names []string) {
 // areaOf returns the area of an operation, or "".
 func areaOf(n *operationNode) string { return n.get("tags").member("0").text() }
 
-// isElsewhere reports whether an operation is of another area than the tool, which may be switched off, or not be allowed.
+// isElsewhere reports whether an operation is of another area than the tool. That area may be switched off, or not be allowed.
 func (t *Tool) isElsewhere(n *operationNode) bool { return areaOf(n) != "" && areaOf(n) != t.Area }
 
-// readOf returns the GET of the path of an operation that writes, or nil.
+// readOf returns the GET with the path of an operation that writes, or nil.
 func (t *Tool) readOf(op *upstream.Operation, all []*operationNode) *upstream.Operation {
 	for _, other := range all {
 		if other.op.Path == op.Path && other.op.Method == http.MethodGet && other.op != op && !t.isElsewhere(other) {
@@ -313,7 +313,7 @@ func (t *Tool) readOf(op *upstream.Operation, all []*operationNode) *upstream.Op
 	return nil
 }
 
-// replacement checks that an operation can change a record without losing what is not mentioned.
+// replacement checks that t.Replace can change a record without losing members that the arguments do not mention.
 func (c *compiler) replacement(t *Tool, n node) {
 	if t.Kind == KindCreate {
 		t.Kind = KindUpdate
@@ -343,8 +343,8 @@ func (c *compiler) replacement(t *Tool, n node) {
 	}
 }
 
-// unreadable names what a body can have and a record does not have in the same way, so that it could not be written back: "" if there is
-// nothing. Both are at a place in the body, which is at first the body itself.
+// unreadable describes the first member that a body can have but a record does not have in the same form, so that it could not be written back. It
+// returns "" if there is none. place is where both are in the body, at first "the body".
 func unreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, place string) string {
 	nested := place != "the body"
 	switch {
@@ -381,7 +381,7 @@ func unreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool
 	return ""
 }
 
-// lossy reports whether different values of the data service become one.
+// lossy reports whether several values of the data service become the same value.
 func lossy(p *upstream.Property) bool {
 	f := p.From
 	switch {
