@@ -1,7 +1,7 @@
-// Package conform holds a data service to the definition of its API before a gateway is in front of it. It makes the requests that the
-// gateway makes, and judges the responses with the gateway's own checks.
+// Package conform tests whether a data service conforms to the definition of its API. No gateway is needed: conform sends the requests that
+// the gateway would send, and judges the responses with the gateway's own checks.
 //
-// It reads, unless [Options.Write] is set. Its findings have types and names of the definition, and no values of the service's records,
+// It only reads, unless [Options.Write] is set. Findings have types and names of the definition, and no values of the service's records,
 // unless [Options.ShowValues] is set.
 package conform
 
@@ -32,38 +32,38 @@ import (
 // DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = 10 * time.Second
 
-// Options say what is asked of which service.
+// Options configure a [Run].
 type Options struct {
-	// Definition is the API's. Required.
+	// Definition is the definition of the API. Required.
 	Definition *definition.Definition
 
-	// URL is the service's scheme, host and port. Its path must be empty: that of requests is the definition's. Required.
+	// URL is the service's scheme, host and port. Its path must be empty, because the definition has the path of requests. Required.
 	URL string
 
 	// A and B are businesses of which the service has records. A is required. Default of B: none, and businesses are not compared.
 	A, B string
 
-	// Asserter signs the assertions of requests, and Key is its key. Default: none, and requests have no assertion.
+	// Asserter configures the assertions of requests. Default: it has no keys, and requests have no assertion.
 	Asserter upstream.AsserterOptions
 
-	// KeysAfter is how long it may take until the service knows the keys: if it rejects a right assertion, it is asked again once, after this
-	// time. Default: 0, which means that it knows them.
+	// KeysAfter is how long it may take until the service knows the keys. If the service rejects a right assertion, Run waits for this time, once,
+	// and sends the request again. Default: 0, which means that the service knows them.
 	KeysAfter time.Duration
 
 	// Header are headers of every request, such as a service's password; those that the gateway sets stay as they are. Default: none.
 	Header http.Header
 
-	// Write lets requests create, change and delete records. Only records that were created are changed and deleted. Operations of tools that
-	// write to people are not asked for.
+	// Write lets requests create, change and delete records. Only records that were created are changed and deleted. Operations with which tools
+	// write to people are never called.
 	Write bool
 
-	// ShowValues adds excerpts of the values that are wrong to the findings.
+	// ShowValues adds excerpts of wrong values to the findings.
 	ShowValues bool
 
 	// Rate is the maximum number of requests a second. Default: 0, which means no limit.
 	Rate float64
 
-	// Timeout is that of a request. Default: 10s. Zero means the default.
+	// Timeout is the timeout of a request. Default: 10s. Zero means the default.
 	Timeout time.Duration
 
 	// Seed chooses among records, pages and values. The same seed makes the same requests of the same records.
@@ -72,7 +72,7 @@ type Options struct {
 	// TLS is the configuration of connections to an https URL. Default: that of crypto/tls.
 	TLS *tls.Config
 
-	// Progress is called before each request with the number of those before, and the ID of the operation. Default: nothing.
+	// Progress is called before each request with the number of requests before it and the ID of the operation. Default: none.
 	Progress func(requests int, operation string)
 }
 
@@ -88,8 +88,8 @@ type run struct {
 	asserter   *upstream.Asserter
 	random     *rand.Rand
 	examples   map[*upstream.Operation]reference.Request
-	exchanges  map[string]*exchange            // those of fetch, by business and target
-	cursors    map[*upstream.Operation]request // of A, with one
+	exchanges  map[string]*exchange            // exchanges of fetch, by business, operation, path parameters and query
+	cursors    map[*upstream.Operation]request // A's request with a cursor
 	created    []created
 	common     []common
 	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
@@ -101,8 +101,8 @@ type run struct {
 	operations []*upstream.Operation
 }
 
-// Run asks the service, and returns what is wrong. The error says why nothing could be asked; when ctx is done, the report has what was found
-// before, and Interrupted.
+// Run tests the service, and returns a report. An error means that no request could be made. When ctx is done, the report has what was found
+// until then, and Interrupted is set.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r := &run{
 		Options: o, api: o.Definition.API, random: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // G404: it chooses samples
@@ -197,7 +197,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// turn says when an operation is asked: reads first, then what creates, changes and deletes records.
+// turn returns when an operation has its turn: reads first, then operations that create, change and delete records.
 func turn(op *upstream.Operation) int {
 	if op.Read {
 		return -1
@@ -208,10 +208,10 @@ func turn(op *upstream.Operation) int {
 // wrongAssertion is an assertion that a service must reject.
 type wrongAssertion struct {
 	what string
-	make func(op *upstream.Operation, business, requestID string) (string, error) // nil: none
+	make func(op *upstream.Operation, business, requestID string) (string, error) // nil: there is no assertion
 }
 
-// prepareAssertions makes what signs assertions, right ones and wrong ones.
+// prepareAssertions prepares what makes right and wrong assertions.
 func (r *run) prepareAssertions() (err error) {
 	if len(r.Asserter.Keys) == 0 {
 		r.report.Skipped = append(r.report.Skipped, "assertions: they need a key, --assertion-key")
@@ -302,7 +302,7 @@ func forge(token string) string {
 
 const noRequest = "no request could be made: give the document a valid example of its parameters and its body"
 
-// skip says what could not be asked.
+// skip reports what could not be tested.
 func (r *run) skip(op *upstream.Operation, why string) {
 	if text := op.ID + ": " + why; !slices.Contains(r.report.Skipped, text) {
 		r.report.Skipped = append(r.report.Skipped, text)

@@ -19,21 +19,21 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// request is what is asked.
+// request is a request to the service.
 type request struct {
 	op        *upstream.Operation
-	label     string   // A, B or another text: who asks
+	label     string   // the business: A, B or another text
 	values    []string // of the path's parameters
 	query     string   // as a caller would send it
-	ofRecords bool     // the target has values that the service sent
+	ofRecords bool     // the target has values of the service's records
 	refers    bool     // the body has the ID of a record that only this business has
-	hidden    string   // the parameter that has one of them
-	unlikely  bool     // a value in the query is one that the service may refuse
+	hidden    string   // the parameter of the query that has such a value
+	unlikely  bool     // the service may refuse a value of the query
 	header    http.Header
 	body      []byte
 	sent      map[string]any      // the members of the body, by the names of the definition
 	wrong     *wrongAssertion     // instead of the right assertion
-	change    func(*http.Request) // the last change
+	change    func(*http.Request) // changes the request just before it is sent
 }
 
 // exchange is a request and its response.
@@ -49,24 +49,24 @@ type exchange struct {
 	res     *upstream.DocumentedResponse
 	refused error // by CheckHeader
 	took    time.Duration
-	coded   bool // the body was compressed
+	coded   bool // the body was compressed, and has been decoded
 
-	value   any   // of the body
-	records []any // in it
+	value   any   // the decoded body
+	records []any // the records in it
 	list    bool
 }
 
-// business returns the ID of who asks for an operation.
+// business returns the business ID in a request.
 func (r *run) business(op *upstream.Operation, label string) string {
 	switch {
 	case op.Public:
-		return "-" // as the gateway says of callers that it does not know
+		return "-" // as the gateway sends for callers that it does not know
 	case label == "A":
 		return r.A
 	case label == "B":
 		return r.B
 	}
-	if _, err := uuid.Parse(r.A); err == nil { // an ID of the form that the service knows
+	if _, err := uuid.Parse(r.A); err == nil { // an unknown ID that has the form of the known ones
 		return "6d1c8a3b-e210-4f5e-9a41-0e1f2a3b4c5d"
 	}
 	if stem := strings.TrimRight(r.A, "0123456789"); stem != r.A {
@@ -75,7 +75,7 @@ func (r *run) business(op *upstream.Operation, label string) string {
 	return "gatehouse-conform-unknown"
 }
 
-// fetch returns the exchange for a request that changes nothing. It is sent and judged once.
+// fetch returns the exchange for a request that changes nothing. Equal requests are sent and judged once.
 func (r *run) fetch(ctx context.Context, q request, as string) *exchange {
 	key := q.label + " " + q.op.ID + " " + strings.Join(q.values, "/") + "?" + q.query
 	if x := r.exchanges[key]; x != nil {
@@ -97,7 +97,7 @@ func (r *run) ask(ctx context.Context, q request, as string) *exchange {
 	return x
 }
 
-// mustNotSucceed asks for what the service must refuse, and adds a finding if the response is one of success.
+// mustNotSucceed sends a request that the service must refuse, and adds a finding if it succeeds.
 func (r *run) mustNotSucceed(ctx context.Context, q request, rule, expected string) {
 	if x := r.ask(ctx, q, rule); x.ok() {
 		r.find(rule, x, Finding{Expected: expected, Got: fmt.Sprintf("status %d", x.status)})
@@ -107,7 +107,7 @@ func (r *run) mustNotSucceed(ctx context.Context, q request, rule, expected stri
 // wait waits until the next request may be sent, and counts it.
 func (r *run) wait(ctx context.Context, op *upstream.Operation) {
 	if r.limiter.Wait(ctx) != nil {
-		<-ctx.Done() // which is before the next request may be sent
+		<-ctx.Done() // ctx ends before the next request may be sent
 		return
 	}
 	r.mu.Lock()
@@ -130,7 +130,7 @@ func target(op *upstream.Operation, values []string, query string) string {
 	return path
 }
 
-// accept returns what is to be sent for a request, or nil if the gateway would refuse it.
+// accept returns an exchange with the target to be sent, or nil if the gateway would refuse the request.
 func (r *run) accept(q request) *exchange {
 	x := &exchange{request: q, target: target(q.op, q.values, q.query)}
 	m, ok := r.api.Match(x.target)
@@ -149,7 +149,7 @@ func (r *run) accept(q request) *exchange {
 	return x
 }
 
-// send makes a request as the gateway does. It returns nil if the gateway would refuse it.
+// send sends a request as the gateway would. It returns nil if the gateway would refuse it.
 func (r *run) send(ctx context.Context, q request) *exchange {
 	x := r.accept(q)
 	if x == nil {
@@ -169,7 +169,7 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 	return x
 }
 
-// awaitKeys waits until the service must know the keys, and reports whether it had not waited before.
+// awaitKeys waits until the service must know the keys. It reports whether it waited: it does so only once.
 func (r *run) awaitKeys(ctx context.Context) bool {
 	r.mu.Lock()
 	after := r.KeysAfter
@@ -230,13 +230,13 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	return err
 }
 
-// published returns the body with the names of the definition, or nothing if it has other ones and is not valid.
+// published returns the body with the names of the definition. It is empty if the service has other names and the body is invalid.
 func (r *run) published(x *exchange) []byte {
 	if x.res == nil || !x.res.Mapped {
 		return x.body
 	}
 	var out bytes.Buffer
-	_, _ = r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // judge has the error
+	_, _ = r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // judge reports the error
 	return out.Bytes()
 }
 
@@ -259,8 +259,8 @@ func (x *exchange) read(body []byte) {
 	}
 }
 
-// recordsIn returns the member of a response that has the records: the documented one, or else the only array of objects of what is not a
-// record itself.
+// recordsIn returns the member of a response that has the records: the documented one, or else the only array of objects. It returns "" if there
+// is none, and if the response has an id, so that it is a record itself.
 func recordsIn(res *upstream.DocumentedResponse) (in string) {
 	if res.Records != nil {
 		return res.Records.In
@@ -279,12 +279,12 @@ func recordsIn(res *upstream.DocumentedResponse) (in string) {
 	return in
 }
 
-// ok reports whether a response is a valid one of success.
+// ok reports whether the response is a success with a documented status and media type.
 func (x *exchange) ok() bool {
 	return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2
 }
 
-// failure returns the rule that an exchange without a response breaks, and what came.
+// failure returns the rule that an exchange without a response breaks, and what was received.
 func (r *run) failure(x *exchange) (rule, got string) {
 	err := x.err
 	var network *net.OpError
@@ -309,11 +309,11 @@ func (r *run) failure(x *exchange) (rule, got string) {
 	}
 }
 
-// judge adds what is wrong with a response. as is the rule that an undocumented status breaks, and a record of another business; by default,
-// those for any request.
+// judge adds findings about a response. as is the rule that an undocumented status breaks and, if it is isolation, another business's record. If as
+// is empty, these are the rules status and tenant.
 func (r *run) judge(ctx context.Context, x *exchange, as string) {
 	if ctx.Err() != nil {
-		return // it was not given the time
+		return // the request was interrupted
 	}
 	if x.err != nil {
 		rule, got := r.failure(x)
@@ -373,7 +373,7 @@ func (r *run) refused(x *exchange, as, expected, got string) {
 	r.find(rule, x, Finding{Expected: expected, Got: got, Value: excerpt(string(x.body))})
 }
 
-// mediaType returns the Content-Type if it is an ordinary one.
+// mediaType returns the Content-Type if it consists of ordinary characters.
 func mediaType(h http.Header) string {
 	value := h.Get("Content-Type")
 	if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/+-.;= ") != "" || len(value) > 64 {
@@ -393,7 +393,7 @@ func (r *run) check(x *exchange, as string) {
 	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
 		value, exists := at(x.value, v.Pointer)
 		kind, text := describe(value, exists)
-		if x.res.Mapped && (!exists || x.value == nil) { // it has another name, and perhaps another form
+		if x.res.Mapped && (!exists || x.value == nil) { // the service has it under another name, perhaps in another form
 			kind = "another value, or none"
 		}
 		rule := "schema"
@@ -437,7 +437,7 @@ func (r *run) check(x *exchange, as string) {
 	}
 }
 
-// slow is from when on a response is slow.
+// slow is the time above which a response is reported as slow.
 const slow = 5 * time.Second
 
 // hints adds hints about a response.

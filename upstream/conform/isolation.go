@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// apart reports whether businesses are kept apart in an operation.
+// apart reports whether an operation must keep businesses apart.
 func apart(op *upstream.Operation) bool { return !op.Public && op.Tenant != upstream.TenantNone }
 
 // probeIsolation compares what the two businesses get.
@@ -64,14 +64,14 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 
 const sameID = "isolation: A and B have records with the same ID"
 
-// common is a record that is the same in the lists of both businesses. It is a leak, unless each of them has its own.
+// common is a record that both businesses have in a list. It is a leak, unless each of them has one of its own that is the same.
 type common struct {
 	x       *exchange // of B
 	finding Finding
 	own     bool
 }
 
-// commonRecord returns the finding about a record that A gets, and B too. What was not asked for by an ID must have one.
+// commonRecord returns a finding about a record that both A and B get. Records without an ID count only if the request had one.
 func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 	records := map[string]bool{}
 	for _, record := range a.records {
@@ -91,8 +91,8 @@ func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 	return f, false
 }
 
-// ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1: one that both have is of different records, B has
-// none twice, and B lacks one of A's, so that it does not get the records of both.
+// ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1. Then one ID belongs to different records of A and B.
+// B must have no ID twice and lack one of A's: otherwise, it may get the records of both.
 func (r *run) ownIDs(a, b *exchange) bool {
 	theirs, differ, lacks := map[string]string{}, false, false
 	for _, record := range b.records {
@@ -110,8 +110,8 @@ func (r *run) ownIDs(a, b *exchange) bool {
 	return differ && lacks && whole(b)
 }
 
-// reportCommon adds the findings about records that both businesses have, unless each of them has its own: it has its own IDs, or B did not
-// get what A created.
+// reportCommon adds the findings about records that both businesses get. It adds none for a list in which each has IDs of its own, or in which B
+// did not get what A created.
 func (r *run) reportCommon() {
 	for _, c := range r.common {
 		if c.own || r.scoped[c.x.op] {
@@ -122,7 +122,7 @@ func (r *run) reportCommon() {
 	}
 }
 
-// probeUnknown asks for an ID that does not exist, and for businesses that do not.
+// probeUnknown sends requests with an ID that does not exist, without a business, and for a business that does not exist.
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string) {
 	if n := len(values); n > 0 {
 		q := first.request
@@ -151,7 +151,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		}
 	}
 	without, unknown := first.request, first.request
-	if !first.op.Mapping.NamesBusiness() { // otherwise, the service knows the business from elsewhere
+	if !first.op.Mapping.NamesBusiness() { // otherwise, another part of the request names the business
 		without.change = func(req *http.Request) { req.Header.Del(upstream.HeaderBusinessID) }
 		ask(without, "a status from 400 for a request without X-Business-Id", false)
 	}

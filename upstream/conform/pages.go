@@ -15,7 +15,7 @@ import (
 // maxFollowed is the maximum number of cursors of a list that are followed.
 const maxFollowed = 10
 
-// sizeOf returns the parameter that bounds the number of records of a list, or nil.
+// sizeOf returns the parameter with the maximum number of records of a list, or nil.
 func sizeOf(op *upstream.Operation) *upstream.Param {
 	for i := range op.Responses {
 		if records := op.Responses[i].Records; records != nil && records.AtMost > 0 {
@@ -58,7 +58,7 @@ func bound(p *upstream.Param, upper bool, byDefault int) int {
 	return n
 }
 
-// complete reports whether a list, which is a response of success, has fewer records than were asked for, so that no page follows.
+// complete reports whether a list has fewer records than were asked for, so that no page follows. x must be ok.
 func complete(x *exchange) bool {
 	if x.res.Records == nil || x.res.Records.AtMost == 0 {
 		return x.res.Cursor == ""
@@ -66,12 +66,12 @@ func complete(x *exchange) bool {
 	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
 }
 
-// whole reports whether no record follows those of a list, which is a response of success.
+// whole reports whether a list has all records: no page follows. x must be ok.
 func whole(x *exchange) bool {
 	return complete(x) || x.res.Cursor != "" && nextCursor(x) == ""
 }
 
-// pageOf returns the parameter that says which page is asked for, and whether it counts records instead of pages.
+// pageOf returns the parameter that selects a page, and whether it is an offset, which counts records instead of pages.
 func pageOf(x *exchange) (page *upstream.Param, offset bool) {
 	var echoed func(s *upstream.Schema, depth int) *upstream.Param
 	echoed = func(s *upstream.Schema, depth int) *upstream.Param {
@@ -112,7 +112,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	if offset {
 		start = bound(page, false, 0)
 	}
-	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // pages of one do not tell an offset from a page
+	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // with pages of one record, an offset looks like a page number
 		least = two
 		small.query = with(small.query, size.Name, strconv.Itoa(least))
 	}
@@ -136,7 +136,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		}
 		want := all[k*least : (k+2)*least]
 		switch sorted := slices.Sorted(slices.Values(got)); {
-		case slices.Equal(got, want), len(got) > 2*least: // too many are another rule's
+		case slices.Equal(got, want), len(got) > 2*least: // too many records are reported by the rule at-most
 		case len(slices.Compact(sorted)) < len(got):
 			r.find("paging", last, Finding{Expected: "other records than on the page before", Got: "a record that was on it"})
 		default:
@@ -184,14 +184,14 @@ func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, s
 	}
 }
 
-// followed is what pages that follow each other have.
+// followed is the result of following cursors: the keys of all records, the last page, and what was wrong.
 type followed struct {
 	keys []string
 	last *exchange
 	err  string
 }
 
-// follow reads pages by their cursors. between is called before each but the first.
+// follow reads pages by their cursors, until it is done with the list. It calls between before each page but the first.
 func (r *run) follow(ctx context.Context, q request, between func(page int)) (got followed, done bool) {
 	for n := range maxFollowed {
 		if n > 0 {

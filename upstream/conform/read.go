@@ -18,7 +18,7 @@ const (
 	unlikely  = `gatehouse conform é'"%`
 )
 
-// probeRead asks for everything about an operation that changes nothing.
+// probeRead tests an operation that changes nothing.
 func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	if op.Method != http.MethodGet {
 		r.probeQuestion(ctx, op)
@@ -62,7 +62,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	r.probeAssertions(ctx, first.request)
 }
 
-// compareParents compares the members of records that are called like parameters of the path with their values.
+// compareParents compares members of records with the parameters of the path that have the same name.
 func (r *run) compareParents(x *exchange) {
 	for i, p := range x.op.PathParams {
 		for n, record := range x.records {
@@ -79,7 +79,7 @@ func (r *run) compareParents(x *exchange) {
 	}
 }
 
-// probeQuestion asks by POST, which must change nothing.
+// probeQuestion tests a POST that changes nothing.
 func (r *run) probeQuestion(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
 	if !ok {
@@ -90,7 +90,7 @@ func (r *run) probeQuestion(ctx context.Context, op *upstream.Operation) {
 	r.probeAssertions(ctx, q)
 }
 
-// values returns values of a parameter, and whether records may be filtered by them.
+// values returns values for a parameter, and whether records may be filtered by them.
 func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 	s := p.Schema
 	switch {
@@ -109,7 +109,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 			}
 		}
 		return all, false
-	default: // of which formats allow one
+	default: // the first one that the format allows
 		for _, text := range []string{
 			unlikely, "2024-02-29", "2024-02-29T12:30:00Z", "12:30", "12:30:00Z", "12.50", "x@business.example", "https://business.example/", uuid.NewString(),
 		} {
@@ -123,7 +123,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 	return all[:min(len(all), maxValues)], true
 }
 
-// probeParameters asks with values of each parameter that the definition allows.
+// probeParameters sends requests with values that the definition allows, for each parameter.
 func (r *run) probeParameters(ctx context.Context, first *exchange) {
 	for i := range first.op.Params {
 		p := &first.op.Params[i]
@@ -141,7 +141,7 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 				q.ofRecords, q.hidden = true, p.Name
 			}
 			_, err := uuid.Parse(value)
-			q.unlikely = value == unlikely || err == nil && id == "" // which is a record's that does not exist
+			q.unlikely = value == unlikely || err == nil && id == "" // the ID of a record that does not exist
 			x := r.fetch(ctx, q, "parameter")
 			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
@@ -153,7 +153,7 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 	}
 }
 
-// compareForeign compares the records that A and B get by an ID of A. B may have some of its own with that ID.
+// compareForeign compares the records that A and B get if they are filtered by an ID of A. B may have records of its own with that ID.
 func (r *run) compareForeign(ctx context.Context, a, b *exchange) {
 	own := r.list(ctx, a.op, nil, "B")
 	if !b.ok() || !own.ok() {
@@ -165,7 +165,7 @@ func (r *run) compareForeign(ctx context.Context, a, b *exchange) {
 	}
 }
 
-// idIn returns an ID that the records of a list have in the member with the name of a parameter, or "".
+// idIn returns an ID from the records of a list, if they have a member with the name of a parameter, or "".
 func (r *run) idIn(first *exchange, p *upstream.Param) string {
 	if !first.list || len(first.records) == 0 || !strings.HasSuffix(strings.ToLower(p.Name), "id") {
 		return ""
@@ -212,7 +212,7 @@ func possible(s *upstream.Schema, value string) bool {
 	return (s.Known == nil || slices.Contains(s.Known, value)) && s.Accepts(value) == ""
 }
 
-// probeConditional asks again for what has not changed.
+// probeConditional sends If-None-Match for a record that has not changed.
 func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	if !first.op.Forwards("If-None-Match") || !first.ok() || !first.res.ETag {
 		return
@@ -231,13 +231,13 @@ func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	}
 }
 
-// probeAssertions makes a request with assertions that the service must reject.
+// probeAssertions sends a request with each of the assertions that the service must reject.
 func (r *run) probeAssertions(ctx context.Context, q request) {
 	var accepted []*exchange
 	tried := 0
 	for i := range r.wrong {
 		if q.wrong = &r.wrong[i]; (q.wrong.what == noOperation || q.wrong.what == otherOperation) && !r.writes {
-			continue // nothing can be changed by it
+			continue // without writes, the operation does not matter
 		}
 		tried++
 		if x := r.send(ctx, q); x != nil && x.err == nil && x.status != http.StatusUnauthorized {

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	maxSamples = 2   // of records of a list that are asked for
-	maxListed  = 100 // records of a list
+	maxSamples = 2   // records of a list that are requested by their IDs
+	maxListed  = 100 // records of a list that are requested at once
 )
 
-// example returns the request that the reference shows, with IDs that lists have.
+// example returns the request that the reference shows, with IDs from lists of the business.
 func (r *run) example(ctx context.Context, op *upstream.Operation, label string) (request, bool) {
 	q := request{op: op, label: label, header: http.Header{}}
 	sample := r.examples[op]
@@ -63,8 +63,8 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 	return q, err == nil
 }
 
-// idFor returns the ID of a record of the business for a member that is called like a parameter of a path, and like an ID: a name or a type
-// would be one of the record itself. It reports whether the other business does not have it.
+// idFor returns the ID of a record of the business for a member of a body that has the name of a path's parameter. The name must be that of an ID,
+// because a member such as name or type is not a reference. only means that the other business does not have this ID.
 func (r *run) idFor(ctx context.Context, name, label string) (id string, only bool) {
 	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
 	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
@@ -84,7 +84,7 @@ func (r *run) idFor(ctx context.Context, name, label string) (id string, only bo
 	return "", false
 }
 
-// list returns the exchange for an operation with as many records as possible, or for what the service accepts.
+// list returns the exchange for a list with as many records as possible or, if the service refuses that, with as many as in the example.
 func (r *run) list(ctx context.Context, op *upstream.Operation, values []string, label string) *exchange {
 	q := r.listRequest(op, values, label)
 	large := q.query
@@ -108,15 +108,15 @@ func (r *run) listRequest(op *upstream.Operation, values []string, label string)
 	return request{op: op, label: label, values: values, query: query, ofRecords: len(values) > 0}
 }
 
-// with returns a query with a parameter.
+// with returns a query with a parameter set to a value.
 func with(query, name, value string) string {
 	values, _ := url.ParseQuery(query)
 	values.Set(name, value)
 	return values.Encode()
 }
 
-// bind returns values for the parameters of an operation's path: IDs of records that lists of the business have, if they are known, and
-// otherwise those of the example.
+// bind returns values for the parameters of an operation's path. They are IDs from lists of the business if known is true, and otherwise
+// those of the example.
 func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (all [][]string, known bool) {
 	if len(op.PathParams) == 0 {
 		return [][]string{nil}, false
@@ -168,7 +168,7 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 	return [][]string{values}, false
 }
 
-// listAt returns the operation that lists what is at a path, or nil.
+// listAt returns the GET of a path, or nil.
 func (r *run) listAt(path string) *upstream.Operation {
 	for _, op := range r.operations {
 		if op.Path == path && op.Method == http.MethodGet {
@@ -201,7 +201,7 @@ func (r *run) id(list *upstream.Operation, record any) string {
 	return scalar(members[name])
 }
 
-// key returns what records of a list are compared by: the ID, or everything.
+// key returns the text by which records are compared: the ID, or the whole record if it has none.
 func (r *run) key(op *upstream.Operation, record any) string {
 	if id := r.id(op, record); id != "" {
 		return id

@@ -14,13 +14,13 @@ import (
 type Report struct {
 	Operations  int       `json:"operations"` // of data services in the definition
 	Requests    int       `json:"requests"`
-	Faults      []Finding `json:"faults"`      // what the gateway rejects, or what gives callers wrong data
-	Hints       []Finding `json:"hints"`       // what should be looked at
-	Skipped     []string  `json:"skipped"`     // what could not be asked, and why
-	Interrupted bool      `json:"interrupted"` // not everything was asked
+	Faults      []Finding `json:"faults"`      // responses that the gateway rejects, or that give callers wrong data
+	Hints       []Finding `json:"hints"`       // what may be right, but should be looked at
+	Skipped     []string  `json:"skipped"`     // what could not be tested, and why
+	Interrupted bool      `json:"interrupted"` // not everything was tested
 }
 
-// Finding is something about a service.
+// Finding is a fault or a hint.
 type Finding struct {
 	Rule      string `json:"rule"` // the name of one of Rules
 	Operation string `json:"operation"`
@@ -31,7 +31,7 @@ type Finding struct {
 	Got       string `json:"got"`
 	Value     string `json:"value,omitempty"` // the beginning, with Options.ShowValues
 	Fix       string `json:"fix"`
-	Times     int    `json:"times"` // how often it was found; what else is said is of the first time
+	Times     int    `json:"times"` // how often it was found; the other fields are of the first time
 }
 
 // Rule is something that a service must do.
@@ -104,7 +104,7 @@ func (r *run) find(rule string, x *exchange, f Finding) {
 	}
 	key := fmt.Sprint(rule, x.op.ID, places, f.Expected)
 	if rule == "no-request-id" || rule == "compressed" {
-		key = rule // of the whole service
+		key = rule // about the whole service, reported once
 	}
 	if i, ok := r.positions[key]; ok {
 		(*list)[i].Times++
@@ -163,7 +163,7 @@ func describe(value any, exists bool) (kind, text string) {
 	return kind, excerpt(encoded(value))
 }
 
-// encoded returns what was decoded from JSON as JSON.
+// encoded returns a decoded value as JSON.
 func encoded(value any) string {
 	text, _ := json.Marshal(value) //nolint:errchkjson // what was decoded can be encoded
 	return string(text)

@@ -24,19 +24,19 @@ import (
 const (
 	headerKey   = "Idempotency-Key"
 	headerMatch = "If-Match"
-	raced       = 5 // requests with one Idempotency-Key at a time
-	added       = 2 // records while a list is read
+	raced       = 5 // simultaneous requests with one Idempotency-Key
+	added       = 2 // records that are added while a list is read
 )
 
 // created is a record that was created.
 type created struct {
 	list   *upstream.Operation
-	values []string // of the list's path
+	values []string // of the parameters in the list's path
 	id     string
-	sent   map[string]any // for it
+	sent   map[string]any // the members of the body that created it
 }
 
-// again returns the request with another Idempotency-Key, if the definition allows one of those that it tries.
+// again returns the request with a new Idempotency-Key, if the definition allows one of a few usual forms.
 func again(q request) request {
 	q.header = q.header.Clone()
 	long := uuid.NewString()
@@ -49,7 +49,7 @@ func again(q request) request {
 	return q
 }
 
-// probeCreate creates records, and repeats it.
+// probeCreate tests an operation that creates records.
 func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
 	if !ok {
@@ -96,7 +96,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 }
 
-// probeForeignCreate creates a record of B that belongs to one of A, or with the Idempotency-Key of A.
+// probeForeignCreate sends a request of B that names a record of A, or has an Idempotency-Key that A has used.
 func (r *run) probeForeignCreate(ctx context.Context, q request, first *exchange, list *upstream.Operation) {
 	if r.B == "" || !apart(q.op) {
 		return
@@ -128,7 +128,7 @@ func (r *run) probeForeignCreate(ctx context.Context, q request, first *exchange
 	r.mustNotSucceed(ctx, again(q), "isolation", "a status from 400, because a record of A is named")
 }
 
-// probeRepeat repeats a request, and lets requests race. It returns the IDs of what must be there besides the first record.
+// probeRepeat repeats a request, and lets requests race. It returns the IDs of the records that this has created besides the first one.
 func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list *upstream.Operation) (ids []string) {
 	repeated := r.ask(ctx, q, "idempotency")
 	same := bytes.Equal(repeated.body, first.body) || first.value != nil && reflect.DeepEqual(repeated.value, first.value)
@@ -171,7 +171,7 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 	record, _ := x.records[0].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		value, exists := record[name]
-		if !exists || strings.Contains(encoded(sent[name]), "{") { // an object may have more members
+		if !exists || strings.Contains(encoded(sent[name]), "{") { // the service may add members to an object
 			continue
 		}
 		if kind, text := describe(value, true); !alike(plain(value), sent[name]) {
@@ -184,7 +184,7 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 	}
 }
 
-// alike reports whether values are equal, or another form of the same text, number or instant.
+// alike reports whether values are equal, or different forms of the same text, number or instant.
 func alike(a, b any) bool {
 	x, isText := a.(string)
 	y, areTexts := b.(string)
@@ -205,7 +205,7 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 		return
 	}
 	had, has := r.keys(before), r.keys(after)
-	asked, _ := url.ParseQuery(before.clean.Raw) // with defaults, which may leave it out
+	asked, _ := url.ParseQuery(before.clean.Raw) // with defaults, by which the list may leave the record out
 	made, _ := x.records[0].(map[string]any)
 	leftOut := func(name string, values []string) bool {
 		return made[name] != nil && !slices.Contains(values, scalar(made[name]))
@@ -235,7 +235,7 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 		})
 	}
 	switch {
-	case slices.ContainsFunc(theirs.records, got): // its own, which is the same
+	case slices.ContainsFunc(theirs.records, got): // B had one of its own before that is the same
 	case slices.ContainsFunc(others.records, got):
 		r.find("isolation", others, Finding{Expected: "records of B", Got: "the record that A created"})
 	case others.ok() && whole(others):
@@ -269,8 +269,8 @@ func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
 	}
 }
 
-// version returns the version of the record that an operation changes, as If-Match has it, by the response to its GET: the ETag if one is
-// documented, which must be found, or else what a tool says. It is "" if neither is known.
+// version returns the version for If-Match of the record that an operation changes. current is the response to its GET. The version is the ETag, if
+// one is documented: found is false if it is missing. Otherwise, it is the version of a tool, or "" if there is none.
 func (r *run) version(op *upstream.Operation, current *exchange) (version string, found bool) {
 	if current == nil {
 		return "", true
@@ -286,8 +286,8 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 	return version, true
 }
 
-// hasOwn reports whether a business has a record of its own at the path of one of the other, which must not be changed. get reads it, if it
-// is not nil.
+// hasOwn reports whether a business has a record of its own at the path of the other one's record. It must not be changed. If the list does not
+// decide, and get is not nil, get is called.
 func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string, label string) bool {
 	var own *exchange
 	before, _, _ := strings.Cut(op.Path, "/{")
@@ -299,7 +299,7 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 		return true
 	case own.ok() && whole(own), get == nil:
 		return false
-	default: // it may be further down
+	default: // it may be on a later page
 		return r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).ok()
 	}
 }
@@ -355,7 +355,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		}
 	}
 	r.probeAssertions(ctx, q)
-	// refused makes a request that must change nothing. To delete what does not exist may be a success, and to create it by PUT.
+	// refused sends a request that must change nothing. The status alone proves nothing: DELETE and PUT by B may succeed without A's record.
 	refused := func(wrong request, rule, expected string) {
 		x := r.ask(ctx, wrong, rule)
 		if x == nil {
@@ -414,7 +414,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if left := current(); left.ok() {
 			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
-		r.ask(ctx, again(q), "") // the record is gone, which is a response as well
+		r.ask(ctx, again(q), "") // to delete a record that is gone must have a valid response, too
 		left := listed()
 		gone := func(id string) bool { return id != made.id && !slices.Contains(r.keys(left), id) }
 		switch {
@@ -461,7 +461,7 @@ func (r *run) changed(op *upstream.Operation, was, now *exchange, sent map[strin
 	return false
 }
 
-// plain returns a value as it is in what is sent: its numbers are no texts.
+// plain returns a value that was decoded with json.Number with numbers as float64, as sent values have them.
 func plain(value any) (v any) {
 	_ = json.Unmarshal([]byte(encoded(value)), &v) // it was decoded from JSON
 	return v
