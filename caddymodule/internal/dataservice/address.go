@@ -34,7 +34,7 @@ type backend struct {
 // maxDynamicBackends is the number of dynamic addresses above which idle ones are removed.
 const maxDynamicBackends = 256
 
-// prepareAddresses creates the backends, unless the addresses are known only when a request is made.
+// prepareAddresses creates the backends of addresses that do not depend on the request.
 func (s *Service) prepareAddresses() error {
 	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 	if s.proxy.DynamicUpstreams != nil || slices.ContainsFunc(s.proxy.Upstreams, hasPlaceholder) {
@@ -88,7 +88,7 @@ func (s *Service) newBackend(u *reverseproxy.Upstream, address string) (*backend
 		sessions := tls.NewLRUClientSessionCache(0)
 		b.client.TLS = func(ctx context.Context) *tls.Config {
 			c := s.tlsConfig(ctx, b.dial.Host)
-			c.ClientSessionCache = sessions // each request but GET has a connection of its own
+			c.ClientSessionCache = sessions // without it, writes, which do not reuse connections, would need a full handshake each
 			return c
 		}
 		b.client.TLSHandshakeTimeout = transport.TLSHandshakeTimeout
@@ -168,10 +168,10 @@ func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*bac
 	return b, nil
 }
 
-// judge counts a failed exchange for the passive health checks, if it says something about the address. A client that left, a
-// response that is too large, a request that cannot be written, and waiting for memory or for one of the connections that may be open do not.
-// Nor does a timeout if another exchange with the address has succeeded in the meantime: then what is slow is what was asked for, and one
-// business could make an address fail for all.
+// judge counts a failed exchange for the passive health checks, unless the failure says nothing about the address: the client left, the response
+// was too large, the request could not be written, or the exchange waited for memory or for one of MaxConns. Nor does a timeout count if
+// another exchange with the address has succeeded since start. Then only this request is slow, and if it counted, one business could make an
+// address fail for all.
 func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
 	failed := false
 	switch {

@@ -47,9 +47,9 @@ func Parse(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, e
 	return caddyconfig.JSONModuleObject(proxy, "handler", "reverse_proxy", nil), nil
 }
 
-// check returns an error if an option of reverse_proxy, which has not been provisioned, is not supported: because responses are
-// buffered and checked before they are sent, because data services are called directly and over HTTP/1.1, because the gateway
-// sets the header itself, or because a request that may have reached a data service is retried only if it is a GET.
+// check returns an error if the configuration of a reverse_proxy has an option that is not supported. Such options do not fit, because
+// responses are buffered and checked before they are sent, data services are called directly and over HTTP/1.1, the gateway sets some
+// headers itself, and a request that may have reached a data service is retried only if it is a GET. proxy need not be provisioned.
 func check(proxy *reverseproxy.Handler) error {
 	var (
 		lb        reverseproxy.LoadBalancing
@@ -122,7 +122,7 @@ func check(proxy *reverseproxy.Handler) error {
 	return checkAddresses(proxy)
 }
 
-// checkAddresses rejects addresses that are taken from the request: its caller could choose who gets the request and its assertion.
+// checkAddresses rejects addresses with placeholders of the request: a caller could choose where the request and its assertion are sent.
 func checkAddresses(proxy *reverseproxy.Handler) error {
 	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
 	for _, u := range proxy.Upstreams {
@@ -160,9 +160,9 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	return ""
 }
 
-// connectionSettings are the settings of connections that only calls have. The connections of Caddy's transport, which active
-// health checks use, are not reused, because net/http logs what it finds on idle ones, and would extend a call's deadline with
-// each read and write.
+// connectionSettings are settings of the transport that hold for calls only. withDefaults takes them away from Caddy's transport, which
+// dials the connections of calls and makes active health checks: net/http logs what it finds on idle connections, and Caddy's read and
+// write timeouts would extend a call's deadline with each read and write.
 type connectionSettings struct {
 	reuse                     bool
 	readTimeout, writeTimeout time.Duration
@@ -184,7 +184,7 @@ func settingsOf(proxy *reverseproxy.Handler) (connectionSettings, error) {
 }
 
 // withDefaults returns the configuration of a reverse_proxy handler with defaults for what it does not set, and without
-// connectionSettings. When the handler is loaded, it is too late, because health checks use the transport already.
+// connectionSettings. Once the handler is loaded, health checks use its transport, and it must not be changed any more.
 func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 	var handler map[string]any
 	if err := json.Unmarshal(raw, &handler); err != nil {
@@ -218,7 +218,7 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 	return encoded, nil
 }
 
-// spelling returns the name by which an object has a member. Like encoding/json, it ignores case.
+// spelling returns the name of a member as the object spells it. Like encoding/json, it ignores case.
 func spelling(object map[string]any, name string) string {
 	for given := range object {
 		if strings.EqualFold(given, name) {

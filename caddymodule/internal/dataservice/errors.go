@@ -19,7 +19,7 @@ var (
 	// ErrUnreachable means that no address is available, or that connecting to one failed.
 	ErrUnreachable = errors.New("no address of the data service is available")
 
-	// ErrExchange means that the exchange failed after the connection was there.
+	// ErrExchange means that the exchange failed after a connection was opened.
 	ErrExchange = errors.New("the exchange with the data service failed")
 
 	// ErrResponseTruncated means that the response's body ended early. It comes with ErrExchange.
@@ -61,7 +61,7 @@ func (e *exchangeError) Unwrap() []error {
 	return []error{ErrExchange, e.err}
 }
 
-// Unsent reports whether a data service cannot have got the request of a call with an error of Do.
+// Unsent reports whether an error of Do means that no data service has received the request.
 func Unsent(err error) bool {
 	return slices.ContainsFunc([]error{
 		ErrUnreachable, upstream.ErrTooManyCalls, upstream.ErrHandshake, upstream.ErrMaxConns, upstream.ErrInvalidRequest,

@@ -22,7 +22,7 @@ type response struct {
 
 	service  *Service
 	business string
-	large    int64 // bytes of memory that it holds of the service's Shares
+	large    int64 // bytes of the memory of service.shares that it holds
 	maxSize  int64 // of the body
 }
 
@@ -51,14 +51,14 @@ func (r *response) drop() {
 // read reads a response into r. After an error, r has no body.
 func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
 	r.Status, r.Header = res.StatusCode, res.Header
-	r.drop() // of an attempt before
+	r.drop() // the body of an earlier attempt
 	if err := upstream.Decode(res); err != nil {
 		return err
 	}
 	if n := res.ContentLength; n > r.maxSize {
 		return upstream.ErrResponseTooLarge
 	} else if n > 0 && n <= largeResponse {
-		r.body.Grow(int(n) + bytes.MinRead) // to read it without growing
+		r.body.Grow(int(n) + bytes.MinRead) // so that reading it does not grow the buffer
 	}
 	// Grow to the next limit in one step: doubling the buffer would take four times as much memory.
 	n, err := r.readUpTo(res.Body, min(r.maxSize, maxPooledBody)+1)

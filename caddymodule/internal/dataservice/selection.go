@@ -11,7 +11,7 @@ import (
 )
 
 // selectionPolicy selects the address for a request by lb_policy. It implements least_conn, random_choose and
-// weighted_round_robin itself, because they need counters that Caddy does not export, or positions in the whole list. For all
+// weighted_round_robin itself, because they need counters that Caddy does not export, or the position of each address. For all
 // other policies, it passes the available addresses to Caddy's implementation.
 type selectionPolicy struct {
 	proxy    *reverseproxy.Handler
@@ -42,8 +42,8 @@ func (b *backend) acquire() bool {
 	}
 }
 
-// choose returns nil if no backend is available. If passive checks rule out every backend that is otherwise available, they say
-// more about the requests than about the addresses: then the backends with the fewest failures are.
+// choose returns nil if no backend is available. If passive checks rule out all backends that are otherwise available, the requests
+// rather than the addresses are at fault. Then choose takes one of the backends with the fewest failures.
 func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	if b := p.chooseBelow(p.maxFails, req, all); b != nil {
 		return b
@@ -60,7 +60,7 @@ func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	return p.chooseBelow(fewest+1, req, all)
 }
 
-// chooseBelow chooses between the available backends with fewer failures than a number.
+// chooseBelow chooses among the available backends that have had fewer failures than fails.
 func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*backend) *backend {
 	if len(all) == 1 {
 		if !all[0].available(fails) {
@@ -91,8 +91,8 @@ func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*bac
 	}
 }
 
-// available reports whether a backend is healthy by active checks, has had fewer failures than a number, and is below its
-// maximum of requests.
+// available reports whether a backend is healthy by active checks, has had fewer failures than fails, and is below its maximum
+// of requests.
 func (b *backend) available(fails int64) bool {
 	limit := int64(b.upstream.MaxRequests)
 	return (limit <= 0 || b.inFlight.Load() < limit) && b.fails.Load() < fails && b.upstream.Healthy()

@@ -1,6 +1,6 @@
 // Package dataservice is the only way to a data service. [Service.Do] makes one call: it chooses an address, adds the hop
-// assertion and the headers of the call, sends the request, reads the response whole, and retries what may be retried. What is
-// safe for one of its callers is safe for all: the signed API, tool calls, sign-in.
+// assertion and the headers of the call, sends the request, reads the response whole, and retries what may be retried. The signed
+// API, tool calls and sign-in all use it, so its guarantees hold for each of them.
 //
 // A data service is configured, provisioned and actively health-checked as Caddy's reverse_proxy, but requests do not go
 // through its ServeHTTP, which streams responses and costs more (docs/performance.md), nor through net/http's Transport, which
@@ -141,7 +141,7 @@ func (s *Service) Connections() (idle, inUse int) {
 // Do makes a call and reads the response whole. The caller must release the response.
 //
 // A call that may have reached a data service is retried only if it is a GET. The error is safe to log. It is
-// upstream.ErrTooManyCalls, one of this package's, or the context's; a *upstream.CallError says which address was asked.
+// upstream.ErrTooManyCalls, one of this package's, or the context's; a *upstream.CallError says which address was tried last.
 func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
 	if err := s.shares.Begin(ctx, call.Share); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (s *Service) Addresses(ctx context.Context) ([]string, error) {
 }
 
 // DoAt makes a call to one address, once, with or without a hop assertion. The caller must release the response. It is for
-// `gatehouse check`: neither shares nor health count.
+// `gatehouse check`, so it ignores Shares and the health of addresses.
 func (s *Service) DoAt(ctx context.Context, address string, call upstream.Call, asserted bool) (*upstream.Response, error) {
 	asserter := s.asserter
 	if !asserted {
@@ -365,7 +365,7 @@ func (s *Service) tlsConfig(ctx context.Context, host string) *tls.Config {
 	return c
 }
 
-// endSpan ends the span of an exchange (OpenTelemetry's semantic conventions for HTTP clients). It has no query.
+// endSpan ends the span of an exchange (OpenTelemetry's semantic conventions for HTTP clients). The URL in it has no query.
 func (s *Service) endSpan(span trace.Span, req *http.Request, b *backend, status, retries int, err error) {
 	if !span.IsRecording() {
 		return

@@ -28,8 +28,8 @@ const (
 	stallTimeout = time.Second
 )
 
-// Shares divides what exchanges use among those who cause them, so that one business cannot take it from the others. All
-// data services of a gateway have the same Shares, and it outlives none of their exchanges.
+// Shares limits the exchanges in progress of each key, business or client IP, and the memory that large responses of each business
+// take, so that none can use up what others need. All data services of a configuration have the same Shares.
 type Shares struct {
 	inFlight int
 	wait     time.Duration // for one more exchange of a key
@@ -44,13 +44,13 @@ type Shares struct {
 // keyShare is the semaphore of one key's exchanges.
 type keyShare struct {
 	*semaphore.Weighted
-	users int // that hold the semaphore or wait for it
+	users int // exchanges that hold the semaphore or wait for it
 }
 
 type waiter struct {
 	business string
 	bytes    int64
-	ready    chan struct{} // closed when the memory is the waiter's
+	ready    chan struct{} // closed when the waiter has the memory
 }
 
 // NewShares returns Shares with a maximum of exchanges in progress for each key. Zero means DefaultInFlight.
@@ -102,7 +102,7 @@ func (s *Shares) End(key string) {
 	s.leave(key, share)
 }
 
-// leave forgets a key that nobody uses.
+// leave ends one use of a key's share, and deletes a share that is no longer used.
 func (s *Shares) leave(key string, share *keyShare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Shares) acquireMemory(ctx context.Context, business string, bytes int64
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, w); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.grant() // it may have been in the way of others
+		s.grant() // others may have waited behind it
 		return context.Cause(ctx)
 	}
 	return nil // granted at the last moment
@@ -144,10 +144,10 @@ func (s *Shares) releaseMemory(business string, bytes int64) {
 	s.grant()
 }
 
-// grant gives memory to those who wait for it, in their order, but passes over businesses that hold their share. The caller
-// holds mu.
+// grant gives memory to waiters in their order, but passes over businesses that hold their share already. The caller must hold
+// mu.
 func (s *Shares) grant() {
-	full := false // nobody overtakes the first one that does not fit
+	full := false // a waiter does not fit; those after it must not overtake it
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
 		held := s.held[w.business]
 		if full || held > 0 && held+w.bytes > largeResponsesBytes/largeShares {
