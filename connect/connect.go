@@ -45,7 +45,7 @@ var Definition = sync.OnceValue(func() *definition.Definition {
 	return d
 })
 
-// Options of a [Server].
+// Options configure a [Server].
 type Options struct {
 	// Issuer is the public origin, byte for byte as clients see it, such as "https://api.example.com". http is allowed for
 	// loopback names and addresses only. Required.
@@ -62,12 +62,12 @@ type Options struct {
 	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
 	OnResponse func(error)
 
-	// Pages are Keys, Name, Brand, HomePage, SessionIdle, SessionMax and ClientAddr of the pages; New sets the others. Name is in the
-	// metadata of MCP and OAuth too, and its default the issuer's host, without the port. ClientAddr serves OAuth too.
+	// Pages holds Keys, Name, Brand, HomePage, SessionIdle, SessionMax and ClientAddr; New sets all other fields. Name is also in the
+	// metadata of MCP and OAuth. Its default is the issuer's host, without the port. OAuth uses ClientAddr, too.
 	Pages pages.Options
 
 	Version     string                 // the server's, in MCP. Default: "0"
-	Definition  *definition.Definition // of the calls to the data service, and the tools that make them. Default: Definition()
+	Definition  *definition.Definition // of the calls to the data service, and of tools. Default: Definition()
 	ExceptAreas []string               // areas of the definition that assistants cannot be connected to. Default: none
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
@@ -245,7 +245,7 @@ func hosts(issuer *url.URL) []string {
 // Close stops the account cache. Requests in progress continue.
 func (s *Server) Close() { s.accounts.Close() }
 
-// Reads returns the operations that tools read and that need no arguments.
+// Reads returns the GETs that tools call and that need no arguments.
 func (s *Server) Reads() []*upstream.Operation { return s.tools.Reads() }
 
 // Tools returns the names of the MCP tools.
