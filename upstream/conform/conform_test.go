@@ -64,6 +64,7 @@ paths:
                 type: object
                 required: [notes, offset]
                 properties:
+                  folder: {$ref: "#/components/schemas/Folder"}
                   notes: {type: array, maxItems: 50, items: {$ref: "#/components/schemas/Note"}}
                   offset: {type: integer}
     post:
@@ -138,6 +139,7 @@ components:
         text: {type: string, minLength: 1, maxLength: 20}
         pinned: {type: boolean}
         created: {type: string, format: utc-date-time, readOnly: true}
+    Folder: {type: object, properties: {parent: {$ref: "#/components/schemas/Folder"}}}
 `
 
 type note struct {

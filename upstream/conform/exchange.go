@@ -70,7 +70,11 @@ func (r *run) business(op *upstream.Operation, label string) string {
 		return "6d1c8a3b-e210-4f5e-9a41-0e1f2a3b4c5d"
 	}
 	if stem := strings.TrimRight(r.A, "0123456789"); stem != r.A {
-		return stem + strings.Repeat("9", max(len(r.A)-len(stem), 6))
+		unknown := stem + strings.Repeat("9", max(len(r.A)-len(stem), 6))
+		for unknown == r.A || unknown == r.B {
+			unknown += "9"
+		}
+		return unknown
 	}
 	return "gatehouse-conform-unknown"
 }

@@ -80,8 +80,10 @@ func pageOf(x *exchange) (page *upstream.Param, offset bool) {
 			if asked := numbered(x.op, p.Number); p.Number > 0 && p.Number != x.res.Records.AtMost && asked != nil {
 				return asked
 			}
-			if found := echoed(p.Schema, depth+1); depth < 4 && found != nil {
-				return found
+			if depth < 4 {
+				if found := echoed(p.Schema, depth+1); found != nil {
+					return found
+				}
 			}
 		}
 		return nil
