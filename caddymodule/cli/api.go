@@ -94,7 +94,7 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				printFaults(out, failed.Faults, kind)
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
-					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, strings.Join(failed.Except, " "))
+					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, cleantext.Escape(strings.Join(failed.Except, " ")))
 				}
 				return exit(cmd, 1, fmt.Errorf("%s: %s", message, count(len(failed.Faults), "error")))
 			case err != nil:
@@ -188,7 +188,8 @@ func printOperations(out io.Writer, api *upstream.API) error {
 		case !op.Read:
 			callers = "signed, may write"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", op.ID, op.Method, op.Path, op.Resource, callers, limit, tenantRule(op))
+		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path), cleantext.Escape(op.Resource),
+			callers, limit, cleantext.Escape(tenantRule(op)))
 	}
 	return w.Flush() //nolint:wrapcheck // of the standard output
 }
