@@ -388,12 +388,14 @@ func (s *Schema) accepts(b []byte) string {
 		if why = ""; s.Rules != nil && !s.Rules.literal(b) {
 			why = "is not one of the possible values"
 		}
-	case s.Types&TypeBoolean != 0:
+	case s.Types&TypeBoolean != 0 && s.Types&(TypeInteger|TypeNumber) == 0:
 		return why + "true or false"
 	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || literal(b) < len(b)):
 		return why + "a number"
 	case s.Types&TypeNumber == 0 && !isInteger(b):
 		return why + "a whole number"
+	case s.Types&TypeNumber == 0 && literal(b) < len(b): // some services would read it as octal
+		return why + "a whole number without leading zeros"
 	default:
 		why = ""
 		if s.Rules != nil {
