@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,10 +32,13 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	if err == nil {
 		err = k.settle()
 	}
-	if err != nil || v == hidden {
+	switch {
+	case err != nil:
 		return v, err
+	case v == hidden:
+		return v, fmt.Errorf("%w: %s", ErrNotVisible, k.op.ID)
 	}
-	if err := k.askedFor(k.spans[base : base+len(s.Properties)]); err != nil {
+	if err := k.askedFor(s, k.spans[base:base+len(s.Properties)]); err != nil {
 		return v, err
 	}
 	k.report.Records = 1
@@ -42,24 +46,29 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 }
 
 // askedFor returns an error if a record does not have the properties that the path asked for.
-func (k *checker) askedFor(spans []span) error {
+func (k *checker) askedFor(s *Schema, spans []span) error {
 	for i, is := range k.res.is {
 		asked := ""
 		if is[1] < len(k.q.is) {
 			asked = k.q.is[is[1]]
 		}
-		if name := k.res.Records.Is[i].Property; !k.equals(spans[is[0]], asked) && !k.lets(ruleRecord, name) {
+		name := k.res.Records.Is[i].Property
+		if !k.equals(spans[is[0]], s.Properties[is[0]].Schema.Format, asked) && !k.lets(ruleRecord, name) {
 			return k.violation(ErrWrongRecord, name, "the record that was asked for")
 		}
 	}
 	return nil
 }
 
-// equals reports whether a string or a number is what a path asked for.
-func (k *checker) equals(v span, asked string) bool {
+// equals reports whether a string or a number is what a path asked for: a number or a UUID in any spelling.
+func (k *checker) equals(v span, f Format, asked string) bool {
 	text := k.text(v)
-	if text == nil && !v.absent() && !v.result {
-		text = k.raw(v)
+	switch {
+	case text == nil && !v.absent() && !v.result:
+		raw := k.raw(v)
+		return string(raw) == asked || IsNumber(asked) && IsNumber(string(raw)) && compareNumbers(raw, []byte(asked)) == 0
+	case f == FormatUUID:
+		return strings.EqualFold(string(text), asked)
 	}
 	return string(text) == asked
 }
@@ -108,7 +117,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 			continue
 		}
 		spans := k.spans[base : base+len(s.Items.Properties)]
-		if err := k.askedFor(spans); err != nil {
+		if err := k.askedFor(s.Items, spans); err != nil {
 			return span{}, err
 		}
 		known := false

@@ -181,12 +181,18 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 	start := len(k.out)
 	// It cannot fail, because the value has been validated.
 	k.out, _ = jsontext.AppendFormat(k.out, k.body[v.start:v.end])
-	members, text := 0, k.out[start:]
-	for i := bytes.Index(text, []byte(`":`)); i >= 0; i = bytes.Index(text, []byte(`":`)) {
-		text = text[i+2:]
-		members++
+	members, inString := 0, false
+	for i := start; i < len(k.out); i++ {
+		switch c := k.out[i]; {
+		case c == '"':
+			inString = !inString
+		case c == '\\':
+			i++
+		case c == ':' && !inString:
+			members++
+		}
 	}
-	if members > maxFree { // or strings that look like members
+	if members > maxFree {
 		k.note(holds, s, "", between(0, maxFree)+" members")
 	}
 	if k.request && !numbersAreModerate(k.out[start:]) {

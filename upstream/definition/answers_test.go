@@ -3,6 +3,7 @@ package definition_test
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,6 +84,46 @@ func TestAnswersAreCheckedByTheWholeDefinition(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, c.want, out.String())
+		})
+	}
+}
+
+// What a caller may spell in several ways, a data service need not spell as the caller did. What may not be seen does not exist, in an
+// envelope or without one.
+func TestOneRecordIsTheOneThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		"/uuids/{id}": {get: {parameters: [{name: id, in: path, required: true, schema: {type: string, format: uuid}}], responses: {"200": {description: "", x-gatehouse-records: {is: {id: id}},
+			content: {application/json: {schema: {type: object, properties: {id: {type: string, format: uuid}}}}}}}}},
+		"/numbers/{no}": {get: {parameters: [{name: no, in: path, required: true, schema: {type: number}}], responses: {"200": {description: "", x-gatehouse-records: {in: row, is: {no: no}},
+			content: {application/json: {schema: {type: object, properties: {row: {type: object, properties: {no: {type: number}}}}}}}}}}},
+		"/events/{id}": {get: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {"200": {description: "", x-gatehouse-records: {in: event, is: {id: id}},
+			content: {application/json: {schema: {type: object, required: [event, n], properties: {n: {type: integer}, event: {type: object, required: [status], x-gatehouse-visible: {status: [published]},
+			properties: {id: {type: string}, status: {type: string}, extra: {type: object, additionalProperties: true}}}}}}}}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	const id = "0190f3a2-7c1e-7b6a-9d51-0123456789ab"
+	large := strings.Repeat(`\"a\":1,`, 1500)
+	for name, c := range map[string]struct {
+		target, body string
+		want         error
+	}{
+		"a UUID in capitals":                     {"/v1/uuids/" + strings.ToUpper(id), `{"id":"` + id + `"}`, nil},
+		"another UUID":                           {"/v1/uuids/" + strings.ToUpper(id), `{"id":"` + strings.Replace(id, "ab", "ac", 1) + `"}`, upstream.ErrWrongRecord},
+		"a number in another notation":           {"/v1/numbers/7.0", `{"row":{"no":7}}`, nil},
+		"another number":                         {"/v1/numbers/7.0", `{"row":{"no":70}}`, upstream.ErrWrongRecord},
+		"a text in capitals":                     {"/v1/events/A", `{"n":1,"event":{"id":"a","status":"published"}}`, upstream.ErrWrongRecord},
+		"a record that may not be seen":          {"/v1/events/a", `{"n":1,"event":{"id":"a","status":"draft"}}`, upstream.ErrNotVisible},
+		"an invalid one that may not be seen":    {"/v1/events/a", `{"event":{"id":1,"status":"draft"},"n":1}`, upstream.ErrNotVisible},
+		"one that may not be seen, after faults": {"/v1/events/a", `{"n":"x","event":{"id":"a","status":"draft"}}`, upstream.ErrContractViolation},
+		"a text that looks like many members":    {"/v1/events/a", `{"n":1,"event":{"id":"a","status":"published","extra":{"x":{"json":"` + large + `"}}}}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op, q := operationOf(t, d, http.MethodGet, c.target)
+			var out bytes.Buffer
+			_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(c.body))
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, err == nil, out.Len() > 0)
 		})
 	}
 }

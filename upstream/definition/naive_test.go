@@ -89,6 +89,9 @@ func (d *naive) expected(a *reply, body []byte) (any, bool) {
 	record, isRecord := v.value.(object)
 	if a.in != "" && isRecord {
 		record, isRecord = record[a.in].(object)
+		if _, sent := decode(body).(object)[a.in].(object); sent && !isRecord { // it may not be seen
+			return nil, false
+		}
 	}
 	return v.value, !v.invalid && !v.foreign && !v.hidden && !(a.is && isRecord && record["id"] != "ID")
 }
