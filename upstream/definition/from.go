@@ -17,6 +17,9 @@ const (
 	maxNames = 8
 
 	adapter = ": what this cannot do is for an adapter in front of the service"
+
+	// anItem and anyName stand for an item of an array, and for a further member of an object, in a path. No text of a document is like them.
+	anItem, anyName = "\xff[]", "\xff{}"
 )
 
 // source compiles x-gatehouse-from: where the data service has a member, and how its value is converted.
@@ -297,7 +300,10 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 			if p.Schema.Additional != nil {
 				c.fault(c.about[p.Schema].node, "an object that the data service does not have cannot have further members")
 			}
-			c.members(in, p.Schema, depth+1)
+			n := len(*in.sent)
+			for c.members(in, p.Schema, depth+1); p.Internal && n < len(*in.sent); n++ {
+				(*in.sent)[n].schema = nil
+			}
 			continue
 		}
 		if in.request && c.hasSources(in.schema) {
@@ -314,46 +320,93 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 
 // enclosed reports a fault if a hidden member would pass inside of another member, among its further members.
 func (c *framer) enclosed(all []sent) {
+	seen := map[[2]*upstream.Schema]bool{}
 	for i, inner := range all {
 		if !c.spend(1 + len(all)/64) {
 			return
 		}
 		for j, m := range all {
-			if n := len(m.at); i != j && m.schema != nil && n <= len(inner.at) && slices.Equal(m.at, inner.at[:n]) && c.reveals(m.schema, inner.schema, inner.at[n:]) {
+			n := min(len(m.at), len(inner.at))
+			if i == j || m.schema == nil || !slices.Equal(m.at[:n], inner.at[:n]) {
+				continue
+			}
+			if slices.ContainsFunc(c.at(m.schema, inner.at[n:], 0), func(s *upstream.Schema) bool {
+				if inner.schema == nil {
+					return len(inner.at) > n && s.FreeJSON()
+				}
+				return slices.ContainsFunc(c.at(inner.schema, m.at[n:], 0), func(of *upstream.Schema) bool { return c.reveals(s, of, seen) })
+			}) {
 				c.fault(inner.node, "%s would be among the further members of %s, and not be hidden: give that the members that it has, and no further ones", inner.name, m.name)
 			}
 		}
 	}
 }
 
-// reveals reports whether a hidden member would pass among the further members of s. The member is at a path below s. inner is its schema, or nil if
-// it is hidden itself; otherwise, the hidden members in inner are looked at.
-func (c *framer) reveals(s, inner *upstream.Schema, at []string) bool {
-	if inner == nil {
-		return len(at) > 0 && c.passes(s, at)
+// reveals reports whether something that is hidden in inner would pass in s, which is at the same place, as a further member or in free JSON. inner
+// is nil if it is hidden itself.
+func (c *framer) reveals(s, inner *upstream.Schema, seen map[[2]*upstream.Schema]bool) bool {
+	key := [2]*upstream.Schema{s, inner}
+	if inner == nil || seen[key] || !c.spend(1) {
+		return inner == nil && s.FreeJSON()
 	}
-	return len(at) <= maxNames && c.spend(1) && slices.ContainsFunc(inner.Properties, func(p upstream.Property) bool {
-		if p.Internal {
-			p.Schema = nil
-		}
-		return c.reveals(s, p.Schema, slices.Concat(at, placeOf(&p)))
-	})
+	seen[key] = true
+	passes := func(inner *upstream.Schema, at ...string) bool {
+		return slices.ContainsFunc(c.at(s, at, 0), func(own *upstream.Schema) bool { return c.reveals(own, inner, seen) })
+	}
+	whole := s.FreeJSON() || s.Additional != nil
+	if inner.Choice != nil {
+		return inner.Withheld && whole || slices.ContainsFunc(inner.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a) })
+	}
+	return inner.Visible != "" && whole || inner.Withheld && passes(nil, anyName) ||
+		slices.ContainsFunc(inner.Concealed, func(name string) bool { return passes(nil, name, "") }) ||
+		inner.Items != nil && passes(inner.Items, anItem) || inner.Additional != nil && passes(inner.Additional, anyName) ||
+		slices.ContainsFunc(inner.Properties, func(p upstream.Property) bool {
+			switch {
+			case p.Part:
+				return passes(p.Schema)
+			case p.Internal:
+				return passes(nil, placeOf(&p)...)
+			}
+			return passes(p.Schema, placeOf(&p)...)
+		})
 }
 
-// passes reports whether the data service's member at a path below s would pass as a further member, or in free JSON.
-func (c *framer) passes(s *upstream.Schema, at []string) bool {
+// at returns the schemas with which the data service's member at a path below s leaves, or parts of it. A further member, and a part, counts as
+// free JSON, too. depth is the number of schemas around s.
+func (c *framer) at(s *upstream.Schema, at []string, depth int) (all []*upstream.Schema) {
 	switch {
+	case s == nil || depth > 2*maxNames+maxNested || !c.spend(1): // a circle is a fault already
+		return nil
 	case s.Choice != nil:
-		inner := func(a *upstream.Schema) bool { return c.passes(a, at) }
-		return c.about[s].level <= maxNested && slices.ContainsFunc(s.Choice.Alternatives, inner) // a circle is a fault already
+		for _, alternative := range s.Choice.Alternatives {
+			all = append(all, c.at(alternative, at, depth+1)...)
+		}
+		return all
 	case s.FreeJSON() || len(at) == 0:
-		return s.FreeJSON()
+		return []*upstream.Schema{s}
+	case at[0] == anItem:
+		return c.at(s.Items, at[1:], depth+1)
 	}
-	i := slices.IndexFunc(s.Properties, func(p upstream.Property) bool { return placeOf(&p)[0] == at[0] })
-	if i < 0 {
-		return s.Additional != nil
+	known := false
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		place := placeOf(p)
+		if p.Part {
+			place = nil // its members begin here, too
+		}
+		known = known || !p.Part && place[0] == at[0]
+		switch n := len(place); {
+		case p.Internal:
+		case n > len(at) && slices.Equal(place[:len(at)], at) && p.Schema.Types&(upstream.TypeObject|upstream.TypeArray) != 0: // a part leaves
+			all = append(all, upstream.AnyJSON())
+		case n <= len(at) && slices.Equal(place, at[:n]), n == 1 && at[0] == anyName:
+			all = append(all, c.at(p.Schema, at[n:], depth+1)...)
+		}
 	}
-	return !s.Properties[i].Internal && c.passes(s.Properties[i].Schema, at[1:])
+	if !known && s.Additional != nil {
+		all = append(append(all, c.at(s.Additional, at[1:], depth+1)...), upstream.AnyJSON())
+	}
+	return all
 }
 
 // placeOf returns the path to the data service's member from which a property is made.

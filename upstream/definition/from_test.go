@@ -313,6 +313,13 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		return `requestBody: {content: {application/json: {schema: {type: object, properties: ` + schema + `}}}},`
 	}
 	plain := member(`{type: string}`)
+	const cost = `{type: object, properties: {sku: {type: string}, cost: {type: string, x-gatehouse-internal: true}}}`
+	items := func(schema string) string {
+		return `{type: array, x-gatehouse-from: /cart/lines, items: ` + schema + `}`
+	}
+	cart := func(lines string) string {
+		return `{type: object, properties: {cart: {type: object, additionalProperties: true}, lines: ` + lines + `}}`
+	}
 	for name, c := range map[string]struct{ schema, body, want string }{
 		"nothing":                        {member(`{type: string, x-gatehouse-from: {as: cents}}`), "", "must be one of a member, a pointer, a parameter and pages"},
 		"two places":                     {member(`{type: string, x-gatehouse-from: {member: a, parameter: page}}`), "", "must be one of a member"},
@@ -346,6 +353,21 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"one deeper in it":               {`{type: object, properties: {a: {type: object, x-gatehouse-from: x, properties: {c: {type: object, x-gatehouse-from: y, additionalProperties: {type: string}}}}, b: {type: string, writeOnly: true, x-gatehouse-from: /x/y/b}}}`, "", "b would be among the further members of a"},
 		"a writeOnly object in a map":    {`{type: object, properties: {a: {type: object, additionalProperties: {type: string}}, b: {type: object, writeOnly: true, properties: {c: {type: string, x-gatehouse-from: /a/b}}}}}`, "", "a hidden member would be among the further members of a"},
 		"a member that becomes any JSON": {`{type: object, properties: {a: {type: object, additionalProperties: true, x-gatehouse-from: x}, b: {type: object, x-gatehouse-from: x, properties: {c: {type: object, properties: {d: {type: string, writeOnly: true}}}}}}}`, "", "b would be among the further members of a"},
+		"an internal member of an item":  {cart(items(cost)), "", "lines would be among the further members of cart"},
+		"a writeOnly one of an item":     {cart(items(`{type: object, properties: {sku: {type: string}, cost: {type: string, writeOnly: true}}}`)), "", "lines would be among the further members of cart"},
+		"writeOnly further members":      {cart(items(`{type: object, properties: {sku: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`)), "", "lines would be among the further members of cart"},
+		"a hidden object of an item":     {cart(items(`{type: object, properties: {sku: {type: string}, c: {type: object, writeOnly: true, properties: {d: {type: string, x-gatehouse-from: /cost/net}}}}}`)), "", "lines would be among the further members of cart"},
+		"items that are removed":         {cart(items(`{type: object, required: [s], x-gatehouse-visible: {s: [open]}, properties: {s: {type: string}}}`)), "", "lines would be among the further members of cart"},
+		"an internal member of a map":    {cart(`{type: object, x-gatehouse-from: /cart/lines, additionalProperties: ` + cost + `}`), "", "lines would be among the further members of cart"},
+		"an internal member of a choice": {cart(`{x-gatehouse-from: /cart/lines, anyOf: [` + cost + `, {type: "null"}]}`), "", "lines would be among the further members of cart"},
+		"a writeOnly alternative":        {cart(items(`{oneOf: [{type: integer}, {type: string, writeOnly: true}]}`)), "", "lines would be among the further members of cart"},
+		"one deep in circles":            {cart(items(`{type: object, properties: {a: {properties: {a: {properties: {a: {properties: {a: {properties: {a: {properties: {a: {properties: {a: {properties: {a: ` + cost + `}}}}}}}}}}}}}}}}`)), "", "lines would be among the further members of cart"},
+		"an item of a list of any JSON":  {`{type: object, properties: {a: {type: array, x-gatehouse-from: l, items: {type: object, additionalProperties: true}}, b: {type: array, x-gatehouse-from: l, items: ` + cost + `}}}`, "", "b would be among the further members of a"},
+		"a value of a map of any JSON":   {`{type: object, properties: {a: {type: object, x-gatehouse-from: l, properties: {x: {type: object, additionalProperties: true}}}, b: {type: object, x-gatehouse-from: l, additionalProperties: ` + cost + `}}}`, "", "b would be among the further members of a"},
+		"an item that has other names":   {`{type: object, properties: {a: {type: array, x-gatehouse-from: l, items: {type: object, properties: {p: {type: object, additionalProperties: true, x-gatehouse-from: /c/p}}}}, b: {type: array, x-gatehouse-from: l, items: {type: object, properties: {d: {type: object, x-gatehouse-from: /c, properties: {p: ` + cost + `}}}}}}}`, "", "b would be among the further members of a"},
+		"any JSON inside of it":          {`{type: object, properties: {a: {type: object, additionalProperties: true, x-gatehouse-from: /cart/line}, cart: {type: object, properties: {line: ` + cost + `}}}}`, "", "cart would be among the further members of a"},
+		"the second of one place":        {`{type: object, properties: {c: {type: object, properties: {x: {type: string, x-gatehouse-from: l}, y: {type: object, additionalProperties: true, x-gatehouse-from: l}}}, b: {type: object, x-gatehouse-from: /c/l, properties: {d: {type: string, x-gatehouse-internal: true}}}}}`, "", "b would be among the further members of c"},
+		"an internal object in a part":   {`{type: object, properties: {a: {type: object, additionalProperties: true}, b: {type: object, x-gatehouse-internal: true, properties: {c: {type: string, x-gatehouse-from: /a/b}}}}}`, "", "c would be among the further members of a"},
 		"a body's readOnly member in it": {plain, body(`{a: {type: object, additionalProperties: true}, b: {type: string, readOnly: true, x-gatehouse-from: /a/b}}`), "b would be among the further members of a"},
 		"a body's internal object in it": {plain, body(`{a: {type: object, additionalProperties: true}, b: {type: object, x-gatehouse-internal: true, properties: {c: {type: string, x-gatehouse-from: /a/b}}}}`), "a hidden member would be among the further members of a"},
 		"a body's parameter":             {plain, body(`{a: {type: integer, x-gatehouse-from: {parameter: page}}}`), "is for responses: in a body, the member must be readOnly"},
@@ -367,11 +389,17 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 			n: {$ref: "#/components/schemas/N"}, m: {$ref: "#/components/schemas/N"}}}}}}`
 		_, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
 		require.ErrorContains(t, err, "more than 8 objects in each other that the data service does not have, or a circle of them")
+		text = strings.Replace(text, `schema: {$ref: "#/components/schemas/N"}`, `schema: {properties: {a: {type: array, items: {$ref: "#/components/schemas/N"}}, b: {type: array, x-gatehouse-from: a, items: {$ref: "#/components/schemas/N"}}}}`, 1)
+		_, err = definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+		require.ErrorContains(t, err, "more than 8 objects in each other")
 	})
 	require.NoError(t, load("{}", `{type: object, properties: {a: {type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-internal: true}}}, c: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /a/b}}}`, ""))
 	require.NoError(t, load("{}", member(`{type: string, x-gatehouse-from: "/x~1y/a~0b"}`), body(`{a: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}`)))
 	require.NoError(t, load("{}", plain, body(`{a: {type: object, properties: {b: {type: string, x-gatehouse-from: /x}, c: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}}`)))
 	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a text")
+	require.ErrorContains(t, load(`{in: lines, from: /cart/all}`, strings.Replace(cart(items(cost)), "x-gatehouse-from: /cart/lines, ", "", 1), ""), "lines would be among the further members of cart")
+	require.NoError(t, load("{}", cart(items(`{type: object, properties: {sku: {type: string}}}`)), ""), "nothing of it is hidden")
+	require.NoError(t, load("{}", strings.Replace(cart(items(cost)), "additionalProperties: true", "properties: {lines: {type: array, items: {type: object, properties: {sku: {type: string}}}}}", 1), ""))
 }
 
 func TestNothingOfAMappedMemberIsPublished(t *testing.T) {
