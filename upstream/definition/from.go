@@ -346,15 +346,18 @@ func (c *framer) enclosed(all []sent) {
 // is nil if it is hidden itself.
 func (c *framer) reveals(s, inner *upstream.Schema, seen map[[2]*upstream.Schema]bool) bool {
 	key := [2]*upstream.Schema{s, inner}
-	if inner == nil || seen[key] || !c.spend(1) {
-		return inner == nil && s.FreeJSON()
+	if inner == nil || s == inner || c.broken[s] || seen[key] || !c.spend(1) {
+		return inner == nil && s.FreeJSON() && !c.broken[s]
 	}
 	seen[key] = true
 	passes := func(inner *upstream.Schema, at ...string) bool {
 		return slices.ContainsFunc(c.at(s, at, 0), func(own *upstream.Schema) bool { return c.reveals(own, inner, seen) })
 	}
 	whole := s.FreeJSON() || s.Additional != nil
-	if inner.Choice != nil {
+	switch {
+	case s.Choice != nil:
+		return slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.reveals(a, inner, seen) })
+	case inner.Choice != nil:
 		return inner.Withheld && whole || slices.ContainsFunc(inner.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a) })
 	}
 	return inner.Visible != "" && whole || inner.Withheld && passes(nil, anyName) ||
@@ -364,7 +367,7 @@ func (c *framer) reveals(s, inner *upstream.Schema, seen map[[2]*upstream.Schema
 			switch {
 			case p.Part:
 				return passes(p.Schema)
-			case p.Internal:
+			case p.Internal || p.Schema.Refused != "":
 				return passes(nil, placeOf(&p)...)
 			}
 			return passes(p.Schema, placeOf(&p)...)
@@ -377,13 +380,13 @@ func (c *framer) at(s *upstream.Schema, at []string, depth int) (all []*upstream
 	switch {
 	case s == nil || depth > 2*maxNames+maxNested || !c.spend(1): // a circle is a fault already
 		return nil
+	case s.FreeJSON() || len(at) == 0:
+		return []*upstream.Schema{s}
 	case s.Choice != nil:
 		for _, alternative := range s.Choice.Alternatives {
 			all = append(all, c.at(alternative, at, depth+1)...)
 		}
 		return all
-	case s.FreeJSON() || len(at) == 0:
-		return []*upstream.Schema{s}
 	case at[0] == anItem:
 		return c.at(s.Items, at[1:], depth+1)
 	}
@@ -396,7 +399,7 @@ func (c *framer) at(s *upstream.Schema, at []string, depth int) (all []*upstream
 		}
 		known = known || !p.Part && place[0] == at[0]
 		switch n := len(place); {
-		case p.Internal:
+		case p.Internal || p.Schema.Refused != "":
 		case n > len(at) && slices.Equal(place[:len(at)], at) && p.Schema.Types&(upstream.TypeObject|upstream.TypeArray) != 0: // a part leaves
 			all = append(all, upstream.AnyJSON())
 		case n <= len(at) && slices.Equal(place, at[:n]), n == 1 && at[0] == anyName:

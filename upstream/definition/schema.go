@@ -1055,6 +1055,15 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice.By == "" {
 		overlap = max(overlap, len(objects))
 	}
+	seen := map[[2]*upstream.Schema]bool{}
+	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
+		for j, b := range s.Choice.Alternatives {
+			if i != j && (s.Choice.By == "" || a.Types&b.Types&upstream.TypeObject == 0) && (&framer{compiler: c}).reveals(b, a, seen) {
+				c.fault(info.node, "one alternative has further members, or any JSON, where another one hides something that would pass: list its members, or add a "+
+					"discriminator or a constant that is required")
+			}
+		}
+	}
 	if info.tried = overlap; overlap > upstream.MaxTried {
 		c.fault(info.node, "more than %d alternatives would be tried: add a discriminator, or a member that is required and has another constant in each", upstream.MaxTried)
 	}
