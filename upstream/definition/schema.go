@@ -132,6 +132,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 			}
 			return c.lost()
 		}
+		c.placed(target)
 		if !c.beside(n) {
 			n, target = target, node{}
 			continue
@@ -180,6 +181,15 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	}
 	info.node, info.active = n, false
 	return s
+}
+
+// placed reports a fault if a schema that is not only that of a member says what is about the member.
+func (c *compiler) placed(n node) {
+	for _, name := range []string{extInternal, extFrom, extUntrusted} {
+		if own := n.get(name); own.Node != nil {
+			c.fault(own, notPlaced)
+		}
+	}
 }
 
 // beside reports whether keywords beside a reference must hold, too.
@@ -367,10 +377,8 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	for _, name := range []string{"readOnly", "writeOnly"} {
 		c.flag(n.get(name)) // for document.hidden
 	}
-	for _, name := range []string{extInternal, extFrom, extUntrusted} {
-		if own := n.get(name); own.Node != nil && !c.places[n.Node] {
-			c.fault(own, notPlaced)
-		}
+	if !c.places[n.Node] {
+		c.placed(n)
 	}
 	c.types(n, s, info)
 	c.text(n, s)
