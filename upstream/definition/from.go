@@ -143,7 +143,7 @@ func (c *compiler) concealed(names []string, p *upstream.Property, n node) []str
 		}
 		seen[n.Node] = true
 		visit(c.lookup(n.get("$ref").text()))
-		for _, part := range n.get("allOf").items() {
+		for _, part := range slices.Concat(n.get("allOf").items(), n.get("oneOf").items(), n.get("anyOf").items()) {
 			visit(part)
 		}
 		for _, e := range n.get("properties").entries() {
