@@ -528,6 +528,44 @@ components:
 	}
 }
 
+// What only or except leaves out is not a fault, whatever its path is. What they select is, and so is a path of which nothing is known.
+func TestPathsThatAreNotSelectedAreNotFaults(t *testing.T) {
+	t.Parallel()
+	const query, elsewhere = "  /a:\n    query: {}\n    post: {operationId: addA, responses: {\"204\": {}}}\n", "  /b: {$ref: \"b.yaml\"}\n"
+	only := definition.Options{Only: []string{"getOrder"}}
+	for name, c := range map[string]struct {
+		paths   string
+		o       definition.Options
+		pointer string
+	}{
+		"another method":                          {query, only, ""},
+		"another method, by except":               {query, definition.Options{Except: []string{"addA"}}, ""},
+		"another method beside what is selected":  {query, definition.Options{Only: []string{"addA"}}, "/paths/~1a/query"},
+		"another method alone":                    {"  /a: {query: {}}\n", only, ""},
+		"another method alone, of the whole":      {"  /a: {query: {}}\n", definition.Options{}, "/paths/~1a/query"},
+		"another method alone, beside except":     {"  /a: {query: {}}\n" + "  /c: {get: {responses: {\"204\": {}}}}\n", definition.Options{Except: []string{"get_c"}}, "/paths/~1a/query"},
+		"a path that is elsewhere":                {elsewhere, only, ""},
+		"a path that is elsewhere, of the whole":  {elsewhere, definition.Options{}, "/paths/~1b/$ref"},
+		"a path that is elsewhere, beside except": {elsewhere + query, definition.Options{Except: []string{"addA"}}, "/paths/~1b/$ref"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(strings.Replace(orders, "components:", c.paths+"components:", 1), c.o)
+			if c.pointer != "" {
+				require.Equal(t, c.pointer, faultsOf(t, err)[0].Pointer)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, d.API.Operations(), 1)
+			require.Equal(t, c.paths == elsewhere, contains(d.Warnings, "b.yaml"))
+		})
+	}
+	_, err := load(strings.Replace(orders, "components:", query+"components:", 1), definition.Options{})
+	var failed *definition.LoadError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, []string{"addA"}, failed.Except)
+}
+
 // tries returns a choice of n arrays that have to be tried.
 func tries(n int, items string) string {
 	return "{oneOf: [{type: array, maxItems: 1, items: " + items + "}" + strings.Repeat(", {type: array, maxItems: 1, items: {type: string}}", n-1) + "]}"

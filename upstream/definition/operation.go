@@ -27,6 +27,7 @@ const maxAmbiguous = 8
 //
 //nolint:gochecknoglobals // constants
 var (
+	methods         = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"} // of OpenAPI
 	served          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
 	responseHeaders = []string{"ETag", "Location", "Retry-After"}
@@ -49,6 +50,9 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		c.string(tenant)
 	}
 	all = slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
+	for _, n := range all {
+		c.pathItem(n.item)
+	}
 	c.templates(all)
 	ids := map[string]bool{}
 	for _, n := range all {
@@ -131,19 +135,20 @@ type operationNode struct {
 
 // operations returns all operations of the document.
 func (c *compiler) operations() (all []*operationNode) {
-	methods := []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 	for _, path := range c.root.get("paths").entries() {
 		if strings.HasPrefix(path.name, "x-") {
 			continue
 		}
-		item := path.value
+		item, faults, others := path.value, len(c.faults), len(all)
 		if item.get("$ref").Node != nil {
 			c.only(item, "$ref") // operations beside it would be ignored
 			if item = c.resolve(item); item.Node == nil {
+				if len(c.o.Only) > 0 { // nothing of it is selected
+					c.warnings, c.faults = append(c.warnings, c.faults[faults:]...), c.faults[:faults]
+				}
 				continue
 			}
 		}
-		c.only(item, append(methods, "parameters", "servers")...)
 		for _, e := range item.entries() {
 			switch {
 			case !slices.Contains(methods, e.name):
@@ -158,8 +163,18 @@ func (c *compiler) operations() (all []*operationNode) {
 			}
 			all = append(all, n)
 		}
+		if len(all) == others && len(c.o.Only) == 0 {
+			c.pathItem(item)
+		}
 	}
 	return all
+}
+
+// pathItem reports what else is in the path of an operation that is served.
+func (c *compiler) pathItem(item node) {
+	faults := len(c.faults)
+	c.only(item, append(methods, "parameters", "servers")...)
+	c.faulty[item.Node] = c.faulty[item.Node] || len(c.faults) > faults
 }
 
 // templates checks the templates of all paths for what makes matching them ambiguous.
