@@ -30,7 +30,7 @@ var (
 	methods         = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"} // of OpenAPI
 	served          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
-	responseHeaders = []string{"ETag", "Location", "Retry-After"}
+	responseHeaders = []string{"ETag", "Location"}
 )
 
 // compile compiles the selected operations: first all schemas, which may refer to each other, then what needs complete schemas.
@@ -695,7 +695,8 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			r.ETag = true
 		case name == "Location":
 			r.Location = true
-		case name == "Retry-After" || name == "Content-Type":
+		case name == "Content-Type":
+		case name == "Retry-After" && (status == http.StatusTooManyRequests || status == 4): // leaves with 429
 		default:
 			c.warn(e.value, "the header %s does not leave: possible are %s", e.name, strings.Join(responseHeaders, ", "))
 		}

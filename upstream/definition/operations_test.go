@@ -230,7 +230,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	d := loaded(t, definition.Options{},
 		"x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request",
 		theOperation, theOperation+"\n      x-gatehouse-unchecked: [application/pdf]",
-		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}}}
+		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}, retry-after: {}}}
         "201": {content: {application/json: {schema: {type: integer}}}, headers: {location: {}}}
         "202": {content: {application/vnd.orders+json: {schema: {type: string}}}}
         "204": {}
@@ -238,10 +238,13 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
         "302": {}
         "401": {content: {text/html: {}}}
         "404": {content: {application/json: {schema: {properties: {code: {type: string}}}}}}
-        default: {content: {application/problem+json: {schema: {properties: {title: {type: string}}}}}}
+        "429": {headers: {Retry-After: {}}}
+        default: {headers: {Retry-After: {}}, content: {application/problem+json: {schema: {properties: {title: {type: string}}}}}}
         "503": {}`)
 	op := d.API.Operations()[0]
-	require.Contains(t, warnings(d), "the header X-Other does not leave")
+	require.Contains(t, warnings(d), "the header X-Other does not leave: possible are ETag, Location")
+	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not leave"), "it leaves with 429")
+	require.NotContains(t, warnings(d), "the header Retry-After")
 	for _, test := range []struct {
 		status      int
 		contentType string
