@@ -2,6 +2,7 @@ package definition
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -324,9 +325,17 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 			}
 		}
 	}
+	var first node // its schema is enforced for all JSON
 	for _, e := range p.resolve(n.get("content")).entries() {
-		if media := mediaType(e.name); slices.Contains(r.Media, media) || slices.Contains(r.Unchecked, media) {
-			value := p.resolve(e.value)
+		value := p.resolve(e.value)
+		switch media := mediaType(e.name); {
+		case slices.Contains(r.Media, media):
+			first = cmp.Or(first, value)
+			if schema := first.get("schema"); value != first && value.get("schema").get("$ref").text() != cmp.Or(schema.get("$ref").text(), "-") {
+				value = at(object("schema", schema.Node)) // without examples, which are of another schema
+			}
+			put(content, media, p.pick(value, "", p.valued(value)))
+		case slices.Contains(r.Unchecked, media):
 			put(content, media, p.pick(value, "", p.valued(value)))
 		}
 	}

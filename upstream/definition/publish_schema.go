@@ -216,16 +216,25 @@ func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
 	return out
 }
 
-// addTypes completes the type as the compiler understands it: with null if it is nullable, and as object if there are only properties.
+// addTypes completes the type as the compiler understands it: with null if it is nullable, and as object or array if keywords for these stand alone.
+// Null is then one of the possible values, too.
 func addTypes(out *yaml.Node, n node, nullable bool) {
-	types := n.get("type").texts()
-	if one := n.get("type").text(); one != "" {
+	types, has := n.get("type").texts(), func(name string) bool { return n.get(name).Node != nil }
+	switch one := n.get("type").text(); {
+	case one != "":
 		types = []string{one}
-	} else if types == nil && n.get("properties").Node != nil {
+	case types != nil || has("enum") || has("const"):
+	case has("properties") || has("additionalProperties"):
 		types = []string{"object"}
+	case has("items"):
+		types = []string{"array"}
+	}
+	if constant := member(out, "const"); constant != nil && constant.Tag != "!!null" && (nullable || slices.Contains(types, "null")) {
+		remove(out, "const")
+		put(out, "enum", &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{constant}})
 	}
 	if nullable && types != nil && !slices.Contains(types, "null") {
-		types = append(types, "null") // without a type, nullable says nothing (OpenAPI 3.0.3)
+		types = append(types, "null")
 	}
 	if len(types) == 1 {
 		put(out, "type", text(types[0]))
@@ -236,7 +245,8 @@ func addTypes(out *yaml.Node, n node, nullable bool) {
 		}
 		put(out, "type", list)
 	}
-	if enum := member(out, "enum"); enum != nil && slices.Contains(types, "null") && !slices.Contains(at(enum).texts(), "null") {
+	isNull := func(value *yaml.Node) bool { return value.Tag == "!!null" }
+	if enum := member(out, "enum"); enum != nil && (nullable || slices.Contains(types, "null")) && !slices.ContainsFunc(enum.Content, isNull) {
 		enum.Content = append(enum.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"})
 	}
 }

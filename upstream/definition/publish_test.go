@@ -325,9 +325,22 @@ func TestNullableSchemasThatConsistOfOthersArePublished(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := publish(t, `
-openapi: `+test.version+`
-info: {title: Nullable, version: "1"}
+			schema, got := publishedMember(t, test.version, test.schema)
+			for value, valid := range map[string]bool{`null`: true, `{"a":"b"}`: true, `{}`: false, `1`: false, `[]`: false} {
+				instance, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"x":` + value + `}`))
+				require.NoError(t, err)
+				require.Equal(t, valid, schema.Validate(instance) == nil, "%s\n%s", value, got)
+			}
+		})
+	}
+}
+
+// publishedMember returns the published schema of an object with a member x, and the document.
+func publishedMember(t *testing.T, version, schema string) (*jsonschema.Schema, string) {
+	t.Helper()
+	got := publish(t, `
+openapi: `+version+`
+info: {title: X, version: "1"}
 x-gatehouse-tenant: none
 paths:
   /x:
@@ -337,21 +350,66 @@ paths:
 components:
   schemas:
     Base: {type: object, required: [a], properties: {a: {type: string}}}
-    X: {type: object, required: [x], properties: {x: `+test.schema+`}}
+    X: {type: object, required: [x], properties: {x: `+schema+`}}
 `)
-			tree, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, got)))
-			require.NoError(t, err)
-			c := jsonschema.NewCompiler()
-			require.NoError(t, c.AddResource("urn:x", tree))
-			schema, err := c.Compile("urn:x#/components/schemas/X")
-			require.NoError(t, err)
-			for value, valid := range map[string]bool{`null`: true, `{"a":"b"}`: true, `{}`: false, `1`: false, `[]`: false} {
-				instance, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"x":` + value + `}`))
+	tree, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, got)))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	require.NoError(t, c.AddResource("urn:x", tree))
+	compiled, err := c.Compile("urn:x#/components/schemas/X")
+	require.NoError(t, err)
+	return compiled, got
+}
+
+// In a published document, those values are valid that the gateway lets pass.
+func TestTypesArePublishedAsTheyAreEnforced(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ version, schema, good, bad string }{
+		"a constant or null":                 {"3.1.0", `{type: [string, "null"], const: a}`, `["a", null]`, `["b", 1]`},
+		"a constant or null of 3.0":          {"3.0.3", `{type: string, const: a, nullable: true}`, `["a", null]`, `["b", 1]`},
+		"values or null without a type":      {"3.0.3", `{enum: [a, 1], nullable: true}`, `["a", 1, null]`, `["b", 2]`},
+		"a constant or null without a type":  {"3.1.0", `{const: a, nullable: true}`, `["a", null]`, `["b", 1]`},
+		"values or null":                     {"3.1.0", `{type: [string, "null"], enum: [a]}`, `["a", null]`, `["b", 1]`},
+		"null alone":                         {"3.1.0", `{type: [string, "null"], const: null}`, `[null]`, `["null"]`},
+		"a constant":                         {"3.1.0", `{const: a}`, `["a"]`, `[null]`},
+		"items alone":                        {"3.1.0", `{items: {type: string}}`, `[[], ["a"]]`, `["a", {}, null]`},
+		"items alone, or null":               {"3.0.3", `{items: {type: string}, nullable: true}`, `[[], null]`, `["a", {}]`},
+		"additionalProperties alone":         {"3.1.0", `{additionalProperties: {type: string}}`, `[{}, {"a": "b"}]`, `["a", [], null]`},
+		"additionalProperties alone, or not": {"3.0.3", `{additionalProperties: true, nullable: true}`, `[{"a": 1}, null]`, `["a", []]`},
+		"values with items":                  {"3.1.0", `{enum: [a], items: {type: string}}`, `["a"]`, `["b", []]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			schema, got := publishedMember(t, test.version, test.schema)
+			for values, valid := range map[string]bool{test.good: true, test.bad: false} {
+				all, err := jsonschema.UnmarshalJSON(strings.NewReader(values))
 				require.NoError(t, err)
-				require.Equal(t, valid, schema.Validate(instance) == nil, "%s\n%s", value, got)
+				for _, value := range all.([]any) { //nolint:forcetypeassert // above
+					require.Equal(t, valid, schema.Validate(map[string]any{"x": value}) == nil, "%v\n%s", value, got)
+				}
+			}
+			d, err := load(strings.Replace(strings.Replace(orders, "3.1.0", test.version, 1), "x: {type: string}", "x: "+test.schema, 1), definition.Options{})
+			require.NoError(t, err)
+			for values, valid := range map[string]bool{test.good: true, test.bad: false} {
+				var all []json.RawMessage
+				require.NoError(t, json.Unmarshal([]byte(values), &all))
+				for _, value := range all {
+					_, err = answer(t, d, "/orders/1", 200, `{"business_id":"b","x":`+string(value)+`}`)
+					require.Equal(t, valid, err == nil, "%s %v", value, err)
+				}
 			}
 		})
 	}
+}
+
+// Of several JSON media types, the schema of the first one is enforced.
+func TestTheSchemaOfTheFirstJSONIsPublishedForAll(t *testing.T) {
+	t.Parallel()
+	got := publish(t, strings.Replace(orders, theResponse, `content: {application/json: {schema: {$ref: "#/components/schemas/Order"}},
+            application/problem+json: {schema: {type: object, properties: {z: {type: string}}}, example: {z: a, x: b}}}`, 1))
+	require.NotRegexp(t, `\bz:`, got)
+	require.NotRegexp(t, `\bx: b`, got, "it is an example of another schema")
+	require.Equal(t, 2, strings.Count(got, `schema: {$ref: "#/components/schemas/Order"}`), got)
 }
 
 // Where a text or a number belongs, an object is not published: nobody has looked for what is internal in it.
