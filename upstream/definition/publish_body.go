@@ -17,13 +17,14 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 		content := object()
 		for _, e := range p.resolve(body.get("content")).entries() {
 			media := mediaType(e.name)
-			if !slices.ContainsFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media }) {
+			i := slices.IndexFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media })
+			if i < 0 {
 				continue
 			}
 			e.value = p.resolve(e.value)
 			how := p.valued(e.value)
 			if media == mediaPatch {
-				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.schema(p.optional(e.value))) }
+				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.patch(e.value, n.op.Body.Kinds[i].Schema.Choice)) }
 			}
 			put(content, media, p.pick(e.value, "", how))
 		}
@@ -31,6 +32,21 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 		put(out, "content", content)
 		return out
 	})
+}
+
+// patch publishes the schema of a merge patch. If it is a choice that a member decides, only that is required.
+func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
+	out, objects := p.schema(p.optional(n)), 0
+	if choice != nil && choice.By != "" {
+		for _, alternative := range choice.Alternatives {
+			objects += b2i(alternative.Types&upstream.TypeObject != 0)
+		}
+	}
+	if objects < 2 {
+		return out
+	}
+	required := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{text(choice.By)}}
+	return object("allOf", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{out, object("required", required)}})
 }
 
 // optional returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.

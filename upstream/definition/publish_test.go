@@ -164,6 +164,7 @@ func TestRequestBodiesArePublished(t *testing.T) {
 	for body, valid := range map[string]bool{
 		`{}`: true, `{"total":"2"}`: true, `{"total":2}`: false, `{"customer":{}}`: false,
 		`{"kind":"cash"}`: true, `{"kind":"cash","amount":5}`: true, `{"kind":"cash","amount":"5"}`: false, `{"kind":"credit"}`: false,
+		`{"number":"without a kind"}`: false,
 	} {
 		patch := order
 		if strings.Contains(body, "kind") {
@@ -399,6 +400,25 @@ func TestTypesArePublishedAsTheyAreEnforced(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A merge patch needs the member that decides between alternatives, and no other one.
+func TestWhatDecidesIsRequiredInAPublishedMergePatch(t *testing.T) {
+	t.Parallel()
+	const card, cash = `{type: object, required: [kind, n], properties: {kind: {const: card}, n: {type: string}}}`, `{type: object, required: [kind], properties: {kind: {const: cash}}}`
+	for schema, required := range map[string]bool{
+		`{oneOf: [` + card + `, ` + cash + `]}`:                      true,
+		`{oneOf: [` + card + `, {type: "null"}]}`:                    false,
+		`{oneOf: [` + card + `, {type: string}]}`:                    false,
+		`{anyOf: [` + card + `, {properties: {n: {type: string}}}]}`: false,
+	} {
+		got := publish(t, strings.Replace(orders, "    get:", "    parameters: [{name: id, in: path, required: true, schema: {type: string}}]\n    patch:\n      requestBody: {content: {application/merge-patch+json: {schema: "+
+			schema+"}}}\n      responses: {\"204\": {}}\n    get:", 1))
+		_, patch, _ := strings.Cut(got, "application/merge-patch+json:")
+		patch, _, _ = strings.Cut(patch, "responses:")
+		require.Equal(t, required, strings.Contains(patch, "required: [kind]"), patch)
+		require.NotContains(t, patch, "kind, n")
 	}
 }
 
