@@ -328,27 +328,6 @@ func (m *maker) freeOrMap(depth, tried int) object {
 	return s
 }
 
-// open removes what would forbid members of another schema that must hold, too.
-func (m *maker) open(schemas ...any) {
-	for _, schema := range schemas {
-		s, _ := schema.(object)
-		if ref, ok := s["$ref"].(string); ok {
-			s, _ = m.components[ref[strings.LastIndex(ref, "/")+1:]].(object)
-		}
-		if s["additionalProperties"] == false {
-			delete(s, "additionalProperties")
-		}
-		for _, inner := range []any{s["items"], s["anyOf"], s["oneOf"]} {
-			all, _ := inner.([]any)
-			for _, s := range append(all, inner) {
-				if s, ok := s.(object); ok {
-					m.open(s)
-				}
-			}
-		}
-	}
-}
-
 // allOf makes two schemas that hold at once, often with a member that both have.
 func (m *maker) allOf(depth, tried int) object {
 	a, b := m.object(depth-1, tried, someNames, m.owned(15)), m.object(depth-1, tried, otherNames, m.owned(15))
@@ -369,7 +348,6 @@ func (m *maker) allOf(depth, tried int) object {
 		if m.chance(20) {
 			one = with(one, pick(m.Rand, "readOnly", "writeOnly"), true)
 		}
-		m.open(one, other)
 		a["properties"].(object)[name], b["properties"].(object)[name] = one, other
 	}
 	if tried == 1 && m.chance(15) { // two choices at once
@@ -390,7 +368,6 @@ func (m *maker) allOf(depth, tried int) object {
 		}
 		m.maps = true
 	}
-	m.open(a, b)
 	if m.chance(40) {
 		m.unique++
 		name := "Part" + strconv.Itoa(m.unique)
@@ -454,7 +431,6 @@ func (m *maker) choice(depth, tried int) object {
 		alternatives = []any{m.scalar(), m.scalar()}
 	case m.chance(40):
 		siblings := m.object(0, tried, otherNames, m.owned(20))
-		m.open(append(alternatives, siblings)...)
 		maps.Copy(s, siblings)
 	}
 	s[keyword] = alternatives

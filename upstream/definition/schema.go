@@ -888,8 +888,6 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 			p.Schema = c.merge(n, p.Schema, other.Additional)
 		} else if of := c.about[other].further; of.Node != nil {
 			c.withhold(m, p, of)
-		} else if c.about[other].closed && !p.Internal && p.Schema.Refused == "" {
-			c.fault(n, "%s is forbidden by the additionalProperties: false of a schema that must hold, too: remove that, as further members are removed anyway", p.Name)
 		}
 	}
 	for i := range m.Properties {
