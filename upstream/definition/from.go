@@ -378,7 +378,7 @@ func (c *framer) reveals(s, inner *upstream.Schema, seen map[[2]*upstream.Schema
 // free JSON, too. depth is the number of schemas around s.
 func (c *framer) at(s *upstream.Schema, at []string, depth int) (all []*upstream.Schema) {
 	switch {
-	case s == nil || depth > 2*maxNames+maxNested || !c.spend(1): // a circle is a fault already
+	case s == nil || depth > 2*maxNames || !c.spend(1): // a circle is a fault already
 		return nil
 	case s.FreeJSON() || len(at) == 0:
 		return []*upstream.Schema{s}
