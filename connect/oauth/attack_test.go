@@ -24,10 +24,12 @@ type vectors struct {
 	OtherScheme   []string            `json:"not an allowed scheme"`
 	AllowedScheme []string            `json:"allowed scheme"`
 	NeverOption   []string            `json:"never an option"` // for client schemes
-	Registered    map[string]struct {
-		Display string
-		Local   bool
-	}
+	Registered    map[string]registeredURI
+}
+
+type registeredURI struct {
+	Display string
+	Local   bool
 }
 
 func redirectURIs(t testing.TB) vectors {
@@ -78,9 +80,14 @@ func TestManipulatedRedirectURIIsRejected(t *testing.T) {
 func TestUnsafeRedirectURICannotBeRegistered(t *testing.T) {
 	t.Parallel()
 	uris := redirectURIs(t)
-	for _, bad := range append(uris.Never, "https://app.example.org/"+strings.Repeat("a", 1024)) {
+	label := strings.Repeat("a", 63)
+	for _, bad := range append(uris.Never, "https://app.example.org/"+strings.Repeat("a", 1024), "https://a"+label+".example/cb",
+		"https://"+strings.Repeat(label+".", 3)+label[:62]+".example/cb") {
 		_, _, err := oauth.CheckRedirectURI(bad)
 		assert.Error(t, err, "%q", bad)
+	}
+	uris.Registered["https://"+strings.Repeat(label+".", 3)+label[:53]+".example:8443/cb"] = registeredURI{
+		Display: strings.Repeat(label+".", 3) + label[:53] + ".example:8443",
 	}
 	for good, want := range uris.Registered {
 		display, local, err := oauth.CheckRedirectURI(good)

@@ -227,6 +227,7 @@ func TestInvalidDocumentURLIsRejected(t *testing.T) {
 		"https://claude.example?c.json", "https://claude.example/c json", "https://claude.example\\c.json", "https://claude..example/c.json",
 		"https://claude.example/" + strings.Repeat("a", 2000), "HTTPS://claude.example/c.json", "https://claude.example:x/c.json",
 		"https://clаude.example/c.json", "file:///etc/passwd", "gopher://claude.example/c", "https://%63laude.example/c.json",
+		"https://" + strings.Repeat("a", 64) + ".example/c", "https://" + strings.Repeat("claude.", 36) + "example/c",
 	} {
 		w := clientWithID(t, s, bad).Authorize(challenge(), nil)
 		assert.Equal(t, http.StatusBadRequest, w.Code, bad)

@@ -138,7 +138,7 @@ func parseURI(raw string) (*url.URL, error) {
 }
 
 // cutHost returns the host of an http or https URI without its port, and what follows. The host must consist of letters, digits,
-// dots, hyphens and underscores or be an IPv6 address in brackets.
+// dots, hyphens and underscores, within the lengths of DNS because pages show it whole, or be an IPv6 address in brackets.
 func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 	rest, ok := strings.CutPrefix(raw, u.Scheme+"://"+u.Host)
 	if !ok || u.Host == "" {
@@ -158,9 +158,11 @@ func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 		}
 		return host, rest, nil
 	}
-	if host == "" || host[0] == '.' || strings.Contains(host, "..") ||
-		strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
-		return "", "", errors.New("host must be a plain host name")
+	invalid := func(label string) bool {
+		return label == "" || len(label) > 63 || strings.Trim(strings.ToLower(label), "abcdefghijklmnopqrstuvwxyz0123456789-_") != ""
+	}
+	if len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), invalid) {
+		return "", "", errors.New("host must be a plain host name of at most 253 characters, and 63 in each label")
 	}
 	return host, rest, nil
 }

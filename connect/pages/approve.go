@@ -61,11 +61,11 @@ func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {
-	host := cleantext.Line(req.RedirectHost, 2*maxLabel)
+	host := cleantext.Line(req.RedirectHost, maxHost)
 	name := cmp.Or(cleantext.Line(req.Client.Name, maxLabel), host)
 	v := approveView{
 		Request: req.ID, Token: s.token(formApprove + " " + req.ID), SignOut: s.token(formSignOut), Return: approveURL(req.ID),
-		Client: name, Initial: initial(name), Vouched: cleantext.Line(req.Client.Host, 2*maxLabel),
+		Client: name, Initial: initial(name), Vouched: cleantext.Line(req.Client.Host, maxHost),
 		Local:   req.RedirectLocal || req.Client.LocalOnly,
 		By:      s.account,
 		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),

@@ -260,6 +260,33 @@ func TestLocalClientShowsAWarning(t *testing.T) {
 	b.get(pages.ApprovePath+"?request=grq_2").requires(http.StatusOK, "Opens the app cursor", "This app runs on the computer or phone that you are using.")
 }
 
+// The end of a host says whose it is.
+func TestHostsAreShownWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	label := strings.Repeat("a", 63)
+	host := "claude.ai.oauth." + label + "." + label + "." + label + ".evil.example:44300"
+	w.request("grq_1", "mcp:read", func(r *oauth.Request) {
+		r.RedirectHost, r.Client.Host, r.Client.Name = host, strings.Replace(host, ":", ".other:", 1), ""
+	})
+	b := w.signIn(ownerEmail)
+	p := b.get(pages.ApprovePath+"?request=grq_1").requires(http.StatusOK, "Connect "+host+" to", "Sends you back to "+host,
+		"Name given by "+strings.Replace(host, ":", ".other:", 1))
+	assert.Contains(t, b.get(stylesheet(p)).body, "overflow-wrap: anywhere", "it must not be cut by the window either")
+	w.request("grq_2", "mcp:read", func(r *oauth.Request) { r.RedirectHost = "com.evil." + label + label + label + ":" })
+	b.get(pages.ApprovePath+"?request=grq_2").requires(http.StatusOK, "Opens the app com.evil."+label+label+label+" ")
+
+	g := grant(t, "g1", owner, "", "mcp:read", time.Now(), time.Now())
+	g.ClientHost = host
+	w.oauth.grants = []oauth.Grant{g}
+	require.NoError(t, w.audit.Record(t.Context(), audit.Entry{
+		BusinessID: owner.BusinessID, AccountName: owner.Name, Action: audit.ConnectionRevoked, Target: host,
+	}))
+	for _, path := range []string{pages.ConnectionsPath, pages.ConnectionsPath + "?revoke=g1", pages.ConnectionsPath + "?change=g1", pages.ActivityPath} {
+		b.get(path).requires(http.StatusOK, host+" ")
+	}
+}
+
 func TestClientNameCannotInjectPageText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -118,9 +118,10 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 }
 
 func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connection {
-	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), cleantext.Line(g.ClientHost, maxLabel))
+	host := cleantext.Line(g.ClientHost, maxHost)
+	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), host)
 	c := connection{
-		Grant: g, Name: name, Initial: initial(name), Host: strings.TrimSuffix(cleantext.Line(g.ClientHost, 2*maxLabel), ":"),
+		Grant: g, Name: name, Initial: initial(name), Host: strings.TrimSuffix(host, ":"),
 		By: approvers[g.AccountID], See: titles(g.Scopes, scope.VerbRead),
 	}
 	if g.LastUsedAt.After(g.CreatedAt) {

@@ -162,6 +162,7 @@ func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 const (
 	maxLabel = 64
 	maxText  = 500
+	maxHost  = 2000 // more than any: an end that is cut off would hide whose host it is
 )
 
 // initial returns the letter of a name's badge.
