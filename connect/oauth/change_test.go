@@ -92,8 +92,18 @@ func TestRefreshAfterAChange(t *testing.T) {
 			}
 			require.Equal(t, test.want, next.Scope)
 			assert.Equal(t, test.want, may(t, s, next.Access))
+			repeat := func() []string {
+				again := c.Refresh(tokens.Refresh, url.Values{"scope": {test.asked}})
+				return []string{again.Error, again.Refresh, again.Access, again.Scope}
+			}
+			for range 2 { // the response is lost, and that to the repetition, too
+				assert.Equal(t, []string{"", next.Refresh, next.Access, test.want}, repeat())
+			}
 			change(t, s, "mcp:read", false)
 			assert.Equal(t, test.later, may(t, s, next.Access))
+			if test.want != "contacts:read" || test.asked != "contacts:write" { // of that, nothing else is granted any more
+				assert.Equal(t, []string{"", next.Refresh, next.Access, test.later}, repeat())
+			}
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
@@ -68,14 +69,6 @@ func (p *problem) Unwrap() error { return p.cause }
 
 func badRequest(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
-}
-
-// unavailableProblem returns the problem of an outage of Redis or the accounts service.
-func unavailableProblem(cause error) *problem {
-	return &problem{
-		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: RetryAfter, cause: cause,
-		description: "the service is temporarily unavailable, try again later",
-	}
 }
 
 // handlerFunc serves a request or returns an error, before it has written a response.
@@ -180,8 +173,11 @@ func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	p, ok := errors.AsType[*problem](err)
 	switch {
 	case ok:
-	case errors.Is(err, ErrUnavailable):
-		p = unavailableProblem(err)
+	case errors.Is(err, ErrUnavailable), errors.Is(err, account.ErrUnavailable):
+		p = &problem{
+			status: http.StatusServiceUnavailable, code: codeUnavailable, retry: RetryAfter, cause: err,
+			description: "the service is temporarily unavailable, try again later",
+		}
 	default:
 		p = &problem{status: http.StatusInternalServerError, code: codeServerError, cause: err, description: "internal error"}
 	}

@@ -16,7 +16,7 @@
 --        "gone"      no such connection
 local now, again = time(), attempted(KEYS[2], ARGV[1])
 local c = call('HMGET', KEYS[1], 'state', 'current', 'previous', 'nonce', 'rotated', 'repeats', 'created', 'ends', ARGV[5],
-  'scopes')
+  'scopes', 'told')
 local ends, access = tonumber(c[8]), c[9]
 if not again then
   if c[1] ~= 'live' or not c[2] then
@@ -33,6 +33,15 @@ if not again then
     call('HSET', KEYS[1], 'current', ARGV[4], 'previous', ARGV[2], 'nonce', ARGV[3], 'rotated', text(now), 'repeats', 0,
       'ends', text(ends))
     call('PEXPIRE', KEYS[1], text(ends - now))
+    -- A repetition may still name what the client was told before.
+    if c[11] then
+      call('HSET', KEYS[1], 'was_told', c[11])
+    else
+      call('HDEL', KEYS[1], 'was_told')
+    end
+    if ARGV[6] == '*' then
+      call('HDEL', KEYS[1], 'told')
+    end
   elseif c[3] == ARGV[2] and now - c[5] <= tonumber(ARGV[10]) then
     if c[4] ~= ARGV[3] then
       return {'outdated'}
@@ -45,9 +54,6 @@ if not again then
     return {'reused'}
   end
   recordAttempt(KEYS[2], ARGV[1])
-  if ARGV[6] == '*' then
-    call('HDEL', KEYS[1], 'told')
-  end
 
   if not access then
     -- Remove expired access tokens and those revoked before this rotation, which no repetition can restore. If too many are

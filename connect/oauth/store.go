@@ -121,6 +121,7 @@ const (
 	fieldUnasked   = "unasked"   // "1": Grant.Unasked
 	fieldVersion   = "version"   // when an owner last changed what is granted; later than before; or ""
 	fieldTold      = "told"      // the scopes in the last token response, if they have changed since
+	fieldWasTold   = "was_told"  // fieldTold at the last rotation, if it had a value
 	fieldResource  = "resource"  // the audience
 	fieldCreated   = "created"   // when it was approved; all times are Unix milliseconds of Redis's clock
 	fieldUsed      = "used"      // when it was last used, to a minute
@@ -154,7 +155,7 @@ type record struct {
 	Grant
 
 	granted                          string // the scopes as they are stored, also those of areas that are switched off
-	told                             string // fieldTold, or else granted
+	told, wasTold                    string // fieldTold, or else granted; fieldWasTold
 	resource, state                  string
 	code, redirect, challenge        string
 	refreshes                        bool
@@ -185,7 +186,7 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err e
 		granted: text(5), resource: text(6), state: text(10),
 		code: text(14), redirect: text(15), challenge: text(16), refreshes: text(17) == "1",
 		family: text(18), current: text(19), previous: text(20), nonce: text(21), told: cmp.Or(text(22), text(5)),
-		access: text(23),
+		wasTold: text(23), access: text(24),
 	}
 	if format := text(13); format != "" && format != strconv.Itoa(versioned.Format) {
 		return record{}, false, unavailable("reading a connection", versioned.ErrLater)
@@ -196,7 +197,7 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err e
 // loadRecord reads a connection, and optionally the field of an access token.
 func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (rec record, ok bool, err error) {
 	fields := append(grantFields(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
-		fieldPrevious, fieldNonce, fieldTold)
+		fieldPrevious, fieldNonce, fieldTold, fieldWasTold)
 	err = s.command(ctx, "reading a connection", func(ctx context.Context) error {
 		values, err := s.o.Redis.HMGet(ctx, s.grantKey(id), append(fields, access...)...).Result()
 		if err == nil {
