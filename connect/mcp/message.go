@@ -151,6 +151,8 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 		return nil, &protocolError{http.StatusNotFound, jsonrpc.CodeMethodNotFound, "this server does not offer the method {name}", m.Method}
 	case m.Method != methodToolsCall:
 		return nil, errNotToolCall
+	case m.Params == nil:
+		return nil, badRequest(jsonrpc.CodeInvalidParams, "params must be a JSON object")
 	}
 	var p callParams
 	if err := json.Unmarshal(m.Params, &p); err != nil {

@@ -162,6 +162,7 @@ func TestErrorNamesTheMemberAtFault(t *testing.T) {
 		{`"contacts_search"`, `7`, jsonrpc.CodeInvalidParams, `the member "name" has the wrong type`},
 		{`"name"`, `"Name"`, jsonrpc.CodeInvalidParams, `the parameter "Name" of tools/call has the wrong case`},
 		{`{"name":"contacts_search","arguments":{"limit":2}}`, `[]`, jsonrpc.CodeInvalidParams, `params must be a JSON object`},
+		{`,"params":{"name":"contacts_search","arguments":{"limit":2}}`, ``, jsonrpc.CodeInvalidParams, `params must be a JSON object`},
 		{`{"limit":2}`, `[]`, jsonrpc.CodeInvalidParams, `arguments must be an object`},
 		{`"arguments"`, `"inputResponses":{"q":{"action":7}},"arguments"`, jsonrpc.CodeInvalidParams, `the member "action" has the wrong type`},
 	} {
