@@ -105,6 +105,8 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	tokens := c.Exchange(oauthtest.CodeOf(t, first), verifier, nil)
 	require.Equal(t, "contacts:read", tokens.Scope, "the second decision changes nothing")
 	grant := authenticate(t, s, tokens.Access).ID
+	require.ErrorIs(t, s.Revoke(ctx, grant, member), oauth.ErrNotOwner)
+	require.True(t, valid(t, s, tokens.Access))
 	require.NoError(t, s.Revoke(ctx, grant, second))
 
 	all := entries(t, s)
@@ -122,6 +124,7 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 		entry(audit.ConnectionApproved, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", ""),
 		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "contacts:read", grant),
 		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "contacts:read", grant),
+		entry(audit.ConnectionRevoked, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", grant),
 		entry(audit.ConnectionRevoked, audit.OutcomeOK, second, "Olive Owner", "", grant),
 	}, all)
 }

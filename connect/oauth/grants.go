@@ -97,8 +97,8 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	return grants, nil
 }
 
-// Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNoGrant, also if
-// somebody else has just ended it, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
+// Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNotOwner,
+// ErrNoGrant, also if somebody else has just ended it, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
 	e, err := s.ownersEntry(ctx, grantID, by, audit.ConnectionRevoked)
 	if err != nil {
@@ -120,10 +120,6 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 	switch {
 	case err != nil:
 		return err
-	case !by.IsOwner():
-		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
-		_ = s.o.Audit.Record(ctx, e) // logs its own failures
-		return ErrNotOwner
 	case granted.IsZero() || !s.o.Areas.Everything().Contains(granted):
 		return ErrScopes
 	}
@@ -152,7 +148,8 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 // RecordedUnasked follows the scopes in the audit log's entry of a change that sets Grant.Unasked.
 const RecordedUnasked = "unasked"
 
-// ownersEntry returns an audit entry about a connection of the account's business, in the account's name.
+// ownersEntry returns an audit entry about a connection of the account's business, in the account's name. If the account is not an
+// owner's, it records the attempt and returns ErrNotOwner.
 func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Account, action string) (audit.Entry, error) {
 	if by.BusinessID == "" || !validID(grantID) {
 		return audit.Entry{}, ErrNoGrant
@@ -163,6 +160,11 @@ func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Acc
 	}
 	e := s.entry(ctx, rec.Grant, action, "")
 	e.AccountID, e.AccountName = by.ID, by.DisplayName()
+	if err == nil && !by.IsOwner() {
+		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
+		_ = s.o.Audit.Record(ctx, e) // logs its own failures
+		err = ErrNotOwner
+	}
 	return e, err
 }
 

@@ -26,7 +26,7 @@ var (
 	// whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
-	ErrNotOwner     = errors.New("only an owner of the business may approve and change connections")
+	ErrNotOwner     = errors.New("only an owner of the business may approve, change and end connections")
 	ErrScopes       = errors.New("granted scopes are not a subset of the requested ones") // or there are none
 	ErrInvalidToken = errors.New("invalid access token")                                  // or one for another audience
 	ErrNoGrant      = errors.New("no such connection")                                    // of the business

@@ -110,6 +110,7 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 
 		audit.ConnectionApproved + audit.OutcomeDenied: "Tried to connect an app",
 		audit.ConnectionChanged + audit.OutcomeDenied:  "Tried to change what an app may do",
+		audit.ConnectionRevoked + audit.OutcomeDenied:  "Tried to disconnect an app",
 	}
 	out.What = cmp.Or(words[e.Action+e.Outcome], words[e.Action], cleantext.Line(e.Action, maxLabel)) // or written by a newer version
 	switch e.Action {

@@ -180,15 +180,16 @@ func TestActivityShowsChangedConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, e := range []audit.Entry{
-		{Detail: "automations:run contacts:write " + oauth.RecordedUnasked},
-		{Detail: "Not an owner", Outcome: audit.OutcomeDenied},
+		{Action: audit.ConnectionChanged, Detail: "automations:run contacts:write " + oauth.RecordedUnasked},
+		{Action: audit.ConnectionChanged, Detail: "Not an owner", Outcome: audit.OutcomeDenied},
+		{Action: audit.ConnectionRevoked, Detail: "Not an owner", Outcome: audit.OutcomeDenied},
 	} {
-		e.Action, e.BusinessID, e.ClientName, e.AccountName = audit.ConnectionChanged, owner.BusinessID, "claude", owner.Name
+		e.BusinessID, e.ClientName, e.AccountName = owner.BusinessID, "claude", owner.Name
 		require.NoError(t, w.audit.Record(t.Context(), e))
 	}
 	for _, query := range []string{"", "?show=connections"} {
 		w.signIn(ownerEmail).get(pages.ActivityPath+query).requires(http.StatusOK, "Changed what an app may do",
 			"May see Contacts and Automations; may change Contacts; may run Automations; may write to people even if it cannot ask",
-			"Tried to change what an app may do", "Not an owner")
+			"Tried to change what an app may do", "Tried to disconnect an app", "Not an owner")
 	}
 }

@@ -76,7 +76,7 @@ func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *se
 	}
 	g, err := p.grant(r, s, cmp.Or(revoke, change))
 	if err != nil {
-		return p.connectionProblem(w, err)
+		return p.connectionProblem(w, s, err)
 	}
 	if revoke == "" {
 		return p.renderChange(w, r, http.StatusOK, s, g, g.Scopes, "")
@@ -88,8 +88,10 @@ func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *se
 }
 
 // connectionProblem returns the page for an error of the authorization server.
-func (p *Pages) connectionProblem(w http.ResponseWriter, err error) error {
+func (p *Pages) connectionProblem(w http.ResponseWriter, s *session, err error) error {
 	switch {
+	case errors.Is(err, oauth.ErrNotOwner):
+		return ownerOnly(s.account, "change and disconnect apps")
 	case errors.Is(err, oauth.ErrNoGrant): // also after a double click
 		return p.done(w, noticeNoConnection, ConnectionsPath)
 	case errors.Is(err, oauth.ErrOutcomeUnknown):
@@ -102,8 +104,6 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 	id, purpose, change := r.PostForm.Get("connection"), formConnections, r.PostForm.Has("version")
 	if change {
 		purpose = formChange + " " + id
-	} else if err := ownerOnly(s.account, "disconnect apps"); err != nil {
-		return err
 	}
 	if err := s.check(r, purpose, ConnectionsPath); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 		return p.changeConnection(w, r, s, id)
 	}
 	if err := p.o.OAuth.Revoke(r.Context(), id, s.account); err != nil {
-		return p.connectionProblem(w, err)
+		return p.connectionProblem(w, s, err)
 	}
 	return p.done(w, noticeDisconnected, ConnectionsPath)
 }

@@ -74,6 +74,7 @@ type fakeOAuth struct {
 	grants   []oauth.Grant
 	down     bool
 	lost     bool // replies to changes are lost
+	refused  int  // attempts of members to disconnect an app
 }
 
 func (f *fakeOAuth) Issuer() string { return f.issuer }
@@ -132,6 +133,10 @@ func (f *fakeOAuth) Revoke(_ context.Context, grantID string, by account.Account
 	i := slices.IndexFunc(f.grants, func(g oauth.Grant) bool { return g.BusinessID == by.BusinessID && g.ID == grantID })
 	if i < 0 {
 		return oauth.ErrNoGrant
+	}
+	if !by.IsOwner() {
+		f.refused++
+		return oauth.ErrNotOwner
 	}
 	f.grants = slices.Delete(f.grants, i, i+1)
 	return f.changed()

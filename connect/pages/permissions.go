@@ -83,15 +83,13 @@ func (p *Pages) changeConnection(w http.ResponseWriter, r *http.Request, s *sess
 	switch {
 	case err == nil:
 		return p.done(w, noticeChanged, changeURL(id))
-	case errors.Is(err, oauth.ErrNotOwner):
-		return ownerOnly(s.account, "change what apps may do")
 	case !errors.Is(err, oauth.ErrScopes) && !errors.Is(err, oauth.ErrChanged):
-		return p.connectionProblem(w, err)
+		return p.connectionProblem(w, s, err)
 	}
 	g, err := p.grant(r, s, id)
 	switch {
 	case err != nil:
-		return p.connectionProblem(w, err)
+		return p.connectionProblem(w, s, err)
 	case granted.IsZero():
 		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
 		return p.renderChange(w, r, http.StatusUnprocessableEntity, s, g, granted, "Choose at least one thing that the app may do, or disconnect it.")

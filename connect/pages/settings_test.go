@@ -98,6 +98,10 @@ func TestMemberCannotDisconnectApps(t *testing.T) {
 	form := p.form(pages.SignOutPath)
 	form.Set("connection", "gr_1")
 	assert.Equal(t, http.StatusForbidden, b.post(pages.ConnectionsPath, form).StatusCode)
+	require.Zero(t, w.oauth.refused)
+	form.Set("csrf", b.token("connections"))
+	b.post(pages.ConnectionsPath, form).requires(http.StatusForbidden, "Only an owner can change and disconnect apps")
+	require.Equal(t, 1, w.oauth.refused, "the authorization server records it")
 	require.Len(t, w.oauth.grants, 3)
 }
 
