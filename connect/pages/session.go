@@ -130,14 +130,14 @@ func (s *store) endSession(ctx context.Context, id string) error {
 	return call(ctx, "ending a session", func(ctx context.Context) error { return s.o.Redis.Del(ctx, s.sessionKey(id)).Err() })
 }
 
-// endSessions ends every session of rec's account, also those being started concurrently, and removes its known devices.
+// endSessions removes the known devices of rec's account and ends its sessions, also those being started concurrently. The sessions
+// end last, because the user needs one to repeat this.
 func (s *store) endSessions(ctx context.Context, rec record) error {
 	return call(ctx, "ending an account's sessions", func(ctx context.Context) error {
-		err := s.o.Redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
-		if err != nil {
+		if err := s.o.Redis.Del(ctx, s.devicesKey(rec.Devices)).Err(); err != nil {
 			return err
 		}
-		return s.o.Redis.Del(ctx, s.devicesKey(rec.Devices)).Err()
+		return s.o.Redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
 	})
 }
 

@@ -1,6 +1,9 @@
 package pages_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -139,6 +142,49 @@ func TestSignOutEverywhereRemovesKnownDevices(t *testing.T) {
 	}
 	sameDevice(phone).trySignIn(ownerEmail, ownerPassword).requires(http.StatusTooManyRequests)
 	sameDevice(colleague).trySignIn(memberEmail, ownerPassword).requires(http.StatusSeeOther)
+}
+
+// failing fails a command on keys that contain a text.
+type failing struct{ name, key string }
+
+func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f.name != "" && cmd.Name() == f.name && strings.Contains(fmt.Sprint(cmd.Args()[1]), f.key) {
+			cmd.SetErr(errors.New("made up"))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestFailedSignOutEverywhereCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []failing{{"del", ":devices:"}, {"set", ":sessions:"}} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			f := &failing{}
+			client := redis.NewClient(&redis.Options{Addr: shared.Options().Addrs[0]})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			client.AddHook(f)
+			w := newWorld(t, func(o *pages.Options) { o.Redis = client })
+			b, phone := w.signIn(ownerEmail), w.signIn(ownerEmail)
+			*f = fault
+			b.signOut("everywhere").requires(http.StatusServiceUnavailable, "Sign out again in a moment.")
+			*f = failing{}
+			require.True(t, b.signedIn())
+			b.signOut("everywhere").requires(http.StatusSeeOther)
+			assert.False(t, phone.signedIn())
+			devices, err := w.redis.Keys(t.Context(), w.prefix+"devices:*").Result()
+			require.NoError(t, err)
+			assert.Empty(t, devices)
+		})
+	}
 }
 
 func TestSessionsWorkOnEveryRedis(t *testing.T) {

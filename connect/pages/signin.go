@@ -238,7 +238,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	end := func() error { return p.store.endSession(ctx, id) }
 	if r.PostForm.Get("where") == "everywhere" {
 		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
-		end = func() error { return errors.Join(p.store.endSessions(ctx, rec), p.store.endSession(ctx, id)) }
+		end = func() error { return p.store.endSessions(ctx, rec) } // this one, too
 	}
 	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, Business: account.Business{BusinessID: rec.BusinessID}}, entry)
 	if err != nil {
