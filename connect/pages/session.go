@@ -48,6 +48,7 @@ type store struct {
 
 // record is a session as it is stored.
 type record struct {
+	Issuer     string `json:"issuer,omitempty"` // "" in sessions of earlier versions, which end within SessionMax
 	AccountID  string `json:"account_id"`
 	BusinessID string `json:"business_id"`
 	Generation string `json:"generation"`
@@ -78,8 +79,8 @@ func (s *store) startSession(ctx context.Context, a account.Account, email strin
 			return err
 		}
 		value, err := versioned.Encode(record{
-			AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation, Started: s.o.Now().UnixMilli(),
-			Devices: accountDigest(email),
+			Issuer: s.o.OAuth.Issuer(), AccountID: a.ID, BusinessID: a.BusinessID, Generation: generation,
+			Started: s.o.Now().UnixMilli(), Devices: accountDigest(email),
 		})
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func (s *store) startSession(ctx context.Context, a account.Account, email strin
 	return id, err
 }
 
-// findSession returns the session's record and extends it. ok is false if there is no such session, or it has ended.
+// findSession returns the session's record and extends it. ok is false if there is no such session of this issuer, or it has ended.
 func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool, err error) {
 	if !wellFormed(id) {
 		return record{}, false, nil
@@ -105,6 +106,8 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 			return err
 		case err != nil:
 			return redis.Nil
+		case rec.Issuer != "" && rec.Issuer != s.o.OAuth.Issuer():
+			return nil // it continues there
 		}
 		generation, err := s.o.Redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
 		if err != nil {
@@ -114,12 +117,13 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 		if left <= 0 || generation != rec.Generation {
 			return redis.Nil
 		}
+		ok = true
 		return s.o.Redis.PExpire(ctx, s.sessionKey(id), min(s.o.SessionIdle, left)).Err()
 	})
 	if errors.Is(err, redis.Nil) {
 		return record{}, false, s.endSession(ctx, id)
 	}
-	return rec, err == nil, err
+	return rec, ok && err == nil, err
 }
 
 // endSession ends a session, if it exists.
@@ -145,9 +149,6 @@ func (s *store) endSessions(ctx context.Context, rec record) error {
 func (p *Pages) session(r *http.Request) (*session, error) {
 	ctx := r.Context()
 	id := p.cookies.get(r, sessionCookie)
-	if id == "" {
-		return nil, nil
-	}
 	rec, ok, err := p.store.findSession(ctx, id)
 	if err != nil {
 		return nil, unavailable(err)

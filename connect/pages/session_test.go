@@ -83,6 +83,21 @@ func TestSessionInALaterFormatIsNeitherUsedNorEnded(t *testing.T) {
 	require.True(t, b.signedIn())
 }
 
+func TestSessionIsValidAtItsIssuerOnly(t *testing.T) {
+	t.Parallel()
+	w, other := newWorld(t), newWorld(t) // on the same Redis, and with accounts of the same IDs
+	b, elsewhere := w.signIn(ownerEmail), other.browser()
+	elsewhere.setCookie("gatehouse_session", b.cookie("gatehouse_session"))
+	assert.False(t, elsewhere.signedIn())
+	elsewhere.get(pages.SignOutPath).requires(http.StatusSeeOther)
+	assert.True(t, b.signedIn(), "the session has not ended")
+	ctx, key := t.Context(), w.sessionKeys()[0]
+	stored := w.redis.Get(ctx, key).Val()
+	require.Contains(t, stored, `"issuer":"`+w.url+`"`)
+	require.NoError(t, w.redis.Set(ctx, key, strings.Replace(stored, `"issuer":"`+w.url+`",`, "", 1), time.Hour).Err())
+	assert.True(t, b.signedIn(), "a gateway of an earlier version has stored it")
+}
+
 func TestSignOutInvalidatesTheSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
