@@ -157,7 +157,7 @@ func New(o Options) (_ *Server, err error) {
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
 		Origin: o.Issuer, Title: o.Pages.Name, Version: o.Version, Definition: o.Definition, Areas: areas,
-		Data: calls, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis,
+		Data: calls, Timeout: o.Timeout, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis,
 		Log: o.Log.Named("mcp"),
 	})
 	if err != nil {

@@ -68,7 +68,10 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}
 	c.stream = &eventStream{w: w}
 	ctx, span := tracing.StartRemote(ctx, c.traceparent, methodToolsCall+" "+c.tool.Name, trace.SpanKindServer)
+	// At most a confirmation, replacements, and a suggestion call the data service one after the other. Waits and Redis take less.
+	extendWrite(w, r, (2+2*maxReplacements)*s.o.Timeout+2*time.Minute)
 	result, failed := c.execute(ctx)
+	extendWrite(w, r, 0)
 	if span.IsRecording() {
 		span.SetAttributes(semconv.McpMethodNameToolsCall, semconv.GenAIToolName(c.tool.Name))
 		if failed != nil {
@@ -97,6 +100,13 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 		ID      jsontext.Value `json:"id"`
 		Result  *callResult    `json:"result"`
 	}{"2.0", c.id, result})
+}
+
+// extendWrite makes the server's write timeout begin anew after a time, if it has one. Not all writers support it.
+func extendWrite(w http.ResponseWriter, r *http.Request, after time.Duration) {
+	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(after + server.WriteTimeout))
+	}
 }
 
 // execute runs the call and logs its outcome. The result describes the error, if there is one.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,8 +137,6 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 		return nil, err
 	}
 	wait := time.Duration(c.args.number(argWait, 20)) * time.Second
-	// Whatever the server's write timeout. Not all writers support it.
-	_ = http.NewResponseController(c.stream.w).SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
 	response, err := c.send(context.WithoutCancel(ctx), c.tool.Operation, w)
 	if err != nil {
 		return nil, err

@@ -93,6 +93,7 @@ type Options struct {
 	Definition     *definition.Definition // has the tools; required
 	Areas          scope.Areas            // those of the definition whose tools the server has; required
 	Data           *data.Client           // required
+	Timeout        time.Duration          // of one call of Data
 	Audit          *audit.Log             // required
 	Log            *zap.Logger            // required
 

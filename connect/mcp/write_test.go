@@ -449,7 +449,6 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
 		automation := enabled(t, s.connect(revision, "bearer", nil))
-		// Only the call that waits for the run extends this timeout.
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
 		server.Config.WriteTimeout = 300 * time.Millisecond
 		server.Start()
@@ -458,6 +457,59 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 	})
+}
+
+// A change may take several calls to the data service. It must not be made without a response because of them.
+func TestResponseToASlowCallOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
+	eachRevision(t, func(t *testing.T, revision string) {
+		t.Helper()
+		s := newSetup(t, fresh(t, demo.Options{}))
+		id := create(t, s, "Slow")
+		s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
+			time.Sleep(600 * time.Millisecond)
+			return nil, nil //nolint:nilnil // it is sent
+		})
+		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
+		server.Config.WriteTimeout = 300 * time.Millisecond
+		server.Start()
+		t.Cleanup(server.Close)
+		s.url = server.URL + "/mcp"
+		got := s.post("bearer", revision, callMessage(revision, "contacts_update", object{"id": id, "first_name": "Slower"}))
+		require.Contains(t, got.Text, `"first_name":"Slower"`)
+	})
+}
+
+// deadlines records the write deadlines of a response.
+type deadlines struct {
+	*httptest.ResponseRecorder
+
+	left []time.Duration
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.left = append(d.left, time.Until(at))
+	return nil
+}
+
+func TestWriteTimeoutBeginsWhenACallHasEnded(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) { o.Timeout = 20 * time.Second })
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{WriteTimeout: timeout}) //nolint:gosec // G112: not started
+		r := s.message(ctx, modern, callMessage(modern, "contacts_search", object{}))
+		r.Header.Set("Authorization", "Bearer bearer")
+		s.protect(s.server.Handler()).ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		if timeout == 0 {
+			require.Empty(t, w.left, "the server has no limit")
+			continue
+		}
+		require.Len(t, w.left, 2)
+		assert.InDelta(t, (timeout + 8*20*time.Second + 2*time.Minute).Seconds(), w.left[0].Seconds(), 20, "not shorter than the server's")
+		assert.InDelta(t, timeout.Seconds(), w.left[1].Seconds(), 20)
+	}
 }
 
 // The audit log and errors name what an ID in the path stands for, whether it is the record or that in which one is created.
