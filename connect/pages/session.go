@@ -150,18 +150,14 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	ctx := r.Context()
 	id := p.cookies.get(r, sessionCookie)
 	rec, ok, err := p.store.findSession(ctx, id)
-	if err != nil {
-		return nil, unavailable(err)
+	var a account.Account
+	if ok {
+		a, err = p.o.Accounts.Account(ctx, rec.AccountID)
 	}
-	if !ok {
-		return nil, nil
-	}
-	a, err := p.o.Accounts.Account(ctx, rec.AccountID)
 	switch {
 	case errors.Is(err, account.ErrUnknown):
 		err = p.store.endSessions(ctx, rec)
-	case err != nil:
-		return nil, unavailable(err)
+	case !ok, err != nil:
 	case a.BusinessID != rec.BusinessID:
 		err = p.store.endSession(ctx, id)
 	default:
@@ -199,11 +195,8 @@ func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Re
 // signedIn returns the request's session, or else an error that redirects to the sign-in page, and from there to back.
 func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 	s, err := p.session(r)
-	if err != nil {
-		return nil, err
+	if err == nil && s == nil {
+		err = &redirectError{to: signInURL(back)}
 	}
-	if s == nil {
-		return nil, &redirectError{to: signInURL(back)}
-	}
-	return s, nil
+	return s, err
 }
