@@ -468,7 +468,7 @@ func TestResponseToASlowCallOutlastsTheWriteTimeout(t *testing.T) {
 		id := create(t, s, "Slow")
 		s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
 			time.Sleep(600 * time.Millisecond)
-			return nil, nil //nolint:nilnil // it is sent
+			return nil, nil // is sent on
 		})
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
 		server.Config.WriteTimeout = 300 * time.Millisecond
@@ -497,7 +497,7 @@ func TestWriteTimeoutBeginsWhenACallHasEnded(t *testing.T) {
 	s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) { o.Timeout = 20 * time.Second })
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{WriteTimeout: timeout}) //nolint:gosec // G112: not started
+		ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{WriteTimeout: timeout})
 		r := s.message(ctx, modern, callMessage(modern, "contacts_search", object{}))
 		r.Header.Set("Authorization", "Bearer bearer")
 		s.protect(s.server.Handler()).ServeHTTP(w, r)
