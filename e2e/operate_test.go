@@ -639,6 +639,7 @@ func TestRedisTopologies(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the subtest is a part of the outage
 func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)

@@ -450,7 +450,7 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
 		automation := enabled(t, s.connect(revision, "bearer", nil))
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
-		server.Config.WriteTimeout = 300 * time.Millisecond
+		server.Config.WriteTimeout = 3 * time.Second
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
@@ -466,12 +466,15 @@ func TestResponseToASlowCallOutlastsTheWriteTimeout(t *testing.T) {
 		t.Helper()
 		s := newSetup(t, fresh(t, demo.Options{}))
 		id := create(t, s, "Slow")
-		s.upstream.breakWith(func(*http.Request) (*http.Response, error) {
-			time.Sleep(600 * time.Millisecond)
+		s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-r.Context().Done():
+			case <-time.After(2 * time.Second):
+			}
 			return nil, nil // is sent on
 		})
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
-		server.Config.WriteTimeout = 300 * time.Millisecond
+		server.Config.WriteTimeout = 3 * time.Second
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
