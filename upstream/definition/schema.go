@@ -290,6 +290,8 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 		}
 	}
 	switch {
+	case s.Withheld && (s.FreeJSON() || s.Additional != nil):
+		c.fault(info.node, besideMap)
 	case s.FreeJSON():
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
@@ -1030,6 +1032,8 @@ func (c *compiler) choiceTypes(s *upstream.Schema) {
 	s.Types = types
 }
 
+const besideMap = "what is readOnly or writeOnly would pass as further members, or as any JSON, of the alternative beside it: list the members of that"
+
 // decide finds out how to decide between the alternatives of a choice.
 func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice == nil {
@@ -1062,6 +1066,9 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 	if s.Choice.By == "" {
 		overlap = max(overlap, len(objects))
+	}
+	if s.Withheld && s.Choice.By == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
+		c.fault(info.node, besideMap)
 	}
 	seen := map[[2]*upstream.Schema]bool{}
 	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
