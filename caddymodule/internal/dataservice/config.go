@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -160,10 +161,11 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	return ""
 }
 
-// connectionSettings are settings of the transport that hold for calls only. withDefaults takes them away from Caddy's transport, which
-// dials the connections of calls and makes active health checks: net/http logs what it finds on idle connections, and Caddy's read and
-// write timeouts would extend a call's deadline with each read and write.
+// connectionSettings are settings of the transport and of passive checks that hold for calls only. withDefaults takes them away from
+// Caddy, whose transport dials the connections of calls and makes active health checks: net/http logs what it finds on idle
+// connections, and Caddy's read and write timeouts would extend a call's deadline with each read and write.
 type connectionSettings struct {
+	maxFails                  int64 // of the calls to an address, at which passive health checks rule it out
 	reuse                     bool
 	readTimeout, writeTimeout time.Duration
 }
@@ -176,8 +178,12 @@ func settingsOf(proxy *reverseproxy.Handler) (connectionSettings, error) {
 			return connectionSettings{}, fmt.Errorf("reading the transport: %w", err)
 		}
 	}
-	k := transport.KeepAlive
+	k, maxFails := transport.KeepAlive, int64(1) // Caddy's default
+	if checks := proxy.HealthChecks; checks != nil && checks.Passive != nil && checks.Passive.MaxFails != 0 {
+		maxFails = int64(checks.Passive.MaxFails)
+	}
 	return connectionSettings{
+		maxFails:    maxFails,
 		reuse:       k == nil || k.Enabled == nil || *k.Enabled,
 		readTimeout: time.Duration(transport.ReadTimeout), writeTimeout: time.Duration(transport.WriteTimeout),
 	}, nil
@@ -210,6 +216,11 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 			setDefault(lb, "try_duration", defaultTryDuration)
 		}
 		setDefault(objectIn(handler, "health_checks"), "passive", map[string]any{"fail_duration": defaultFailDuration})
+	}
+	if checks, ok := handler[spelling(handler, "health_checks")].(map[string]any); ok {
+		if passive, ok := checks[spelling(checks, "passive")].(map[string]any); ok {
+			passive[spelling(passive, "max_fails")] = math.MaxInt32 // Caddy counts the failures of an address for all handlers together
+		}
 	}
 	encoded, err := json.Marshal(handler)
 	if err != nil {

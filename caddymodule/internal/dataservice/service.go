@@ -110,9 +110,8 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
 	}
 	s.policy.maxFails = math.MaxInt64
-	if checks := proxy.HealthChecks; checks != nil && checks.Passive != nil {
-		s.policy.maxFails = int64(checks.Passive.MaxFails)
-		checks.Passive.MaxFails = math.MaxInt // or Healthy also counts failures of other handlers with the same address
+	if proxy.HealthChecks != nil && proxy.HealthChecks.Passive != nil {
+		s.policy.maxFails = settings.maxFails
 	}
 	s.responses.New = func() any { return s.newResponse() }
 	if proxy.Headers != nil {
