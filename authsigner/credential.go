@@ -90,6 +90,15 @@ type CredentialSource interface {
 // PrivateKeyPrefix begins every private key that [Issue] and [Rotate] create. No public key begins with it.
 const PrivateKeyPrefix = "sk_"
 
+// PrintableKey returns the name of a credential as it may be printed. A private key that stands in place of a public one is shortened to
+// its prefix.
+func PrintableKey(name string) string {
+	if strings.HasPrefix(name, PrivateKeyPrefix) {
+		return PrivateKeyPrefix + "…"
+	}
+	return name
+}
+
 // ValidPublicKey reports whether s matches ^[A-Za-z0-9_-]{8,128}$ and does not begin with PrivateKeyPrefix. Only such strings are
 // looked up: a private key that was sent by mistake would otherwise become part of a request to the credential source, which may
 // record it. Issued keys begin with pk_live_ or pk_test_, but no prefix is required.

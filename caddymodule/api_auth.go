@@ -162,7 +162,7 @@ func (h *signed) lookUp(
 	checkLimit := func() error {
 		// Not canceled with the request, or else a client could cause lookups by resetting its requests.
 		res, err := h.app.limiter.Peek(context.WithoutCancel(ctx), ip, counters...)
-		if errors.Is(err, ratelimit.ErrUnavailable) { // with on_outage deny: whoever may not be counted causes no lookup
+		if errors.Is(err, ratelimit.ErrUnavailable) { // on_outage deny: a request that cannot be counted must not cause a lookup
 			return fmt.Errorf("%w: %w", authsigner.ErrUnavailable, err)
 		}
 		if err == nil && res.States[1].RetryAfter > 0 { // of the client IP

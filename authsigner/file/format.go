@@ -60,15 +60,7 @@ func (d document) credential(publicKey string) (*authsigner.Credential, error) {
 			return cred, nil
 		}
 	}
-	return nil, fmt.Errorf("entry %.140q: %w", printable(publicKey), err)
-}
-
-// printable returns the name of an entry for an error. A private key that was put in place of the public one is not shown.
-func printable(name string) string {
-	if strings.HasPrefix(name, authsigner.PrivateKeyPrefix) {
-		return authsigner.PrivateKeyPrefix + "…"
-	}
-	return name
+	return nil, fmt.Errorf("entry %.140q: %w", authsigner.PrintableKey(publicKey), err)
 }
 
 // put sets an entry.

@@ -102,7 +102,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	}{"2.0", c.id, result})
 }
 
-// extendWrite makes the server's write timeout begin anew after a time, if it has one. Not all writers support it.
+// extendWrite restarts the server's write timeout, if it has one, to begin after the given time. Not all writers support it.
 func extendWrite(w http.ResponseWriter, r *http.Request, after time.Duration) {
 	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(after + server.WriteTimeout))

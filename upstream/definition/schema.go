@@ -1070,10 +1070,10 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Withheld && s.Choice.By == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
 	}
-	seen := map[[2]*upstream.Schema]bool{}
+	f, seen := &framer{compiler: c}, map[[2]*upstream.Schema]bool{}
 	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
 		for j, b := range s.Choice.Alternatives {
-			if i != j && (s.Choice.By == "" || a.Types&b.Types&upstream.TypeObject == 0) && (&framer{compiler: c}).reveals(b, a, seen) {
+			if i != j && (s.Choice.By == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
 				c.fault(info.node, "one alternative has further members, or any JSON, where another one hides something that would pass: list its members, or add a "+
 					"discriminator or a constant that is required")
 			}

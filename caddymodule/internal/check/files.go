@@ -44,10 +44,7 @@ func (c *checker) checkRecords() {
 	for _, key := range slices.Sorted(maps.Keys(file.Keys)) {
 		cred, err := authsigner.DecodeCredential(key, file.Keys[key])
 		if err != nil {
-			if strings.HasPrefix(key, authsigner.PrivateKeyPrefix) {
-				key = authsigner.PrivateKeyPrefix + "…"
-			}
-			c.report("GH045", pointer, "the key %s cannot be used: %v", key, err)
+			c.report("GH045", pointer, "the key %s cannot be used: %v", authsigner.PrintableKey(key), err)
 			continue
 		}
 		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(authsigner.RecordFields(), name) })
