@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -116,11 +117,15 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
+	stopping := make(chan struct{})
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
+	}
 	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
 		Definition: tools, ExceptAreas: h.ExceptAreas, ClientSchemes: h.ClientSchemes,
 		Issuer: issuer, Redis: app.redis.client, Version: caddy.CustomVersion,
-		Do: h.service.Do, Timeout: time.Duration(h.Timeout), OnResponse: resource.checked,
+		Do: h.service.Do, Timeout: time.Duration(h.Timeout), Stopping: stopping, OnResponse: resource.checked,
 		Pages: pages.Options{
 			Name: h.Name, Brand: h.Brand, HomePage: h.HomePage,
 			SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),

@@ -55,8 +55,9 @@ type Options struct {
 
 	// Do makes a call to the data service, whose address only it knows, and adds the hop assertion. Its errors must be safe to
 	// log. Required.
-	Do      func(context.Context, upstream.Call) (*upstream.Response, error)
-	Timeout time.Duration // of one call to the data service or its accounts. Default: data.DefaultTimeout
+	Do       func(context.Context, upstream.Call) (*upstream.Response, error)
+	Timeout  time.Duration   // of one call to the data service or its accounts. Default: data.DefaultTimeout
+	Stopping <-chan struct{} // closed when the server stops: calls that wait for the end of a run respond then. Default: never
 
 	// OnResponse is called with the result of checking each response of the data service to a tool (see data.Options), and with
 	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
@@ -157,7 +158,7 @@ func New(o Options) (_ *Server, err error) {
 	auth.SetErrorPage(web.Error)
 	tools, err := mcp.New(mcp.Options{
 		Origin: o.Issuer, Title: o.Pages.Name, Version: o.Version, Definition: o.Definition, Areas: areas,
-		Data: calls, Timeout: o.Timeout, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis,
+		Data: calls, Timeout: o.Timeout, Stopping: o.Stopping, Audit: auditLog, InsufficientScope: auth.InsufficientScope, Redis: o.Redis,
 		Log: o.Log.Named("mcp"),
 	})
 	if err != nil {

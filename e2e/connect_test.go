@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -121,6 +122,38 @@ func TestConnectionSurvivesReloadAndRestart(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, http.StatusOK, owner.open("/settings/connected-apps").Status, "the owner is still signed in")
 	gatewaytest.RequireNowhere(t, g.Output(), a.Access, a.Refresh, accountOf(t, w.acmeID, demo.RoleOwner).Password)
+}
+
+// The grace period of the tests' gateways is shorter than the wait.
+func TestStoppingGatewayCutsNoCallOffThatWaitsForARun(t *testing.T) {
+	t.Parallel()
+	data, err := demo.Open(t.Context(), demo.Memory, demo.Options{Pace: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, data.Close()) })
+	polled := make(chan struct{}, 100)
+	w, g := connectedTo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data.Handler().ServeHTTP(w, r)
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/automation-runs/") {
+			polled <- struct{}{}
+		}
+	}), "")
+	a := approved(t, w.owner(t, g), "mcp:use", "automations:run")
+	var response string
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		response, err = a.raw(t.Context(), onceClient(), "automations_run", `{"automation_id":"overdue-reminders","dry_run":true,"wait_seconds":60}`)
+		done <- err
+	}()
+	select {
+	case <-polled:
+	case err := <-done:
+		require.Fail(t, "the call does not wait", "%v %s", err, response)
+	}
+	g.Signal(t, syscall.SIGTERM)
+	require.NoError(t, <-done)
+	assert.Contains(t, response, "has not ended. Poll it")
+	require.Zero(t, g.ExitCode(t))
 }
 
 func TestSwitchedOffAreaIsGoneAfterAReload(t *testing.T) {

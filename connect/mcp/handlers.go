@@ -176,8 +176,7 @@ func failedRun(r *run, content jsontext.Value) *toolError {
 	}
 	failed := &toolError{
 		code: codeRunFailed, message: "The automation was started and failed.",
-		effect: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"),
-			cmp.Or(strings.Join(not, ", "), "nothing")),
+		effect: fmt.Sprintf("Done: %s. Not done: %s.", cmp.Or(strings.Join(did, ", "), "nothing"), cmp.Or(strings.Join(not, ", "), "nothing")),
 		advice: "Tell the user what was and was not done. To run it again, if they want that, send a new idempotency_key of your own: " +
 			"what was done before may then be done again.",
 		cause: errors.New("the automation's run failed"),
@@ -189,8 +188,8 @@ func failedRun(r *run, content jsontext.Value) *toolError {
 	return failed
 }
 
-// follow polls a run until it ends, for at most wait, and sends progress notifications. If polling fails, it returns the run
-// as last seen.
+// follow polls a run until it ends, for at most wait or until the server stops, and sends progress notifications. If polling fails,
+// it returns the run as last seen.
 func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run {
 	all := c.server.o.Definition.API.Operations()
 	i := slices.IndexFunc(all, func(op *upstream.Operation) bool { return op.ID == "getRun" })
@@ -211,8 +210,7 @@ func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run 
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				c.server.o.Log.Warn("polling a run failed", zap.String("run_id", r.ID),
-					zap.String("request_id", c.requestID), zap.Error(err))
+				c.server.o.Log.Warn("polling a run failed", zap.String("run_id", r.ID), zap.String("request_id", c.requestID), zap.Error(err))
 			}
 			return r
 		}
@@ -224,6 +222,8 @@ func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run 
 		pause.Reset(between)
 		select {
 		case <-ctx.Done():
+			return r
+		case <-c.server.o.Stopping:
 			return r
 		case <-pause.C:
 		}
@@ -252,8 +252,6 @@ func (c *toolCall) progress(r *run) {
 	}
 	c.lastProgress = &p
 	if err := c.stream.notify(message{Version: "2.0", Method: "notifications/progress", Params: encode(p)}); err != nil {
-		if e := c.server.o.Log.Check(zap.DebugLevel, "progress not sent"); e != nil {
-			e.Write(zap.String("request_id", c.requestID), zap.Error(err))
-		}
+		c.server.o.Log.Debug("progress not sent", zap.String("request_id", c.requestID), zap.Error(err))
 	}
 }

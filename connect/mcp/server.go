@@ -94,6 +94,7 @@ type Options struct {
 	Areas          scope.Areas            // those of the definition whose tools the server has; required
 	Data           *data.Client           // required
 	Timeout        time.Duration          // of one call of Data
+	Stopping       <-chan struct{}        // closed when waiting calls should respond early; default: never
 	Audit          *audit.Log             // required
 	Log            *zap.Logger            // required
 
