@@ -279,6 +279,59 @@ func TestBodiesShowWhatTheirSideSends(t *testing.T) {
 	assert.NotContains(t, page, "object-ReplayedError", "errors have their own place")
 }
 
+// described returns what the page says about a schema, which an operation has as the member m of its response.
+func described(t *testing.T, schema string) string {
+	t.Helper()
+	_, root := render(t, `{"openapi": "3.1.1", "info": {"title": "x"}, "servers": [{"url": "{base_url}/v1"}], "paths": {"/a": {"get": {"operationId": "o", "responses": {
+		"200": {"description": "x", "content": {"application/json": {"schema": {"type": "object", "required": ["m"], "properties": {"m": `+schema+`}}}}},
+		"202": {"description": "x", "content": {"text/plain": {"schema": {"$ref": "#/components/schemas/Order"}}}},
+		"203": {"description": "x", "content": {"text/plain": {"schema": {"$ref": "#/components/schemas/Order"}}}}}}}},
+		"components": {"schemas": {
+			"Order": {"type": "object", "description": "An order.", "properties": {"id": {"type": "string"}}},
+			"Once": {"type": "object", "properties": {"id": {"type": "string", "maxLength": 7}}},
+			"Status": {"type": "string", "description": "Its status.", "deprecated": true, "enum": ["open", "paid"]},
+			"Kind": {"type": "string", "x-extensible-enum": ["a"], "pattern": "^[a-z]+$", "maxLength": 9}}}}`)
+	for n := range root.Descendants() {
+		if n.Data == "li" && n.Parent.Attr != nil && n.Parent.Attr[0].Val == "fields" {
+			return strings.Join(strings.Fields(text(n)), " ")
+		}
+	}
+	return ""
+}
+
+func TestNullableSchemasAreDescribedWhole(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ schema, want string }{
+		"values":                          {`{"anyOf": [{"$ref": "#/components/schemas/Status"}, {"type": "null"}]}`, "m string or null deprecatedIts status. One of: open, paid"},
+		"constraints":                     {`{"anyOf": [{"$ref": "#/components/schemas/Kind"}, {"type": "null"}]}`, "m string or null Known values; others may be added: a at most 9 characters · pattern ^[a-z]+$"},
+		"a text and a default of its own": {`{"description": "Mine.", "default": "open", "anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Status"}]}`, "m string or null deprecatedMine. One of: open, paid default open"},
+		"all of one":                      {`{"anyOf": [{"allOf": [{"$ref": "#/components/schemas/Status"}]}, {"type": "null"}]}`, "m string or null deprecatedIts status. One of: open, paid"},
+		"one that allows null itself":     {`{"anyOf": [{"type": ["string", "null"], "maxLength": 3}, {"type": "null"}]}`, "m string or null at most 3 characters"},
+		"types":                           {`{"anyOf": [{"type": ["string", "integer"]}, {"type": "null"}]}`, "m string or integer or null"},
+		"types without alternatives":      {`{"type": ["string", "integer", "null"]}`, "m string, integer or null"},
+		"types without null":              {`{"type": ["string", "integer", "boolean"]}`, "m string, integer or boolean"},
+		"the type beside it":              {`{"type": ["string", "null"], "anyOf": [{"maxLength": 3}, {"type": "null"}]}`, "m string or null at most 3 characters"},
+		"an object in place":              {`{"anyOf": [{"$ref": "#/components/schemas/Once"}, {"type": "null"}]}`, "m object or null id string optional at most 7 characters"},
+		"an object with a section":        {`{"anyOf": [{"$ref": "#/components/schemas/Order"}, {"type": "null"}]}`, "m Order or nullAn order."},
+		"that object and a text":          {`{"type": ["object", "null"], "description": "Mine.", "allOf": [{"$ref": "#/components/schemas/Order"}]}`, "m Order or nullMine."},
+		"an object or a text":             {`{"type": ["string", "object", "null"], "allOf": [{"$ref": "#/components/schemas/Order"}]}`, "m string, Order or nullAn order."},
+		"an array of such objects":        {`{"type": ["array", "null"], "items": {"$ref": "#/components/schemas/Order"}}`, "m array of Order or null"},
+		"that array as an alternative":    {`{"anyOf": [{"type": "array", "maxItems": 3, "items": {"$ref": "#/components/schemas/Order"}}, {"type": "null"}]}`, "m array of Order or null at most 3 items"},
+		"an array of objects or null":     {`{"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Order"}, {"type": "null"}]}}`, "m array of (Order or null)"},
+		"an array of texts or null":       {`{"type": ["array", "null"], "items": {"type": ["string", "null"], "format": "date"}}`, "m array of (string (date) or null) or null"},
+		"an array or a text":              {`{"type": ["array", "string"], "items": {"$ref": "#/components/schemas/Order"}}`, "m array of Order or string"},
+		"a map of objects":                {`{"type": ["object", "null"], "additionalProperties": {"$ref": "#/components/schemas/Order"}}`, "m map of texts to Order or null"},
+		"null alone":                      {`{"type": "null"}`, "m null"},
+		"null among several":              {`{"oneOf": [{"$ref": "#/components/schemas/Order"}, {"type": "integer"}, {"type": "null"}]}`, "m One of these: OrderAn order. integer null"},
+		"several alternatives":            {`{"type": ["object", "null"], "anyOf": [{"$ref": "#/components/schemas/Order"}, {"$ref": "#/components/schemas/Once"}, {"type": "null"}]}`, "m object or null One of these: OrderAn order. object id string optional at most 7 characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, c.want, described(t, c.schema))
+		})
+	}
+}
+
 // The errors of a service are in its own media type, beside the gateway's.
 func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
 	t.Parallel()

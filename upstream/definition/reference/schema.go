@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"html/template"
 	"slices"
 	"strings"
@@ -12,7 +13,8 @@ import (
 type field struct {
 	Name       string
 	Type       string
-	Of         *link  // the section of the object that the type is, or that its items are
+	Of         *link  // the section of an object in the type, after Type
+	After      string // the rest of the type, after Of
 	Presence   string // required, optional or "": always there
 	Deprecated bool
 	Text       template.HTML
@@ -172,7 +174,10 @@ func (p *page) field(name string, schema node, sent bool) field {
 			o.link = &link{s.ref, p.id("object-" + s.ref)}
 			p.queue = append(p.queue, s.ref)
 		}
-		f.Of, f.Type = o.link, strings.Replace(f.Type, "object", "", 1)
+		f.replace("object", field{Of: o.link})
+		if f.Type != "" && !strings.HasSuffix(f.Type, " ") {
+			f.Type += " "
+		}
 		return f
 	}
 	if at := (place{schema.Node, sent}); !p.open[at] { // a schema within itself, by allOf, is not described again
@@ -199,16 +204,25 @@ func (f *field) inside(p *page, s *shape, sent bool) {
 		f.Fields = append(f.Fields, member)
 	}
 	for _, choice := range s.choices {
-		if types, null := p.shape(choice).types(); null && len(types) == 0 {
-			f.Type += " or null"
-			continue
+		one := p.field(p.shape(choice).keywords["title"].text(), choice, sent)
+		if one.Type == "null" && (f.Type != "" || len(s.choices) == 2) {
+			f.After = " or null"
+		} else {
+			f.Choices = append(f.Choices, one)
 		}
-		f.Choices = append(f.Choices, p.field(p.shape(choice).keywords["title"].text(), choice, sent))
 	}
 	if len(f.Choices) == 1 && len(f.Fields) == 0 { // a schema or null
 		one := f.Choices[0]
-		f.Choices, f.Of, f.Fields, f.Choices = nil, one.Of, one.Fields, one.Choices
-		f.Type = strings.TrimSpace(one.Type + f.Type)
+		if one.Type == "" && one.Of == nil {
+			one.Type = f.Type
+		}
+		if !strings.HasSuffix(one.After, " or null") {
+			one.After += f.After
+		}
+		one.Name, one.Text = f.Name, cmp.Or(f.Text, one.Text)
+		one.Facts, one.Values = append(one.Facts, f.Facts...), append(one.Values, f.Values...)
+		one.Growing, one.Deprecated = one.Growing || f.Growing, one.Deprecated || f.Deprecated
+		*f = one
 	}
 	for _, part := range []string{"items", "additionalProperties"} {
 		n := s.keywords[part]
@@ -216,15 +230,28 @@ func (f *field) inside(p *page, s *shape, sent bool) {
 			continue
 		}
 		item := p.field("", n, sent)
-		if part == "items" {
-			f.Type = strings.Replace(f.Type, "array", "array of "+item.Type, 1)
-		} else {
-			f.Type = strings.Replace(f.Type, "object", "map of texts to "+item.Type, 1)
+		if strings.Contains(item.Type+item.After, " or ") {
+			item.Type, item.After = "("+item.Type, item.After+")"
 		}
-		f.Facts, f.Of = append(f.Facts, item.Facts...), item.Of
+		if part == "items" {
+			item.Type = "array of " + item.Type
+			f.replace("array", item)
+		} else {
+			item.Type = "map of texts to " + item.Type
+			f.replace("object", item)
+		}
+		f.Facts = append(f.Facts, item.Facts...)
 		f.Values, f.Growing = append(f.Values, item.Values...), f.Growing || item.Growing
 		f.Fields, f.Choices = append(f.Fields, item.Fields...), append(f.Choices, item.Choices...)
 	}
+}
+
+// replace puts another type in the place of a word of the type.
+func (f *field) replace(word string, by field) {
+	if before, after, found := strings.Cut(f.Type, word); found {
+		f.Type, f.After = before+by.Type, by.After+after+f.After
+	}
+	f.Of = by.Of
 }
 
 // presence marks only the unusual: what callers must send, and what the gateway does not always send.
@@ -242,16 +269,18 @@ func presence(required bool, sent bool) string {
 func (f *field) describe(p *page, s *shape) {
 	get := func(name string) string { return s.keywords[name].text() }
 	types, null := s.types()
-	if f.Type = strings.Join(types, " or "); f.Type == "" {
-		f.Type = s.impliedType()
+	f.Type = cmp.Or(strings.Join(types, ", "), s.impliedType())
+	switch last := strings.LastIndex(f.Type, ", "); {
+	case null && f.Type == "":
+		f.Type = "null"
+	case null:
+		f.After = " or null"
+	case last >= 0:
+		f.Type = f.Type[:last] + " or " + f.Type[last+2:]
 	}
 	if format := get("format"); format != "" {
 		f.Type = strings.TrimSpace(f.Type + " (" + format + ")")
 	}
-	if null {
-		f.Type += " or null"
-	}
-	f.Type = strings.Replace(f.Type, " or ", ", ", strings.Count(f.Type, " or ")-1)
 	f.Deprecated = get("deprecated") == "true"
 	f.Text = p.text(get("description"), 6, nil)
 	add := func(name, value string) {
