@@ -293,7 +293,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		}
 	}
 	content := p.resolve(n.get("requestBody"))
-	o.Bodies, o.BodyText = p.bodies(content, true), p.text(content.get("description").text(), 6, nil)
+	o.Bodies, o.BodyText = p.bodies(content, ""), p.text(content.get("description").text(), 6, nil)
 	for i := range o.Bodies {
 		o.Bodies[i].Required = content.get("required").isTrue()
 	}
@@ -303,7 +303,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		if len(failed.Codes) > 0 {
 			o.Errors = append(o.Errors, failed)
 		}
-		bodies := p.bodies(r, false)
+		bodies := p.bodies(r, e.name)
 		if len(failed.Codes) > 0 && len(bodies) == 0 {
 			continue
 		}
@@ -337,10 +337,15 @@ func (p *page) valued(name string, n node, sent bool) field {
 	return f
 }
 
-func (p *page) bodies(n node, sent bool) (all []body) {
+// bodies describes the bodies of a response or, if status is empty, of a request.
+func (p *page) bodies(n node, status string) (all []body) {
+	sent := status == ""
 	for _, e := range n.get("content").entries() {
 		schema := e.value.get("schema")
-		errors, _, own := p.split(schema, map[string]bool{})
+		var errors, own []node
+		if status >= "4" && e.name == "application/json" {
+			errors, _, own = p.split(schema, map[string]bool{})
+		}
 		switch { // the gateway's own errors are described by failure
 		case len(errors) > 0 && len(own) == 0:
 			continue

@@ -360,6 +360,51 @@ paths:
 	assert.Contains(t, shown, "REPLAYED")
 }
 
+// Only errors of the gateway, which are JSON, are told by a constant code.
+func TestBodiesWithAConstantCodeAreShown(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /vouchers:
+    post:
+      operationId: createVoucher
+      requestBody:
+        content: {application/json: {schema: {type: object, properties: {code: {const: WELCOME}, sent: {type: integer}}}}}
+      responses:
+        "200":
+          description: Done
+          content:
+            application/json:
+              schema:
+                oneOf:
+                  - {type: object, required: [code], properties: {code: {const: HALF}, half: {type: integer}}}
+                  - {type: object, required: [code], properties: {code: {const: FULL}, full: {type: integer}}}
+        "201":
+          description: Created
+          content: {application/json: {schema: {type: object, properties: {code: {const: MADE}, made: {type: integer}}}}}
+        "409":
+          description: None is left
+          content: {application/problem+json: {schema: {type: object, properties: {code: {const: OUT_OF_STOCK}, left: {type: integer}}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published()
+	require.NoError(t, err)
+	page, root := render(t, string(published))
+	shown := strings.Join(strings.Fields(text(root)), " ")
+	for name, want := range map[string]string{
+		"request": "always WELCOME sent integer", "alternatives": "always FULL full integer", "response": "always MADE made integer", "error of the service": "always OUT_OF_STOCK left integer",
+	} {
+		assert.Contains(t, shown, want, name)
+	}
+	for _, code := range []string{"WELCOME", "HALF", "FULL", "MADE", "OUT_OF_STOCK"} {
+		assert.NotContains(t, page, `id="`+code+`"`, "it is not an error of the gateway")
+	}
+	assert.Contains(t, page, `id="REPLAYED"`)
+}
+
 func TestDocumentsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string]string{"empty": "", "not YAML": "{", "a text": "x", "no members": "{}", "paths are a list": "paths: [1]"} {
