@@ -54,8 +54,9 @@ type page struct {
 	shapes   map[*yaml.Node]*shape
 	objects  map[string]*object
 	counted  map[place]bool
-	open     map[place]bool // schemas that are being described
-	queue    []string       // objects to be described
+	open     map[place]bool  // schemas that are being described
+	common   map[string]node // the variant that most responses have of a header
+	queue    []string        // objects to be described
 	requests []Request
 	programs *texttemplate.Template
 	budget   int // how many values the example that is being made may still have
@@ -168,7 +169,7 @@ func read(published []byte) (*page, error) {
 	}
 	p := &page{
 		root: node{document.Content[0]}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
-		counted: map[place]bool{}, open: map[place]bool{},
+		counted: map[place]bool{}, open: map[place]bool{}, common: map[string]node{},
 	}
 	return p, p.read()
 }
@@ -228,6 +229,7 @@ func (p *page) operations() error {
 		node
 	}
 	var all []listed
+	uses := map[*yaml.Node]int{}
 	for _, path := range p.root.get("paths").entries() {
 		for _, e := range path.value.entries() {
 			if e.name == "head" && path.value.get("get").Node != nil {
@@ -240,6 +242,13 @@ func (p *page) operations() error {
 			for _, response := range e.value.get("responses").entries() {
 				for _, body := range p.resolve(response.value).get("content").entries() {
 					p.count(body.value.get("schema"), false)
+				}
+				for _, header := range p.resolve(response.value).get("headers").entries() {
+					if n := p.resolve(header.value); header.value.get("$ref").Node != nil && response.name < "4" {
+						if uses[n.Node]++; uses[n.Node] > uses[p.common[header.name].Node] {
+							p.common[header.name] = n
+						}
+					}
 				}
 			}
 		}
@@ -309,10 +318,14 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		}
 		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: bodies}
 		for _, header := range r.get("headers").entries() {
-			if header.value.get("$ref").Node == nil {
-				described.Headers = append(described.Headers, p.valued(header.name, header.value, false))
+			n, common := p.resolve(header.value), p.common[header.name]
+			if common.Node == nil {
+				common = n
+			}
+			if header.value.get("$ref").Node == nil || toJSON(n.get("schema"), 0) != toJSON(common.get("schema"), 0) {
+				described.Headers = append(described.Headers, p.valued(header.name, n, false))
 			} else if !slices.ContainsFunc(p.Headers, func(f field) bool { return f.Name == header.name }) {
-				p.Headers = append(p.Headers, p.valued(header.name, p.resolve(header.value), false))
+				p.Headers = append(p.Headers, p.valued(header.name, common, false))
 			}
 		}
 		o.Responses = append(o.Responses, described)

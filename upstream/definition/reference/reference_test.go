@@ -97,6 +97,19 @@ func text(root *html.Node) string {
 	return all.String()
 }
 
+// sections returns the texts of the sections of a page by the IDs of their headings.
+func sections(root *html.Node) map[string]string {
+	all := map[string]string{}
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			if (n.Data == "h2" || n.Data == "h3") && a.Key == "id" {
+				all[a.Val] = text(n.Parent.Parent)
+			}
+		}
+	}
+	return all
+}
+
 func TestReferenceOfThePublicContract(t *testing.T) {
 	t.Parallel()
 	published, err := os.ReadFile("../../../docs/openapi.yaml")
@@ -259,14 +272,7 @@ func TestBodiesShowWhatTheirSideSends(t *testing.T) {
 	published, err := os.ReadFile("../testdata/publish/writes.published.yaml")
 	require.NoError(t, err)
 	page, root := render(t, string(published))
-	sections := map[string]string{}
-	for n := range root.Descendants() {
-		for _, a := range n.Attr {
-			if n.Data == "h3" && a.Key == "id" {
-				sections[a.Val] = text(n.Parent.Parent)
-			}
-		}
-	}
+	sections := sections(root)
 	assert.Contains(t, sections["object-OrderBody"], "pin")
 	assert.Contains(t, sections["object-OrderBody"], "customer object required")
 	assert.NotContains(t, sections["object-OrderBody"], "created")
@@ -403,6 +409,32 @@ paths:
 		assert.NotContains(t, page, `id="`+code+`"`, "it is not an error of the gateway")
 	}
 	assert.Contains(t, page, `id="REPLAYED"`)
+}
+
+func TestHeadersThatDifferAreDescribedWithTheirOperation(t *testing.T) {
+	t.Parallel()
+	tagged := `{description: x, headers: {ETag: {required: true, schema: {type: string}}}, content: {application/json: {schema: {type: object, additionalProperties: true}}}}`
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /a: {get: {operationId: getTagged, responses: {"200": ` + tagged + `, "400": {description: x, content: {application/problem+json: {schema: {type: object, additionalProperties: true}}}}}}}
+  /b: {get: {operationId: getFirst, responses: {"200": {description: x, content: {application/json: {schema: {type: object, additionalProperties: true}}}}}}}
+  /c: {get: {operationId: getSecond, responses: {"200": {description: x, content: {application/json: {schema: {type: object, additionalProperties: true}}}}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published()
+	require.NoError(t, err)
+	_, root := render(t, string(published))
+	shown := sections(root)
+	assert.Contains(t, shown["getTagged"], "private, no-cache")
+	assert.Contains(t, shown["response-headers"], "always no-store", "what most have is common to them")
+	assert.NotContains(t, shown["response-headers"], "private, no-cache")
+	assert.NotContains(t, shown["getTagged"], "RateLimit", "those of errors differ in nothing but their presence")
+	for _, operation := range []string{"getFirst", "getSecond"} {
+		assert.NotContains(t, shown[operation], "Cache-Control")
+	}
 }
 
 func TestDocumentsThatAreNone(t *testing.T) {
