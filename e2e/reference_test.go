@@ -103,6 +103,32 @@ func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
 	require.NotContains(t, first, `"id"`)
 }
 
+func TestSamplesPrintDownloadsByteForByte(t *testing.T) {
+	t.Parallel()
+	page, err := reference.Render([]byte(`{"openapi": "3.1.1", "info": {"title": "x"}, "servers": [{"url": "{base_url}/v1"}], "paths": {"/invoice": {"get": {"operationId": "download",
+		"security": [], "responses": {"200": {"description": "An invoice.", "content": {"application/pdf": {}}}}}}}}`), "")
+	require.NoError(t, err)
+	var pdf strings.Builder
+	for b := range 1 << 8 {
+		pdf.WriteByte(byte(b))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/pdf")
+		_, _ = io.WriteString(w, pdf.String())
+	}))
+	t.Cleanup(server.Close)
+	samples := referencetest.Samples(t, string(page))
+	require.Len(t, samples, len(referencetest.Languages()))
+	for _, s := range samples {
+		t.Run(s.Language, func(t *testing.T) {
+			t.Parallel()
+			out, err := s.Run(t, server.URL, gatewaytest.Caller{})
+			require.NoError(t, err, "%s\n%s", s.Code, out)
+			assert.Equal(t, pdf.String(), out)
+		})
+	}
+}
+
 func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)

@@ -306,6 +306,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 	for i := range o.Bodies {
 		o.Bodies[i].Required = content.get("required").isTrue()
 	}
+	download := false
 	for _, e := range n.get("responses").entries() {
 		r := p.resolve(e.value)
 		failed := p.failure(e.name, r)
@@ -313,6 +314,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 			o.Errors = append(o.Errors, failed)
 		}
 		bodies := p.bodies(r, e.name)
+		download = download || e.name < "3" && slices.ContainsFunc(bodies, func(b body) bool { return !strings.HasSuffix(b.MediaType, "json") })
 		if len(failed.Codes) > 0 && len(bodies) == 0 {
 			continue
 		}
@@ -331,6 +333,7 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 		o.Responses = append(o.Responses, described)
 	}
 	r := p.request(method, path, all, content, !o.Public)
+	r.Download = download
 	p.requests = append(p.requests, r)
 	var err error
 	o.Samples, err = p.samples(r)

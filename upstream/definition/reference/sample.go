@@ -35,6 +35,7 @@ type Request struct {
 	Method, Target, Body string   // the target with the base path
 	Headers              []Header // without those of the signature; in printable ASCII
 	Signed               bool
+	Download             bool // the response may be something else than JSON
 }
 
 // Header is a header of a request.
