@@ -201,6 +201,20 @@ func TestTextsOfADocumentStayTexts(t *testing.T) {
 	}
 }
 
+func TestTextsThatAreTooLongAreShownAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	written := strings.Repeat("first line\n\n  * second <line>\n", 2000)
+	quoted, err := json.Marshal(written)
+	require.NoError(t, err)
+	_, root := render(t, `{"openapi": "3.1.1", "info": {"title": "x", "description": `+string(quoted)+`}, "paths": {}}`)
+	for n := range root.Descendants() {
+		if n.Data == "pre" && text(n) == written {
+			return
+		}
+	}
+	t.Error("its line breaks are lost")
+}
+
 // everywhere is a document with a text in every place.
 const everywhere = `{"openapi": "3.1.1", "info": {"title": "ATTACK", "version": "ATTACK", "summary": "ATTACK", "description": "ATTACK"},
 "servers": [{"url": "{base_url}/v1", "variables": {"base_url": {"default": "ATTACK", "description": "ATTACK"}}}],

@@ -26,7 +26,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		return ""
 	}
 	source := []byte(description)
-	asWritten := template.HTML("<p>" + html.EscapeString(description) + "</p>") //nolint:gosec // G203: it is escaped
+	asWritten := template.HTML("<pre>" + html.EscapeString(description) + "</pre>") //nolint:gosec // G203: it is escaped
 	if len(source) > maxText || deepest(description) > maxNesting {
 		return asWritten // the parser takes time by the square of the depth
 	}
