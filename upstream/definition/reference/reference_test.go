@@ -119,6 +119,7 @@ func TestReferenceOfThePublicContract(t *testing.T) {
 	for _, expected := range []string{
 		"Read access to one business's data", "https://api.example.com/api/v1", "60 requests a minute for each public key", "GET/api/v1/invoices",
 		"X-Signature", "RATE_LIMITED", "retry_after", "Only invoices whose status is this", "total_pages", "HEAD is accepted wherever GET is",
+		"which other users of the same machine can see",
 	} {
 		assert.Contains(t, strings.ReplaceAll(seen, "GET /", "GET/"), expected)
 	}
