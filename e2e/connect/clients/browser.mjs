@@ -363,6 +363,13 @@ await step('the reference is read without scripts: a language for all requests, 
   assert.ok(page.url().endsWith('#listJobs'));
   assert.equal(await page.getByRole('navigation').isVisible(), false, 'the contents are gone');
   await page.setViewportSize(desk);
+  await page.goto(`${base}/docs`);
+  await page.keyboard.press('Tab');
+  const skip = page.getByRole('link', { name: 'Skip to content' });
+  assert.ok(await skip.evaluate((link) => {
+    const { x, y, width, height } = link.getBoundingClientRect();
+    return document.activeElement === link && document.elementFromPoint(x + width / 2, y + height / 2) === link;
+  }), 'the link to the content is seen when it has the focus');
 });
 
 // A page that says no is one: the browser's console notes it.
