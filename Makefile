@@ -217,7 +217,7 @@ vuln: ## list known vulnerabilities that our code reaches; queries an online dat
 
 .PHONY: packages
 packages: ## install missing Debian packages that the tests need
-	@scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm python3 php chromium prometheus jq mmdebstrap
+	@scripts/packages.sh gcc redis-server redis-sentinel redis-cli openssl curl node npm python3 php chromium prometheus jq mmdebstrap zsh
 
 # Later commands download no modules. `go mod tidy -diff` needs more modules than `go mod download` gets. That it finds
 # differences is not an error here; `make verify` reports it.

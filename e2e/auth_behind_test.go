@@ -316,24 +316,27 @@ func TestDemoProtectsAService(t *testing.T) {
 	service := &recorder{}
 	service.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
 	w := newEnvironment(t, service)
-	d := startDemo(t, "--protect", w.dataURL)
-	pasted := d.pasted(t)
-	var statuses []int
-	for line := range strings.Lines(d.stdout.String()) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") || strings.HasPrefix(line, "(GATEHOUSE") {
-			out := shell(t, pasted+line)
-			status, err := strconv.Atoi(strings.Fields(out)[1])
-			require.NoError(t, err)
-			statuses = append(statuses, status)
+	for i, program := range shells() {
+		d := startDemo(t, "--protect", w.dataURL)
+		pasted := d.pasted(t)
+		var statuses []int
+		for line := range strings.Lines(d.stdout.String()) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") || strings.HasPrefix(line, "(GATEHOUSE") {
+				out := shellOf(t, program, pasted+line)
+				status, err := strconv.Atoi(strings.Fields(out)[1])
+				require.NoError(t, err)
+				statuses = append(statuses, status)
+			}
 		}
-	}
-	require.Equal(t, []int{200, 200, 401, 403}, statuses)
-	all := service.all()
-	require.Len(t, all, 2)
-	require.Equal(t, "POST", all[1].Method)
-	for _, r := range all {
-		require.Equal(t, d.line(t, "#   X-Business-Id        the business of the key: ")[:36], r.Header.Get("X-Business-Id"))
-		require.NotEmpty(t, r.Header.Get("X-Gateway-Assertion"))
+		require.Equal(t, []int{200, 200, 401, 403}, statuses, program)
+		all := service.all()
+		require.Len(t, all, 2*(i+1))
+		all = all[2*i:]
+		require.Equal(t, "POST", all[1].Method)
+		for _, r := range all {
+			require.Equal(t, d.line(t, "#   X-Business-Id        the business of the key: ")[:36], r.Header.Get("X-Business-Id"))
+			require.NotEmpty(t, r.Header.Get("X-Gateway-Assertion"))
+		}
 	}
 	for _, url := range []string{"localhost:3000", "http://x/path", "ftp://x", "http://a:b@x"} {
 		demoCLI(t, "--listen", "127.0.0.1:0", "--protect", url).requireError(t, "--protect", "http://localhost:3000")

@@ -100,7 +100,15 @@ func (d *demoProcess) pasted(t *testing.T) (script string) {
 // shell runs a script with sh and only PATH in its environment.
 func shell(t *testing.T, script string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script)
+	return shellOf(t, "sh", script)
+}
+
+// shells are those into which people paste what a demo prints. zsh does not split expansions into words.
+func shells() []string { return []string{"sh", "zsh"} }
+
+func shellOf(t *testing.T, program, script string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, "-eu", "-c", script)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -337,15 +345,18 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 	dir, err := filepath.Abs("testdata/shop")
 	require.NoError(t, err)
 	flags := []string{"--definition", dir + "/openapi.yaml", "--overlay", dir + "/overlay.yaml", "--upstream", w.dataURL}
-	d := startDemo(t, append(flags, "--except", "deleteOrder", "--business", "17", "--header", "X-Password: pass \"word\"")...)
-	pasted := d.pasted(t)
-	var statuses []string
-	for line := range strings.Lines(d.stdout.String()) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") {
-			statuses = append(statuses, strings.Fields(shell(t, pasted+line))[1])
+	var d *demoProcess
+	for _, program := range shells() {
+		d = startDemo(t, append(flags, "--except", "deleteOrder", "--business", "17", "--header", "X-Password: pass \"word\"")...)
+		pasted := d.pasted(t)
+		var statuses []string
+		for line := range strings.Lines(d.stdout.String()) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "signed ") || strings.HasPrefix(line, "curl ") {
+				statuses = append(statuses, strings.Fields(shellOf(t, program, pasted+line))[1])
+			}
 		}
+		require.Equal(t, strings.Fields("200 201 502 200 200 204 204 200 200 200 204 401"), statuses, program)
 	}
-	require.Equal(t, strings.Fields("200 201 502 200 200 204 204 200 200 200 204 401"), statuses)
 	require.Eventually(t, func() bool {
 		log := d.stderr.String()
 		return strings.Contains(log, "/0/author") && strings.Contains(log, "is removed: it is not documented") && strings.Contains(log, "cross-tenant record: orders")

@@ -9,7 +9,7 @@ set -eu
 # package_of COMMAND: prints the Debian packages that a command needs.
 package_of() {
 	case "$1" in
-	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium | python3 | jq | mmdebstrap) echo "$1" ;;
+	redis-server | redis-sentinel | openssl | curl | wrk | npm | chromium | python3 | jq | mmdebstrap | zsh) echo "$1" ;;
 	redis-cli) echo redis-tools ;;
 	node) echo nodejs ;;
 	php) echo php-cli php-curl ;;
