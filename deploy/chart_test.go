@@ -359,6 +359,7 @@ func TestChartRejectsWrongValues(t *testing.T) {
 		"AppRole without its files":         {`credentials: {vault: {auth: {method: appRole}}}`, "roleIdFile is required"},
 		"token file without a file":         {`credentials: {vault: {auth: {method: tokenFile}}}`, "tokenFile is required"},
 		"credential file without a file":    {`credentials: {source: file}`, "credentials.file is required"},
+		"name of an API that is too long":   {`definition: {document: "{}", name: ` + strings.Repeat("a", 64) + `}`, "/definition/name"},
 		"overlay without a document":        {`definition: {overlay: "overlay: 1.0.0"}`, "need definition.document"},
 		"tools without a document":          {`connect: {enabled: true, overlay: x, upstream: {addresses: ["http://a"]}}`, "needs definition.document"},
 		"assistants without a data service": {`connect: {enabled: true}`, "connect.upstream is required"},
