@@ -119,18 +119,19 @@ func (a Auth) method() (loginFunc, error) {
 	}
 }
 
-// expiredRetry is the interval of attempts with an expired secret ID.
-const expiredRetry = time.Hour
+// rejectedRetry is the interval of attempts with a rejected secret ID. It is longer than the 15 minutes after which Vault forgets
+// failed logins, so that a few gateways with an expired secret ID do not add up to five.
+const rejectedRetry = time.Hour
 
 // appRoleLogin logs in with AppRole, one call at a time. Vault locks a role for 15 minutes after five failed logins, whatever the
-// secret ID. So a secret ID that was accepted before and is rejected now is considered expired, and is retried only after
-// expiredRetry, in case Vault was restored from a backup. The role then is not locked when the file has a new secret ID.
+// secret ID. So a rejected secret ID is retried only after rejectedRetry, in case Vault was restored from a backup. The role then
+// is not locked when the file has a new secret ID.
 type appRoleLogin struct {
 	AppRole
 
-	accepted  [sha256.Size]byte // hash of the secret ID that Vault accepted last
-	expired   error             // Vault's error for it since then; nil if there was none
-	expiredAt time.Time
+	rejected   [sha256.Size]byte // hash of the secret ID that Vault rejected last
+	rejection  error             // Vault's error for it; nil if there was none
+	rejectedAt time.Time
 }
 
 func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, error) {
@@ -142,8 +143,8 @@ func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, er
 		}
 	}
 	sum := sha256.Sum256([]byte(secretID))
-	if a.expired != nil && sum == a.accepted && time.Since(a.expiredAt) < expiredRetry {
-		return grant{}, fmt.Errorf("the secret ID has expired and must be replaced: %w", a.expired)
+	if a.rejection != nil && sum == a.rejected && time.Since(a.rejectedAt) < rejectedRetry {
+		return grant{}, fmt.Errorf("the secret ID was rejected and must be replaced: %w", a.rejection)
 	}
 	var options []approle.LoginOption
 	if a.Mount != "" {
@@ -154,11 +155,8 @@ func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, er
 		return grant{}, err
 	}
 	g, err := granted(client.Auth().Login(ctx, method))
-	switch {
-	case err == nil:
-		a.accepted, a.expired = sum, nil
-	case sum == a.accepted && rejectsSecretID(err):
-		a.expired, a.expiredAt = readable(err), time.Now()
+	if rejectsSecretID(err) {
+		a.rejected, a.rejection, a.rejectedAt = sum, readable(err), time.Now()
 	}
 	return g, err
 }

@@ -291,7 +291,7 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	// After five failed logins, Vault would lock the role and reject the new secret ID too.
 	b.events.waitFor(t, vault.EventLoginFailed, 6)
 	require.Equal(t, 2, proxy.count("PUT auth/approle/login"), "the expired secret ID is not sent again")
-	require.Contains(t, b.events.lastError(), "the secret ID has expired and must be replaced: vault responded with ")
+	require.Contains(t, b.events.lastError(), "the secret ID was rejected and must be replaced: vault responded with ")
 	require.Eventually(t, func() bool {
 		_, err := b.Lookup(t.Context(), testKey)
 		return errors.Is(err, authsigner.ErrUnavailable)
@@ -300,6 +300,27 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file, []byte(b.SecretID(t, "gateway")), 0o600))
 	b.eventuallyFound(t)
+}
+
+func TestSecretIDThatNeverWorkedDoesNotLockTheRole(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, "secret-id", "0f0e0d0c-0000-0000-0000-000000000000")
+	var proxy recorder
+	b := newBench(t, setup{
+		change: func(_ *vaulttest.Server, o *vault.Options) {
+			o.Auth.AppRole.SecretID, o.Auth.AppRole.SecretIDFile = "", file
+		},
+		proxy: proxy.record, absent: true,
+	})
+	b.events.waitFor(t, vault.EventLoginFailed, 6)
+	require.Equal(t, 1, proxy.count("PUT auth/approle/login"))
+	require.Contains(t, b.events.lastError(), "the secret ID was rejected and must be replaced: vault responded with ")
+	require.Error(t, b.Ready())
+
+	require.NoError(t, os.WriteFile(file, []byte(b.secretID), 0o600))
+	b.store(t, testKey, nil)
+	b.eventuallyFound(t)
+	require.Equal(t, 2, proxy.count("PUT auth/approle/login"))
 }
 
 func TestGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
