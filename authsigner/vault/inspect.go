@@ -36,7 +36,7 @@ func (s *Source) Inspect(ctx context.Context, manage bool) (Inspection, error) {
 		return found, err
 	}
 	began := time.Now()
-	health, err := s.base.Sys().HealthWithContext(ctx)
+	health, err := s.base.WithNamespace("").Sys().HealthWithContext(ctx) // a namespace has no sys/health
 	if err != nil {
 		return found, unavailable(readable(err))
 	}

@@ -290,6 +290,26 @@ func TestRequestsHaveTheNamespaceAndIgnoreTheEnvironment(t *testing.T) {
 	require.Equal(t, 1, proxy.count("PUT auth/token/revoke-self"))
 }
 
+func TestInspectionWorksInANamespace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{
+		change: func(_ *vaulttest.Server, o *vault.Options) { o.Namespace = "team-a" },
+		proxy: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/v1/sys/health") && r.Header.Get(api.NamespaceHeaderName) != "" {
+					http.Error(w, `{"errors":["unsupported path"]}`, http.StatusNotFound) // as Vault Enterprise responds
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+	})
+	found, err := b.Inspect(t.Context(), false)
+	require.NoError(t, err)
+	require.Empty(t, found.Missing)
+	require.False(t, found.Hidden)
+}
+
 func TestRedirectOfAStandbyIsFollowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{

@@ -62,7 +62,7 @@ type Options struct {
 	// Address is the http or https URL of Vault, with the path in front of /v1 if there is one. Required.
 	Address string
 
-	// Namespace is sent as X-Vault-Namespace with every request (Vault Enterprise, OpenBao). Default: no namespace.
+	// Namespace is sent as X-Vault-Namespace (Vault Enterprise, OpenBao). Default: no namespace.
 	Namespace string
 
 	// Mount is the mount path of the KV engine. Default: kv.
