@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -41,12 +42,37 @@ func newTransport(o Options) (*http.Transport, error) {
 	}, nil
 }
 
+// Limits of responses. By default, Vault stores at most 1 MiB in an entry. A list of a million keys has about 40 MB.
+const (
+	maxResponse = 1 << 20
+	maxList     = 64 << 20
+)
+
+// limitedTransport cuts off large responses, because the client buffers them whole. Their JSON is then incomplete.
+type limitedTransport struct{ *http.Transport }
+
+func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	limit := int64(maxResponse)
+	if resp.StatusCode == http.StatusOK && r.URL.Query().Has("list") {
+		limit = maxList
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(resp.Body, limit), resp.Body}
+	return resp, nil
+}
+
 // newClient returns a client without a token. It resets the settings that api.NewClient takes from the environment.
 func newClient(o Options, transport *http.Transport) (*api.Client, error) {
 	client, err := api.NewClient(&api.Config{
 		Address: o.Address,
 		HttpClient: &http.Client{
-			Transport: transport,
+			Transport: limitedTransport{transport},
 			// api.Client itself follows one redirect, with the token.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

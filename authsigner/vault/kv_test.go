@@ -1,6 +1,7 @@
 package vault_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -254,6 +255,46 @@ func TestOnlyVaultsResponseMakesAKeyUnknown(t *testing.T) {
 			require.NotErrorIs(t, err, authsigner.ErrMalformedCredential, "only an entry of Vault can be malformed")
 			assert.NotContains(t, err.Error(), testSecret)
 			assert.NotContains(t, err.Error(), "<html>")
+		})
+	}
+}
+
+// An endless response fails long before it has filled the memory.
+func TestResponsesOfVaultAreLimited(t *testing.T) {
+	t.Parallel()
+	lookup := func(s *vault.Source) error { _, err := s.Lookup(t.Context(), testKey); return err }
+	list := func(s *vault.Source) error { _, err := s.List(t.Context()); return err }
+	for name, try := range map[string]struct {
+		get    func(*vault.Source) error
+		status int
+		limit  int32 // in MiB, with what the buffers of connections hold
+	}{
+		"an entry":            {lookup, http.StatusOK, 16},
+		"an entry, not found": {lookup, http.StatusNotFound, 16},
+		"a list":              {list, http.StatusOK, 80},
+		"a list, refused":     {list, http.StatusBadRequest, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var written atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasPrefix(r.URL.Path, "/v1/kv/") {
+					w.WriteHeader(http.StatusForbidden) // the token may only read keys
+					return
+				}
+				w.WriteHeader(try.status)
+				_, err := w.Write([]byte(`{"data":{"data":"`))
+				for part := bytes.Repeat([]byte("a"), 1<<20); err == nil && written.Load() < try.limit; written.Add(1) {
+					_, err = w.Write(part)
+				}
+				if err == nil {
+					<-r.Context().Done()
+				}
+			}))
+			t.Cleanup(server.Close)
+			source := newSource(t, vault.Options{Address: server.URL, KVVersion: 2, Auth: vault.Auth{Token: "t"}, Timeout: patience})
+			requireUnavailable(t, try.get(source))
+			require.Less(t, written.Load(), try.limit)
 		})
 	}
 }
