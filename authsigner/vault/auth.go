@@ -63,6 +63,7 @@ type grant struct {
 	ttl       time.Duration // 0 means no expiry
 	renewable bool
 	ours      bool // created by the login, so it should be revoked when it is no longer needed
+	unknown   bool // whether the token is valid
 }
 
 // loginFunc logs in. client has no token and is not shared.
@@ -205,13 +206,12 @@ func granted(secret *api.Secret, err error) (grant, error) {
 	}, nil
 }
 
-// adoptToken returns the grant of an existing token. If the token may not look itself up, its TTL is unknown; an invalid token is
-// then noticed by the next request.
+// adoptToken returns the grant of an existing token. If it may not look itself up, its TTL is unknown, and so is whether it is valid.
 func adoptToken(ctx context.Context, client *api.Client, token string) (grant, error) {
 	client.SetToken(token)
 	secret, err := client.Auth().Token().LookupSelfWithContext(ctx)
 	if statusOf(err) == 403 {
-		return grant{token: token}, nil
+		return grant{token: token, unknown: true}, nil
 	}
 	if err != nil {
 		return grant{}, err

@@ -271,7 +271,7 @@ func TestResponsesOfVaultAreLimited(t *testing.T) {
 	}{
 		"an entry":            {lookup, http.StatusOK, 16},
 		"an entry, not found": {lookup, http.StatusNotFound, 16},
-		"a list":              {list, http.StatusOK, 80},
+		"a list":              {list, http.StatusOK, 96},
 		"a list, refused":     {list, http.StatusBadRequest, 16},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -75,7 +76,7 @@ func (s *Source) run(ctx context.Context) {
 
 // logIn logs in and reads the version of the KV engine.
 func (s *Source) logIn(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.o.Timeout) // it takes two requests
+	ctx, cancel := context.WithTimeout(ctx, 3*s.o.Timeout) // it takes up to three requests
 	defer cancel()
 	// Use a new connection to present a renewed client certificate.
 	if s.o.Auth.Cert != nil {
@@ -95,6 +96,11 @@ func (s *Source) logIn(ctx context.Context) (*session, error) {
 	if next.version, err = engineVersion(ctx, client, s.o.Mount, s.o.KVVersion); err != nil {
 		s.revoke(ctx, next)
 		return nil, fmt.Errorf("logging in to Vault: %w", readable(err))
+	}
+	if granted.unknown {
+		if _, err = s.read(ctx, next, "pk_live_login0000000"); statusOf(err) == http.StatusForbidden {
+			return nil, fmt.Errorf("logging in to Vault: the token is not valid or may not read keys: %w", readable(err))
+		}
 	}
 	return next, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -325,7 +326,7 @@ func TestSecretIDThatNeverWorkedDoesNotLockTheRole(t *testing.T) {
 
 func TestGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
 	t.Parallel()
-	b, token := newTokenBench(t, "10s")
+	b, token := newTokenBench(t, "10s", 0)
 	b.events.waitFor(t, vault.EventRenewed, 2) // it would have ended
 	b.requireFound(t, testKey)
 	require.NoError(t, b.Close())
@@ -335,19 +336,34 @@ func TestGivenTokenIsRenewedAndNeverRevoked(t *testing.T) {
 
 func TestRevokedGivenTokenIsAnOutageNotUnknownKeys(t *testing.T) {
 	t.Parallel()
-	b, token := newTokenBench(t, "1h")
-	b.requireFound(t, testKey)
-	require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
-	b.requireUnavailable(t)
-	require.Error(t, b.Ready())
+	for _, version := range []int{0, 2} {
+		t.Run(fmt.Sprintf("KVVersion %d", version), func(t *testing.T) {
+			t.Parallel()
+			b, token := newTokenBench(t, "1h", version)
+			b.requireFound(t, testKey)
+			require.NoError(t, b.Client(t).Auth().Token().RevokeTreeWithContext(t.Context(), token))
+			b.requireUnavailable(t)
+			require.ErrorContains(t, b.Ready(), "logging in to Vault: ", "until there is a valid token, not only for a while")
+			require.Equal(t, 1, b.events.count(vault.EventLogin))
+
+			// It cannot be told from a token without lookup-self, and nothing but a lookup shows that it is not valid.
+			events := new(eventLog)
+			restarted := newSource(t, vault.Options{
+				Address: b.Addr, Auth: vault.Auth{Token: authsigner.Secret(token)}, KVVersion: version, Timeout: patience, OnEvent: events.Add,
+			})
+			events.waitFor(t, vault.EventLoginFailed, 2)
+			require.Error(t, restarted.Ready())
+			require.Zero(t, events.count(vault.EventLogin))
+		})
+	}
 }
 
 // newTokenBench is newBench with a token instead of an AppRole, and with testKey.
-func newTokenBench(t *testing.T, ttl string) (b *bench, token string) {
+func newTokenBench(t *testing.T, ttl string, version int) (b *bench, token string) {
 	t.Helper()
 	b = newBench(t, setup{change: func(s *vaulttest.Server, o *vault.Options) {
 		token = newToken(t, s, ttl, nil)
-		o.Auth = vault.Auth{Token: authsigner.Secret(token)}
+		o.Auth, o.KVVersion = vault.Auth{Token: authsigner.Secret(token)}, version
 	}})
 	b.store(t, testKey, nil)
 	return b, token

@@ -182,22 +182,23 @@ func (s *Source) Close() error {
 }
 
 // Ready returns an error that wraps authsigner.ErrUnavailable if lookups are likely to fail: the source is not logged in, its token
-// has expired, or the last request failed within the last 10 seconds. An unknown key is not a failure.
+// has expired, or the last request failed, within the last 10 seconds or while logins fail. An unknown key is not a failure.
 func (s *Source) Ready() error {
 	s.mu.Lock()
 	session, failure := s.session, s.failure
 	now := time.Now()
 	ended := session != nil && !session.ends.IsZero() && !now.Before(session.ends)
 	s.mu.Unlock()
+	last := s.last.Load()
+	failed := last != nil && last.err != nil
 	switch {
 	case session == nil && failure == nil:
 		return fmt.Errorf("%w: not logged in to Vault yet", authsigner.ErrUnavailable)
-	case failure != nil && (session == nil || ended):
+	case failure != nil && (session == nil || ended || failed):
 		return unavailable(failure)
 	case ended:
 		return fmt.Errorf("%w: the Vault token has expired", authsigner.ErrUnavailable)
-	}
-	if last := s.last.Load(); last != nil && last.err != nil && now.Sub(last.at) < failureCounts {
+	case failed && now.Sub(last.at) < failureCounts:
 		return unavailable(keyless(last.err))
 	}
 	return nil
