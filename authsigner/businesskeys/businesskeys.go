@@ -14,11 +14,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
@@ -26,8 +29,10 @@ import (
 // MaxKeys is the number of keys that a business can have before a [Manager] issues no more. Operators are not limited.
 const MaxKeys = 20
 
-// readers is the number of concurrent lookups in the credential source for a list.
-const readers = 8
+const (
+	readers     = 8           // concurrent lookups in the credential source for lists
+	listTimeout = time.Minute // of a list of all keys
+)
 
 // Errors of a [Manager], besides those of package authsigner.
 var (
@@ -61,8 +66,13 @@ type Options struct {
 // Manager manages the keys of businesses. Each method acts for one business and treats the keys of others as unknown. It reads
 // the source and not a cache of credentials. A Manager is safe for concurrent use.
 type Manager struct {
-	o      Options
-	owners owners
+	o       Options
+	owners  owners
+	readers *semaphore.Weighted
+
+	listing sync.Mutex // held during a list
+	mu      sync.Mutex
+	next    *list // that has not begun; guarded by mu
 }
 
 // New returns a manager. It contacts neither the source nor Redis, and needs no Close.
@@ -70,11 +80,66 @@ func New(o Options) (*Manager, error) {
 	if o.Store == nil || o.Redis == nil || o.Prefix == "" || o.Invalidate == nil || o.Log == nil {
 		return nil, errors.New("business keys: Store, Redis, Prefix, Invalidate and Log are required")
 	}
-	return &Manager{o: o, owners: owners{redis: o.Redis, prefix: o.Prefix}}, nil
+	return &Manager{o: o, owners: owners{redis: o.Redis, prefix: o.Prefix}, readers: semaphore.NewWeighted(readers)}, nil
 }
 
 // List returns the credentials of a business, sorted by public key.
 func (m *Manager) List(ctx context.Context, businessID string) ([]*authsigner.Credential, error) {
+	owners, err := m.listOwners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name, owner := range owners {
+		if owner == businessID {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	found, err := m.read(ctx, names, owners)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(cred *authsigner.Credential) bool { return cred.BusinessID != businessID }), nil
+}
+
+// list is one list of all keys, for all who came before it began.
+type list struct {
+	done   chan struct{}
+	owners map[string]string // by public key
+	err    error
+}
+
+// listOwners returns the owners of all keys, by public key. There is one list at a time, and one for all who wait for it, because
+// it reads the keys of all businesses. It continues if ctx ends: the next one then has fewer owners to read.
+func (m *Manager) listOwners(ctx context.Context) (map[string]string, error) {
+	m.mu.Lock()
+	next := m.next
+	if next == nil {
+		next = &list{done: make(chan struct{})}
+		m.next = next
+		go func() {
+			m.listing.Lock()
+			defer m.listing.Unlock()
+			m.mu.Lock()
+			m.next = nil // later callers may have to see later changes
+			m.mu.Unlock()
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+			defer cancel()
+			next.owners, next.err = m.readOwners(ctx)
+			close(next.done)
+		}()
+	}
+	m.mu.Unlock()
+	select {
+	case <-next.done:
+		return next.owners, next.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("listing keys: %w", context.Cause(ctx))
+	}
+}
+
+func (m *Manager) readOwners(ctx context.Context) (map[string]string, error) {
 	names, err := m.o.Store.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing keys: %w", err)
@@ -83,20 +148,32 @@ func (m *Manager) List(ctx context.Context, businessID string) ([]*authsigner.Cr
 	if err != nil {
 		return nil, err
 	}
+	unknown := slices.DeleteFunc(names, func(name string) bool { _, known := owners[name]; return known })
+	found, err := m.read(ctx, unknown, owners)
+	for _, cred := range found {
+		owners[cred.PublicKey] = cred.BusinessID
+	}
+	return owners, err
+}
+
+// read looks up keys, and caches those owners that differ from the known ones. It leaves out keys that do not exist or belong to no
+// business.
+func (m *Manager) read(ctx context.Context, names []string, known map[string]string) ([]*authsigner.Credential, error) {
 	found := make([]*authsigner.Credential, len(names))
 	var g errgroup.Group
 	g.SetLimit(readers)
 	for i, name := range names {
-		if owner, known := owners[name]; known && owner != businessID {
-			continue
-		}
 		g.Go(func() error {
+			if err := m.readers.Acquire(ctx, 1); err != nil {
+				return fmt.Errorf("reading a key: %w", err)
+			}
+			defer m.readers.Release(1)
 			cred, err := m.o.Store.Lookup(ctx, name)
 			switch {
 			case errors.Is(err, authsigner.ErrUnknownKey):
 				return nil // deleted in the meantime: Get needs the owner that Revoke has cached
 			case errors.Is(err, authsigner.ErrMalformedCredential):
-				cred = new(authsigner.Credential) // belongs to no business
+				cred = &authsigner.Credential{PublicKey: name} // belongs to no business
 			case err != nil:
 				return fmt.Errorf("reading a key: %w", err)
 			}
@@ -104,28 +181,19 @@ func (m *Manager) List(ctx context.Context, businessID string) ([]*authsigner.Cr
 			return nil
 		})
 	}
-	err = g.Wait()
-	var own []*authsigner.Credential
+	err := g.Wait()
+	found = slices.DeleteFunc(found, func(cred *authsigner.Credential) bool { return cred == nil })
 	learned := make(map[string]string)
-	for i, cred := range found {
-		if cred == nil {
-			continue
-		}
-		if owner, known := owners[names[i]]; !known || owner != cred.BusinessID {
-			learned[names[i]] = cred.BusinessID
-		}
-		if cred.BusinessID == businessID {
-			own = append(own, cred)
+	for _, cred := range found {
+		if owner, ok := known[cred.PublicKey]; !ok || owner != cred.BusinessID {
+			learned[cred.PublicKey] = cred.BusinessID
 		}
 	}
 	// Cache what was read even after an error, so that the next list gets further.
 	if err := m.owners.set(ctx, learned); err != nil {
 		m.o.Log.Warn("caching the owners of keys failed, the next list reads them again", zap.Error(err))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return own, nil
+	return found, err
 }
 
 // Get returns the credential of a key. It returns authsigner.ErrUnknownKey if the business has no such key.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,6 +140,91 @@ func TestListingKeysReadsKeysOfOtherBusinessesOnce(t *testing.T) {
 	ttl, err := client.TTL(t.Context(), prefix+"key:"+own[1]).Result()
 	require.NoError(t, err)
 	assert.Positive(t, ttl, "nothing is kept for good")
+}
+
+// crowdedStore counts concurrent lookups, and holds back its first list until those who list have arrived.
+type crowdedStore struct {
+	*countedStore
+
+	arrived                       chan struct{}
+	waiting, lists, looking, most atomic.Int32
+}
+
+func (s *crowdedStore) List(ctx context.Context) ([]string, error) {
+	if s.lists.Add(1) == 1 {
+		select {
+		case <-s.arrived:
+		case <-time.After(time.Minute):
+		}
+	}
+	return s.KeyStore.List(ctx)
+}
+
+func (s *crowdedStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	defer s.looking.Add(-1)
+	for now := s.looking.Add(1); ; {
+		if most := s.most.Load(); most >= now || s.most.CompareAndSwap(most, now) {
+			break
+		}
+	}
+	return s.countedStore.Lookup(ctx, publicKey)
+}
+
+// waitingContext reports when something waits for its end.
+type waitingContext struct {
+	context.Context
+
+	waiting func()
+}
+
+func (c waitingContext) Done() <-chan struct{} {
+	c.waiting()
+	return c.Context.Done()
+}
+
+func TestOwnersWhoListKeysAtOnceShareTheWork(t *testing.T) {
+	t.Parallel()
+	const callers, others = 50, 100
+	store := &crowdedStore{countedStore: newStore(t), arrived: make(chan struct{})}
+	arrive := func() {
+		if store.waiting.Add(1) == callers {
+			close(store.arrived)
+		}
+	}
+	own := issueKeys(t, store, acme, 3)
+	other := issueKeys(t, store, "biz_other", others)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			keys, err := m.List(waitingContext{t.Context(), sync.OnceFunc(arrive)}, acme)
+			assert.NoError(t, err)
+			assert.Equal(t, own, publicKeys(keys))
+		})
+	}
+	group.Wait()
+	require.LessOrEqual(t, store.lists.Load(), int32(2), "that of the first, and one for those who came while it was made")
+	require.LessOrEqual(t, store.most.Load(), int32(8), "for all of them")
+	looked := store.lookups()
+	for _, name := range other {
+		require.Equal(t, 1, looked[name])
+	}
+}
+
+func TestListThatNobodyWaitsForContinues(t *testing.T) {
+	t.Parallel()
+	store := &crowdedStore{countedStore: newStore(t), arrived: make(chan struct{})}
+	own, other := issueKeys(t, store, acme, 3), issueKeys(t, store, "biz_other", 1)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := m.List(ctx, acme)
+	require.ErrorIs(t, err, context.Canceled)
+	close(store.arrived)
+	keys, err := m.List(t.Context(), acme)
+	require.NoError(t, err)
+	require.Equal(t, own, publicKeys(keys))
+	require.Equal(t, 1, store.lookups()[other[0]], "of the first list")
 }
 
 func TestMalformedEntryIsListedOnceItIsValid(t *testing.T) {
