@@ -136,19 +136,26 @@ func keepAccess(f *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		own, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		mine, ok := own.Sys().(*syscall.Stat_t)
-		if ok && (mine.Uid != stat.Uid || mine.Gid != stat.Gid) {
-			if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-				return fmt.Errorf("keeping the file's owner: %w", err)
-			}
-		}
+	if err := keepOwner(f, info); err != nil {
+		return err
 	}
 	return f.Chmod(info.Mode().Perm() & 0o640)
+}
+
+// keepOwner gives a file the owner and group of another one.
+func keepOwner(f *os.File, of fs.FileInfo) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, ok := info.Sys().(*syscall.Stat_t)
+	want, wanted := of.Sys().(*syscall.Stat_t)
+	if ok && wanted && (now.Uid != want.Uid || now.Gid != want.Gid) {
+		if err := f.Chown(int(want.Uid), int(want.Gid)); err != nil {
+			return fmt.Errorf("keeping the file's owner: %w", err)
+		}
+	}
+	return nil
 }
 
 func syncDir(dir string) error {
@@ -166,7 +173,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := openLock(path)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +195,27 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// openLock opens the lock of the file at path. A new lock gets the file's owner, because the gateway could not lock one of an
+// administrator. An existing one stays as it is: the gateway may have put a link to another file in its place.
+func openLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return os.OpenFile(path+".lock", os.O_RDWR, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err == nil {
+		err = keepOwner(f, info)
+	}
+	if err != nil && !isMissing(err) {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // withoutPath removes the path from err, because callers add it.

@@ -422,6 +422,37 @@ func TestNewFileIsReadableByItsOwnerOnly(t *testing.T) {
 	require.Error(t, err)
 }
 
+// Otherwise, a gateway could not change its keys once an administrator has.
+func TestLockBelongsToTheOwnerOfTheFile(t *testing.T) {
+	t.Parallel()
+	w := open(t, oneKey())
+	if os.Geteuid() == 0 {
+		require.NoError(t, os.Chown(w.path, 12345, 23456))
+	}
+	require.NoError(t, w.Delete(t.Context(), testKey))
+	owners := make(map[[2]uint32]bool)
+	for _, path := range []string{w.path, w.path + ".lock"} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+		stat := info.Sys().(*syscall.Stat_t)
+		owners[[2]uint32{stat.Uid, stat.Gid}] = true
+	}
+	require.Len(t, owners, 1)
+
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	before, err := os.Stat(other)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(w.path+".lock"))
+	require.NoError(t, os.Symlink(other, w.path+".lock"))
+	_, err = authsigner.Issue(t.Context(), w, authsigner.IssueOptions{BusinessID: "biz_1", BusinessName: "Bakery", BusinessSlug: "bakery"})
+	require.NoError(t, err)
+	after, err := os.Stat(other)
+	require.NoError(t, err)
+	require.Equal(t, before.Sys(), after.Sys(), "a link gives nobody another file")
+}
+
 // Several processes, with several goroutines each, increment one number.
 func TestConcurrentProcessesLoseNoChange(t *testing.T) {
 	t.Parallel()
