@@ -280,6 +280,16 @@ func mistakes() [][3]string {
 		{"GH063", site, shop + "rewrite /a/* /orders # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH064", site, shop + "gatehouse_auth refunds # HERE\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH062", site, shop + "gatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\nreverse_proxy /b/* localhost:6 # HERE\n}\n" + site},
+		// the service behind a gatehouse_auth
+		{"GH011", site, shop + "gatehouse_auth shop\nreverse_proxy localhost:2019 # HERE\n}\n" + site},
+		{"GH012", site, shop + "gatehouse_auth shop\nreverse_proxy localhost:5 {\nheader_up Authorization \"Bearer s3cret\" # HERE\n}\n}\n" + site},
+		{"GH013", soundCaddyfile, strings.NewReplacer(site, shop+"gatehouse_auth shop\nreverse_proxy http://shop.internal:3000 # HERE\n}\n"+site, keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},
+		{"GH014", soundCaddyfile, strings.NewReplacer(site, shop+"gatehouse_auth /a/* shop\nreverse_proxy 203.0.113.7:80 { # HERE\nheader_up -X-*\n}\n}\n"+site, keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},
+		{"GH015", site, shop + "handle /a/* {\ngatehouse_auth shop\nreverse_proxy https://localhost:5 {\ntransport http {\ntls_insecure_skip_verify # HERE\n}\n}\n}\n}\n" + site},
+		{"GH016", site, shop + "gatehouse_auth shop\nreverse_proxy https://203.0.113.7 # HERE\n}\n" + site},
+		{"GH027", soundCaddyfile, strings.NewReplacer(site, shop+"gatehouse_auth shop\nreverse_proxy https://api.example.com # HERE\n}\n"+site, keys, keys+"assertion DIR/other.key\n").Replace(soundCaddyfile)},
+		{"GH028", site, shop + "gatehouse_auth shop\nreverse_proxy localhost:5 {\nunhealthy_status 4xx # HERE\n}\n}\n" + site},
+		{"GH062", site, shop + "gatehouse_auth shop\nreverse_proxy localhost:5\n}\nother.example.com {\nreverse_proxy localhost:5 # HERE\n}\n" + site},
 		{"GH047", keys, keys + "cache {\nttl 24h # HERE\n}\n"},
 		{"GH061", "read_header 5s\n", ""},
 		{"GH061", "read_body 15s\n", ""},
@@ -318,7 +328,7 @@ func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 
 // What gatehouse_auth protects gets no headers of callers.
 func TestCheckFindsNothingBehindAuth(t *testing.T) {
-	found, status := checkFile(t, soundCaddyfile+"http://shop.example.com {\n\tgatehouse_auth /a/* shop\n\treverse_proxy /a/* localhost:5\n}\n", "--offline")
+	found, status := checkFile(t, soundCaddyfile+"http://shop.example.com {\n\tgatehouse_auth /a/* shop\n\treverse_proxy /a/* localhost:5 {\nlb_try_duration 1m\n}\n}\n", "--offline")
 	assert.Empty(t, found)
 	assert.Equal(t, "0", status)
 }

@@ -86,7 +86,8 @@ type checker struct {
 	app      *appSettings   // nil: not configured
 	vault    *vaultSettings // nil: the credential source is another
 	placed   []configfile.Handler
-	handlers []*handlerConfig // those of placed that serve callers
+	handlers []*handlerConfig          // those of placed that serve callers
+	proxies  map[string]*serviceConfig // the reverse_proxy handlers of placed, by their pointers
 
 	defaults Defaults
 	business string // of a key in the credential file; "" if there is none
@@ -139,7 +140,7 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 		return nil, c.DecodeError(err)
 	}
 	checked := &checker{
-		Config: c, defaults: defaults, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*serverConfig{},
+		Config: c, defaults: defaults, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*serverConfig{}, proxies: map[string]*serviceConfig{},
 	}
 	for name, server := range cfg.Apps.HTTP.Servers {
 		s := &serverConfig{Server: server, pointer: "/apps/http/servers/" + name}
@@ -187,7 +188,11 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 			}
 			h.timeout = cmp.Or(time.Duration(h.connect.Timeout), data.DefaultTimeout)
 			h.upstreams = []*serviceConfig{newServiceConfig(h.Pointer+"/upstream", h.connect.UpstreamRaw)}
-		case authName:
+		case authName: // its services are found by checkRoutes
+		case proxyName:
+			raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
+			checked.proxies[h.Pointer] = newServiceConfig(h.Pointer, raw)
+			continue
 		default:
 			continue
 		}
@@ -241,7 +246,7 @@ func newServiceConfig(pointer string, raw json.RawMessage) *serviceConfig {
 	return u
 }
 
-// upstreams returns all data services.
+// upstreams returns all data services, and those that a gatehouse_auth protects.
 func (c *checker) upstreams() []*serviceConfig {
 	var all []*serviceConfig
 	for _, h := range c.handlers {

@@ -130,8 +130,24 @@ func (c *checker) checkRoutes(parent context.Context) {
 			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
 		}
 	}
+	c.addProtected(ctx)   //nolint:contextcheck // it is derived from parent
 	c.checkProxies(ctx)   //nolint:contextcheck // it is derived from parent
 	c.checkProtected(ctx) //nolint:contextcheck // it is derived from parent
+}
+
+// addProtected adds the services behind each gatehouse_auth to its upstreams.
+func (c *checker) addProtected(ctx caddy.Context) {
+	for _, auth := range c.handlers {
+		for _, h := range c.placed {
+			if auth.Name != authName || h.Name != proxyName || isForwardAuth(h.Value) || !sameSite(auth.Handler, h) {
+				continue
+			}
+			ways, _ := c.reaching(ctx, h, append(c.leading(auth.Handler), c.leading(h)...))
+			if slices.ContainsFunc(ways, func(w *walk) bool { return w.auth == auth.Pointer }) {
+				auth.upstreams = append(auth.upstreams, c.proxies[h.Pointer])
+			}
+		}
+	}
 }
 
 // checkProtected sends requests that match the matchers in front of each gatehouse_auth through the routes.
@@ -235,10 +251,8 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 		if h.Name != proxyName || isForwardAuth(h.Value) {
 			continue
 		}
-		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
-		proxy := newServiceConfig(h.Pointer, raw)
 		var to []string
-		for _, u := range proxy.Upstreams {
+		for _, u := range c.proxies[h.Pointer].Upstreams {
 			to = append(to, u.Dial)
 		}
 		beside := slices.ContainsFunc(c.placed, func(own configfile.Handler) bool {
@@ -391,6 +405,7 @@ type walk struct {
 	end           string // the pointer of the handler that ended it; "" if none did
 	reached       string // the same, if a handler with the wanted name serves the sample
 	authenticated bool
+	auth          string // the pointer of the gatehouse_auth that authenticated it
 }
 
 func (w *walk) miss(rule, key, pointer, what string) {
@@ -427,7 +442,7 @@ func (w *walk) inspect(pointer, name string, step any) {
 	case "templates":
 		breaks("templates evaluates responses, which contain names that clients choose")
 	case authName:
-		w.authenticated = true
+		w.authenticated, w.auth = true, pointer
 		breaks("gatehouse_auth in front lets only signed requests through, and removes their signatures")
 	case "authentication":
 		w.authenticated = true

@@ -119,7 +119,7 @@ func (c *checker) checkIneffective() {
 				{"lb_try_duration", "/load_balancing/try_duration", u.LoadBalancing.TryDuration},
 				{"dial_timeout", "/transport/dial_timeout", u.transport.DialTimeout},
 			} {
-				if value := time.Duration(o.value); value > h.timeout {
+				if value := time.Duration(o.value); h.timeout > 0 && value > h.timeout {
 					c.report("GH006", u.pointer+o.pointer, "%s is %s, but %s ends requests after its timeout of %s", o.name, value, h.Name, h.timeout)
 				}
 			}
@@ -264,14 +264,10 @@ func (c *checker) checkAdmin() {
 	if !strings.Contains(listen, "{") && !isLocal(listen) {
 		c.report("GH011", "/admin/listen", "the admin API listens on %s", listen)
 	}
-	for _, h := range c.placed {
-		if h.Name != proxyName {
-			continue
-		}
-		raw, _ := json.Marshal(h.Value) //nolint:errchkjson // it was decoded from JSON
-		for i, u := range newServiceConfig(h.Pointer, raw).Upstreams {
+	for pointer, proxy := range c.proxies {
+		for i, u := range proxy.Upstreams {
 			if sameAddress(u.Dial, listen) {
-				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", h.Pointer, i), "a site passes requests on to the admin API at %s", listen)
+				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", pointer, i), "a site passes requests on to the admin API at %s", listen)
 			}
 		}
 	}
