@@ -22,9 +22,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	_ "github.com/gatehouse-gateway/gatehouse/caddymodule/cli"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/docs"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // soundCaddyfile has no findings without probes. DIR has the credential file.
@@ -375,6 +377,24 @@ func TestCheckFindsMistakes(t *testing.T) {
 	for _, id := range ruleIDs() {
 		assert.True(t, seen[id] || bytes.Contains(live, []byte(id)), "no mistake for %s", id)
 	}
+}
+
+// A definition is loaded once, however many operations, rules and handlers ask for its API.
+func TestCheckLoadsEachDefinitionOnce(t *testing.T) {
+	const api = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
+	path := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(soundCaddyfile, api,
+		api+"gatehouse_api {\nupstream http://localhost:3\n}\ngatehouse_api /gw/* {\nbase_path /gw\nupstream http://localhost:3\ndefinition {\nonly listJobs\n}\n}\n", 1)), 0o600))
+	o := caddymodule.CheckOptions()
+	o.Offline = true
+	load, loads := o.API, 0
+	o.API = func(handler any) *upstream.API {
+		loads++
+		return load(handler)
+	}
+	report, err := check.Run(t.Context(), path, "", o)
+	require.NoError(t, err)
+	require.Equal(t, 2, loads, asJSON(t, report.Findings))
 }
 
 // asJSON returns findings with all of their members; they print as their places.

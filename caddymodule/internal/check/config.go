@@ -14,6 +14,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 // Names of modules.
@@ -139,6 +140,7 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 	if err := json.Unmarshal(c.Raw, &cfg); err != nil {
 		return nil, c.DecodeError(err)
 	}
+	defaults.API = once(defaults.API)
 	checked := &checker{
 		Config: c, defaults: defaults, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*serverConfig{}, proxies: map[string]*serviceConfig{},
 	}
@@ -199,6 +201,18 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 		checked.handlers = append(checked.handlers, h)
 	}
 	return checked, nil
+}
+
+// once returns a function that loads each definition once, although each sample request asks for the API.
+func once(load func(handler any) *upstream.API) func(handler any) *upstream.API {
+	apis := map[string]*upstream.API{}
+	return func(handler any) *upstream.API {
+		key := fmt.Sprint(configfile.Member(handler, "definition"))
+		if _, ok := apis[key]; !ok {
+			apis[key] = load(handler)
+		}
+		return apis[key]
+	}
 }
 
 // decode decodes the settings of a handler.
