@@ -105,7 +105,11 @@ func connectCalls(operations []*upstream.Operation) []call {
 				return fmt.Errorf("creating a client: %w", err)
 			}
 			by := data.Caller{BusinessID: p.business, AccountID: checkAccount, RequestID: uuid.NewString()}
-			if _, err = client.Call(ctx, by, data.Request{Operation: op}); errors.Is(err, data.ErrForbidden) {
+			unknown := data.ErrForbidden
+			if p.service.Asserted && !p.asserted {
+				unknown = data.ErrNoAccount // other codes may be about the assertion
+			}
+			if _, err = client.Call(ctx, by, data.Request{Operation: op}); errors.Is(err, unknown) {
 				return nil
 			}
 			return err
@@ -148,12 +152,15 @@ type probe struct {
 	err     error // the failure, or what the gateway rejects about the response
 }
 
-// run makes the call.
-func (p *probe) run(ctx context.Context, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// run makes the call. One that fails because all probes must end has not been sent, unless it has had most of the time for them.
+func (p *probe) run(all context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(all, timeout)
 	defer cancel()
-	p.sent = true
-	if p.err = p.send(ctx, p); p.err != nil && p.status == 0 {
+	began := time.Now()
+	p.err = p.send(ctx, p)
+	if p.sent = p.err == nil || all.Err() == nil || time.Since(began) >= min(timeout, probeTimeout/2); !p.sent {
+		p.status, p.failure, p.err = 0, nil, nil
+	} else if p.err != nil && p.status == 0 {
 		p.failure = cmp.Or(p.failure, p.err)
 	}
 }

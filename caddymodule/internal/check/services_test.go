@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/check"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -162,6 +164,17 @@ func TestCheckProbesDataServices(t *testing.T) {
 			app: assertion, service: statusOr(401, func(r *http.Request) bool { return isUnasserted(r) && strings.HasPrefix(r.URL.Path, "/api") }),
 			connect: "name x", want: []string{"GH051"}, says: []string{"/connect/v1/contacts", "/connect/v1/accounts/gatehouse-check"},
 		},
+		"refusing with 403": {
+			app: assertion, connect: "name x", service: func(w http.ResponseWriter, r *http.Request) {
+				if isAsserted(r) {
+					soundResponse(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = w.Write([]byte(`{"error":"There is no assertion.","code":"FORBIDDEN"}`))
+			},
+		},
 		"rejecting the assertion": {app: assertion, service: statusOr(401, always), connect: "name x", want: []string{"GH052"}, says: append(apiPaths(), "rejects the assertion", "/connect/v1/jobs")},
 		"another issuer":          {app: assertion, service: verifying(t, file+".key", "https://other.example.com"), connect: "name x", want: []string{"GH052"}, says: append(apiPaths(), "rejects the assertion")},
 		"another audience":        {app: assertion + " {\naudience_prefix x-\n}", service: verifying(t, file+".key", "gatehouse"), want: []string{"GH052"}, says: apiPaths()},
@@ -210,6 +223,54 @@ func TestCheckProbesDataServices(t *testing.T) {
 			assert.Empty(t, report.Skipped)
 			assert.Equal(t, map[bool]string{true: "1", false: "0"}[c.want != nil], status)
 		})
+	}
+}
+
+// A call that ends because all probes must end says nothing about the data service.
+func TestCheckDoesNotBlameServicesForItsOwnLimit(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	probes := apiPaths()
+	require.LessOrEqual(t, len(probes), 16, "all are made at the same time")
+	var inFlight sync.WaitGroup
+	inFlight.Add(len(probes))
+	go func() {
+		inFlight.Wait()
+		cancel()
+	}()
+	service := startService(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/contacts" {
+			w.WriteHeader(http.StatusOK) // and the body is late
+			_ = http.NewResponseController(w).Flush()
+		}
+		inFlight.Done()
+		<-r.Context().Done()
+	})
+	path := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(path, []byte(`{
+	admin off
+	gatehouse {
+		redis `+redistest.Start(t).URL()+`
+		credentials file `+path+`.keys
+	}
+}
+http://127.0.0.1:0 {
+	gatehouse_api {
+		upstream `+service+`
+	}
+}
+`), 0o600))
+	require.NoError(t, os.WriteFile(path+".keys", []byte(`{"keys":{}}`), 0o600))
+	o := caddymodule.CheckOptions()
+	o.Progress = io.Discard
+	report, err := check.Run(ctx, path, "", o)
+	require.NoError(t, err)
+	require.NotEmpty(t, report.Skipped)
+	for _, path := range probes {
+		assert.Contains(t, report.Skipped[0].What, path)
+	}
+	for _, f := range report.Findings {
+		assert.NotRegexp(t, "GH05", f.Rule, f.Message)
 	}
 }
 
