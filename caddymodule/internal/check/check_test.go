@@ -318,6 +318,7 @@ func mistakes() [][3]string {
 		{"GH062", site, "http://api.example.com {\nreverse_proxy localhost:5 # HERE\n}\n" + site},
 		{"GH062", site, "https://{env.CHECK_HOST} {\ntls internal\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH062", site, "other.example.com {\nreverse_proxy localhost:3 # HERE\n}\n" + site},
+		{"GH066", api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403 # HERE\nhandle /api/* {\n" + api + "}\n"},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
 	}
 }
@@ -502,6 +503,9 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	for name, lines := range map[string][2]string{
 		"an unknown matcher":               {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 		"a handler for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
+		"an error on the API's site":       {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\n" + api},
+		"an error that is handled":         {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\nhandle /api/* {\n" + api + "}\nhandle_errors {\ngatehouse_errors\n}\n"},
+		"an error of another site":         {site, "www.example.com {\nerror 403\n}\n" + site},
 		"a handler of another path":        {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
 		"a log of another site":            {site, "www.example.com {\nlog\n}\n" + site},
 		"metrics for some clients":         {site, site + "@m remote_ip 10.0.0.0/8\nmetrics @m\n"},

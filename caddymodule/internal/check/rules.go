@@ -49,6 +49,7 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkSecrets()
 	c.checkRemote()
 	c.checkErrorStatus()
+	c.checkErrorRoutes()
 	c.checkAccessLogs()
 	c.checkDefaultLog()
 	c.checkWeakened()
@@ -399,6 +400,19 @@ func (c *checker) checkErrorStatus() {
 		}
 		if status := fmt.Sprint(h.Value["status_code"]); len(status) == 3 && status[0] == '2' {
 			c.report("GH017", h.Pointer, "error responses have the status %s", status)
+		}
+	}
+}
+
+// checkErrorRoutes looks for errors that nothing responds to. Caddy leaves out the error route of a gatehouse_api that is in a block.
+func (c *checker) checkErrorRoutes() {
+	for _, h := range c.placed {
+		responds := func(other configfile.Handler) bool {
+			return other.IsError && other.Server == h.Server && (configfile.HostsOf(other.Site) == nil || sameSite(other, h))
+		}
+		if h.Name == "error" && !h.IsError && !slices.ContainsFunc(c.placed, responds) &&
+			slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return own.api != nil && sameSite(own.Handler, h) }) {
+			c.report("GH066", h.Pointer, "the response to this error has no body: gatehouse_api is in a block, and the site has no handle_errors")
 		}
 	}
 }
