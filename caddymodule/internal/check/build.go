@@ -43,24 +43,31 @@ func (c *checker) build(raw json.RawMessage, dir string) (*builtConfig, error) {
 	}
 	app, _ := mod.(*caddyhttp.App)
 	for _, name := range slices.Sorted(maps.Keys(c.servers)) { // as Config.Handlers
-		b.collect(app.Servers[name].Routes, app.Servers[name].Errors)
+		b.collect(app.Servers[name], app.Servers[name].Routes, app.Servers[name].Errors, nil)
 	}
 	return b, nil
 }
 
-// collect adds the handlers of routes. Those that Caddy has added, such as redirects to HTTPS, are left out.
-func (b *builtConfig) collect(routes caddyhttp.RouteList, errors *caddyhttp.HTTPErrorConfig) {
+// collect adds the handlers of a server's routes, once each. Those that Caddy has added, such as redirects to HTTPS, are left out.
+func (b *builtConfig) collect(s *caddyhttp.Server, routes caddyhttp.RouteList, errors *caddyhttp.HTTPErrorConfig, invoked []string) {
 	for _, route := range routes {
 		for _, handler := range route.Handlers {
-			if sub, ok := handler.(*caddyhttp.Subroute); ok {
-				b.collect(sub.Routes, sub.Errors)
-			} else if m, ok := handler.(caddy.Module); ok && slices.Contains([]string{apiName, connectName, authName}, m.CaddyModule().ID.Name()) {
-				b.handlers = append(b.handlers, handler)
+			switch h := handler.(type) {
+			case *caddyhttp.Subroute:
+				b.collect(s, h.Routes, h.Errors, invoked)
+			case *caddyhttp.Invoke:
+				if named := s.NamedRoutes[h.Name]; named != nil && !slices.Contains(invoked, h.Name) {
+					b.collect(s, caddyhttp.RouteList{*named}, nil, append(slices.Clip(invoked), h.Name))
+				}
+			case caddy.Module:
+				if slices.Contains([]string{apiName, connectName, authName}, h.CaddyModule().ID.Name()) && !slices.Contains(b.handlers, handler) {
+					b.handlers = append(b.handlers, handler)
+				}
 			}
 		}
 	}
 	if errors != nil {
-		b.collect(errors.Routes, nil)
+		b.collect(s, errors.Routes, nil, invoked)
 	}
 }
 

@@ -204,6 +204,12 @@ func mistakes() [][3]string {
 		{"GH004", site, site + "gatehouse_health /healthz\ngatehouse_health /health* # HERE\n"},
 		{"GH005", "write 30s", "write 12s # HERE"},
 		{"GH005", options, options + "timeout 40s\n"},
+		// handlers of named routes
+		{"GH001", soundCaddyfile, strings.NewReplacer(api+"\t}\n", "invoke /api/* api\n").Replace(soundCaddyfile) + "&(api) {\n" + strings.Replace(api, "localhost:3", "localhost:3 { # HERE\nhealth_uri /healthz\nhealth_body (\n}", 1) + "}\n}\n"},
+		{"GH003", soundCaddyfile, strings.NewReplacer(api+"\t}\n", "handle /gw/* {\ninvoke api\n}\n").Replace(soundCaddyfile) + "&(api) {\ngatehouse_api { # HERE\n" + options + "}\n}\n"},
+		{"GH005", soundCaddyfile, strings.NewReplacer(api+"\t}\n", "invoke /api/* api\n", "write 30s", "write 15s # HERE", "issuer https://api.example.com\n", "issuer https://api.example.com\ntimeout 9s\n").Replace(soundCaddyfile) + "&(api) {\n" + api + "timeout 20s\n}\n}\n"},
+		{"GH015", soundCaddyfile, strings.NewReplacer(api+"\t}\n", "invoke /api/* a\n").Replace(soundCaddyfile) + "&(a) {\ninvoke b\n}\n&(b) {\ngatehouse_api {\nupstream https://localhost:3 {\ntransport http {\ntls_insecure_skip_verify # HERE\n}\n}\n}\n}\n"},
+		{"GH062", soundCaddyfile, strings.NewReplacer(api, "invoke /old/* old\n"+api).Replace(soundCaddyfile) + "&(old) {\nreverse_proxy localhost:5 # HERE\n}\n"},
 		{"GH010", global, global + "grace_period 12s # HERE\n"},
 		{"GH006", "read_body 15s", "read_body 3s # HERE"},
 		{"GH006", soundCaddyfile, strings.NewReplacer("trusted_proxies static 10.0.0.0/8", "client_ip_headers X-Real-IP # HERE", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
@@ -499,12 +505,17 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	const (
 		site = "https://api.example.com {\n\ttls internal\n"
 		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
+
+		connect = "\tgatehouse_connect {\n\t\tissuer https://api.example.com\n\t\tupstream http://localhost:2\n\t}\n"
 	)
 	for name, lines := range map[string][2]string{
 		"an unknown matcher":               {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 		"a handler for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
 		"an error on the API's site":       {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\n" + api},
 		"an error that is handled":         {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\nhandle /api/* {\n" + api + "}\nhandle_errors {\ngatehouse_errors\n}\n"},
+		"a named route":                    {soundCaddyfile, strings.Replace(soundCaddyfile, api, "@m remote_ip 10.0.0.0/8\ninvoke @m api\n", 1) + "&(api) {\n" + api + "}\n"},
+		"a named route of two sites":       {soundCaddyfile, strings.NewReplacer("https://api.example.com {", "https://www.example.com {\ninvoke both\n}\nhttps://api.example.com {", connect, "invoke both\n").Replace(soundCaddyfile) + "&(both) {\n" + connect + "}\n"},
+		"a named route that has no end":    {site, "&(a) {\ninvoke a\n}\n" + site + "invoke a\n"},
 		"an error of another site":         {site, "www.example.com {\nerror 403\n}\n" + site},
 		"a handler of another path":        {site, site + "handle_path /static/* {\nfile_server\n}\nredir / https://www.example.com\n"},
 		"a log of another site":            {site, "www.example.com {\nlog\n}\n" + site},

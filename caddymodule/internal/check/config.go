@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -172,6 +173,15 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 		}
 	}
 	for _, placed := range checked.placed {
+		if i := slices.IndexFunc(checked.handlers, func(h *handlerConfig) bool { return h.Pointer == placed.Pointer }); i >= 0 {
+			first := checked.handlers[i] // of a named route, which another site invokes, too
+			if first.Hosts == nil || placed.Hosts == nil {
+				first.Hosts = nil
+			} else {
+				first.Hosts = append(slices.Clip(first.Hosts), placed.Hosts...)
+			}
+			continue
+		}
 		h := &handlerConfig{Handler: placed}
 		switch h.Name {
 		case apiName:

@@ -274,11 +274,11 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 
 // sameSite reports whether handlers serve the same host, or the same port if they have no hosts.
 func sameSite(a, b configfile.Handler) bool {
-	hosts := configfile.HostsOf(b.Site)
-	if hosts == nil && configfile.HostsOf(a.Site) == nil {
+	hosts := configfile.HostsOf(b.Way[0].Value)
+	if hosts == nil && configfile.HostsOf(a.Way[0].Value) == nil {
 		return a.Server == b.Server
 	}
-	return slices.ContainsFunc(configfile.HostsOf(a.Site), func(host string) bool { return slices.Contains(hosts, host) })
+	return slices.ContainsFunc(configfile.HostsOf(a.Way[0].Value), func(host string) bool { return slices.Contains(hosts, host) })
 }
 
 // forged returns the identity headers of callers that a reverse_proxy passes on.
@@ -302,10 +302,8 @@ func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []stri
 // leading returns requests that match the matchers of the routes that lead to a handler, as far as these name methods and paths.
 func (c *checker) leading(h configfile.Handler) (samples []string) {
 	method, paths := http.MethodGet, []string(nil)
-	var value any = c.Value
-	for step := range strings.SplitSeq(h.Pointer[1:], "/") {
-		value = configfile.Member(value, step)
-		sets, _ := configfile.Member(value, "match").([]any)
+	for _, route := range h.Way {
+		sets, _ := configfile.Member(route.Value, "match").([]any)
 		for _, set := range sets {
 			if methods, _ := configfile.Member(set, "method").([]any); len(methods) > 0 {
 				method = fmt.Sprint(methods[0])
@@ -350,7 +348,7 @@ func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (
 
 // ways sends a request for a handler to each host of its site. If anyway is set, matchers on the way to the handler match.
 func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, anyway bool) (all []*walk) {
-	hosts := configfile.HostsOf(h.Site)
+	hosts := configfile.HostsOf(h.Way[0].Value)
 	for _, host := range h.Hosts { // a site *.example.com may have routes for some of its hosts
 		if slices.ContainsFunc(hosts, func(site string) bool { return hostMatches(site, host) }) {
 			hosts = append(slices.Clip(hosts), host)
@@ -388,6 +386,9 @@ func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, a
 	return all
 }
 
+// maxInvoked is the number of named routes that a request may take. One that invokes itself has no end.
+const maxInvoked = 100
+
 // walk is the way of a request through the routes of a server. What cannot be evaluated here, such as an address of a client, is
 // assumed to lead to the handler.
 type walk struct {
@@ -402,6 +403,7 @@ type walk struct {
 	missed  *blocker // the first
 	broken  *blocker // the first
 
+	invoked       int    // named routes
 	end           string // the pointer of the handler that ended it; "" if none did
 	reached       string // the same, if a handler with the wanted name serves the sample
 	authenticated bool
@@ -472,47 +474,48 @@ func (w *walk) inspect(pointer, name string, step any) {
 // routes reports whether the request ends in a list of routes.
 func (w *walk) routes(pointer string, list any) bool {
 	routes, _ := list.([]any)
-	groups := map[string]int{} // the index of the route that the request took
+	groups := map[string]configfile.Route{} // the route that the request took
 	for i, route := range routes {
-		at := fmt.Sprintf("%s/%d", pointer, i)
-		leads := strings.HasPrefix(w.handler.Pointer, at+"/")
-		group, _ := configfile.Member(route, "group").(string)
-		if other, taken := groups[group]; group != "" && taken {
-			if leads {
-				at := fmt.Sprintf("%s/%d", pointer, other)
-				w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(configfile.Member(routes[other], "match")))
-			}
-			continue
-		}
-		sets := configfile.Member(route, "match")
-		result := w.matches(sets)
-		if (w.anyway || result == unknown) && w.isOnTheWay(sets) {
-			result = yes
-		}
-		switch result {
-		case no:
-			if leads {
-				w.miss("GH003", at, w.handler.Pointer, describeMatchers(sets))
-			}
-			continue
-		case unknown:
-			if !leads {
-				continue
-			}
-		}
-		groups[group] = i
-		steps, _ := configfile.Member(route, "handle").([]any)
-		for j, step := range steps {
-			if w.handle(fmt.Sprintf("%s/handle/%d", at, j), step) {
-				return true
-			}
-		}
-		if terminal, _ := configfile.Member(route, "terminal").(bool); terminal {
-			w.miss("GH004", at, at, "the route with the matcher "+describeMatchers(sets))
+		if w.route(configfile.Route{Pointer: fmt.Sprintf("%s/%d", pointer, i), Value: route}, groups) {
 			return true
 		}
 	}
 	return false
+}
+
+// route reports whether the request ends in a route.
+func (w *walk) route(route configfile.Route, groups map[string]configfile.Route) bool {
+	leads := slices.ContainsFunc(w.handler.Way, func(r configfile.Route) bool { return r.Pointer == route.Pointer })
+	group, _ := configfile.Member(route.Value, "group").(string)
+	if other, taken := groups[group]; group != "" && taken {
+		if leads {
+			w.miss("GH004", other.Pointer, other.Pointer, "the route with the matcher "+describeMatchers(configfile.Member(other.Value, "match")))
+		}
+		return false
+	}
+	sets := configfile.Member(route.Value, "match")
+	result := w.matches(sets)
+	if (w.anyway || result == unknown) && w.isOnTheWay(sets) {
+		result = yes
+	}
+	if result == no && leads {
+		w.miss("GH003", route.Pointer, w.handler.Pointer, describeMatchers(sets))
+	}
+	if result == no || result == unknown && !leads {
+		return false
+	}
+	groups[group] = route
+	steps, _ := configfile.Member(route.Value, "handle").([]any)
+	for i, step := range steps {
+		if w.handle(fmt.Sprintf("%s/handle/%d", route.Pointer, i), step) {
+			return true
+		}
+	}
+	terminal, _ := configfile.Member(route.Value, "terminal").(bool)
+	if terminal {
+		w.miss("GH004", route.Pointer, route.Pointer, "the route with the matcher "+describeMatchers(sets))
+	}
+	return terminal
 }
 
 // handle reports whether the request ends in a handler.
@@ -531,8 +534,10 @@ func (w *walk) handle(pointer string, step any) bool {
 		return w.routes(pointer+"/routes", configfile.Member(step, "routes"))
 	case "invoke":
 		named, _ := configfile.Member(step, "name").(string)
-		route := configfile.Member(w.server("named_routes"), named)
-		return w.routes(pointer, []any{route})
+		if w.invoked++; w.invoked > maxInvoked {
+			return false
+		}
+		return w.route(w.NamedRoute(w.handler.Server, named), map[string]configfile.Route{})
 	case proxyName:
 		if responses, _ := configfile.Member(step, "handle_response").([]any); len(responses) > 0 {
 			w.authenticated = w.authenticated || isForwardAuth(step)
@@ -561,14 +566,10 @@ func (w *walk) handle(pointer string, step any) bool {
 
 // isOnTheWay reports whether matchers are those of a route that leads to the handler.
 func (w *walk) isOnTheWay(sets any) bool {
-	value := w.Value
-	for step := range strings.SplitSeq(w.handler.Pointer[1:], "/") {
-		value = configfile.Member(value, step)
-		if own := configfile.Member(value, "match"); own != nil && reflect.DeepEqual(own, sets) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.handler.Way, func(r configfile.Route) bool {
+		own := configfile.Member(r.Value, "match")
+		return own != nil && reflect.DeepEqual(own, sets)
+	})
 }
 
 // server returns a setting of the handler's server.

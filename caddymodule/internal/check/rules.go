@@ -222,7 +222,7 @@ func (c *checker) checkCatchAll() {
 				site = ""
 				break
 			}
-			site = cmp.Or(site, h.SiteAt)
+			site = cmp.Or(site, h.Way[0].Pointer)
 		}
 		if site != "" {
 			c.report("GH009", site, "requests to %s for other hosts have no site", strings.Join(s.Listen, ", "))
@@ -408,7 +408,7 @@ func (c *checker) checkErrorStatus() {
 func (c *checker) checkErrorRoutes() {
 	for _, h := range c.placed {
 		responds := func(other configfile.Handler) bool {
-			return other.IsError && other.Server == h.Server && (configfile.HostsOf(other.Site) == nil || sameSite(other, h))
+			return other.IsError && other.Server == h.Server && (configfile.HostsOf(other.Way[0].Value) == nil || sameSite(other, h))
 		}
 		if h.Name == "error" && !h.IsError && !slices.ContainsFunc(c.placed, responds) &&
 			slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return own.api != nil && sameSite(own.Handler, h) }) {
@@ -544,7 +544,7 @@ func (c *checker) checkMetrics() {
 		if h.Name != "metrics" || !slices.Contains(c.public(), c.servers[h.Server]) {
 			continue
 		}
-		site, _ := json.Marshal(h.Site) //nolint:errchkjson // it was decoded from JSON
+		site, _ := json.Marshal(h.Way[0].Value) //nolint:errchkjson // it was decoded from JSON
 		if !bytes.Contains(site, []byte(`_ip":{"ranges"`)) && !bytes.Contains(site, []byte(`"authentication"`)) {
 			c.report("GH023", h.Pointer, "the site of metrics is reachable by callers of the API")
 		}

@@ -314,6 +314,16 @@ func TestCheckAsksEachAddressForItsResources(t *testing.T) {
 	}
 }
 
+func TestCheckProbesServicesOfNamedRoutes(t *testing.T) {
+	report, text, _ := probeWith(t, probed{
+		redis: "redis " + redistest.Start(t).URL(),
+		api: "upstream " + soundService(t) + "\n}\ninvoke /gw/* gw\n}\n" +
+			"&(gw) {\ngatehouse_api {\nbase_path /gw\nupstream " + startService(t, statusOr(500, always)),
+	}, "--business", knownBusiness)
+	require.Len(t, report.Findings, 1, text)
+	assert.Equal(t, "GH050", report.Findings[0].Rule)
+}
+
 // Without --business, data services are asked for the business of a key in the credential file. If there is none, a data service
 // cannot know the business, and the report says what that leaves open.
 func TestCheckChoosesTheBusiness(t *testing.T) {

@@ -86,6 +86,7 @@ func loaderSteps() [][2]string {
 		{`loading the app "\w+": `, ""},
 		{`getting \w+ app: `, ""},
 		{`loading (\w+) app module: `, "/apps/$1"}, // from the root again, since apps load each other
+		{`server (\w+): setting up named route '(\w+)' handlers: `, "/servers/$2/named_routes/$1"}, // Caddy has their names in this order
 		{`server (\w+): `, "/servers/$1"},
 		{`setting up route handlers: `, "/routes"},
 		{`setting up error handling routes: `, "/errors/routes"},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Member returns the member of a JSON value to which names and indexes lead, or nil.
@@ -48,45 +49,66 @@ type Handler struct {
 	Hosts   []string // of the site; nil: all
 	IsError bool     // it handles errors
 	Value   map[string]any
-	Site    any    // the server's route that leads to it
-	SiteAt  string // the pointer of site
+	Way     []Route // the routes that lead to it; the first is that of the site
 }
 
-// Handlers returns the handlers of all servers in the order in which they run, without subroutes.
+// Route is a route of the configuration.
+type Route struct {
+	Pointer string
+	Value   any
+}
+
+// Handlers returns the handlers of all servers in the order in which they run, without subroutes. Those of a named route follow each
+// handler that invokes it.
 func (c *Config) Handlers() []Handler {
 	var all []Handler
 	servers, _ := Member(c.Value, "apps", "http", "servers").(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		h := Handler{Server: name, Pointer: "/apps/http/servers/" + name}
-		walkRoutes(Member(servers[name], "routes"), h, "/routes", &all)
+		h := Handler{Server: name}
+		at := "/apps/http/servers/" + name
+		c.walkRoutes(at+"/routes", Member(servers[name], "routes"), h, &all)
 		h.IsError = true
-		walkRoutes(Member(servers[name], "errors", "routes"), h, "/errors/routes", &all)
+		c.walkRoutes(at+"/errors/routes", Member(servers[name], "errors", "routes"), h, &all)
 	}
 	return all
 }
 
-func walkRoutes(list any, in Handler, suffix string, all *[]Handler) {
+// NamedRoute returns a route that handlers of a server invoke by its name.
+func (c *Config) NamedRoute(server, name string) Route {
+	at := []string{"apps", "http", "servers", server, "named_routes", name}
+	return Route{"/" + strings.Join(at, "/"), Member(c.Value, at...)}
+}
+
+func (c *Config) walkRoutes(pointer string, list any, in Handler, all *[]Handler) {
 	routes, _ := list.([]any)
 	for i, route := range routes {
-		steps, _ := Member(route, "handle").([]any)
-		for j, step := range steps {
-			h := in
-			h.Pointer = fmt.Sprintf("%s%s/%d/handle/%d", in.Pointer, suffix, i, j)
-			if h.Site == nil {
-				h.Site, h.SiteAt = route, fmt.Sprintf("%s%s/%d", in.Pointer, suffix, i)
-			}
-			if hosts := HostsOf(route); hosts != nil {
-				h.Hosts = hosts
-			}
-			h.Value, _ = step.(map[string]any)
-			h.Name, _ = h.Value["handler"].(string)
-			if h.Name != "subroute" {
-				*all = append(*all, h)
-				continue
-			}
-			walkRoutes(h.Value["routes"], h, "/routes", all)
+		c.walkRoute(Route{fmt.Sprintf("%s/%d", pointer, i), route}, in, all)
+	}
+}
+
+func (c *Config) walkRoute(route Route, in Handler, all *[]Handler) {
+	steps, _ := Member(route.Value, "handle").([]any)
+	for j, step := range steps {
+		h := in
+		h.Pointer = fmt.Sprintf("%s/handle/%d", route.Pointer, j)
+		h.Way = append(slices.Clip(in.Way), route)
+		if hosts := HostsOf(route.Value); hosts != nil {
+			h.Hosts = hosts
+		}
+		h.Value, _ = step.(map[string]any)
+		h.Name, _ = h.Value["handler"].(string)
+		if h.Name == "subroute" {
+			c.walkRoutes(h.Pointer+"/routes", h.Value["routes"], h, all)
 			h.IsError = true
-			walkRoutes(Member(h.Value["errors"], "routes"), h, "/errors/routes", all)
+			c.walkRoutes(h.Pointer+"/errors/routes", Member(h.Value["errors"], "routes"), h, all)
+			continue
+		}
+		*all = append(*all, h)
+		if name, _ := h.Value["name"].(string); h.Name == "invoke" {
+			named := c.NamedRoute(h.Server, name)
+			if !slices.ContainsFunc(h.Way, func(r Route) bool { return r.Pointer == named.Pointer }) { // it invokes itself
+				c.walkRoute(named, h, all)
+			}
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (c *Config) Position(pointer, message string) Position {
 			words = append(words, word{names: directivesOf(step)})
 		}
 		switch {
-		case step == "routes":
+		case step == "routes", step == "named_routes":
 			isSite = true
 		case i > 0 && steps[i-1] == "logger_names":
 			isSite, hosts = true, []string{step}
