@@ -29,6 +29,7 @@ const (
 	errorsName  = "gatehouse_errors"
 	drainName   = "gatehouse_drain"
 	proxyName   = "reverse_proxy"
+	metricsName = "metrics"
 )
 
 // The settings that rules look at. The modules have more.

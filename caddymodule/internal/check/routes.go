@@ -133,6 +133,7 @@ func (c *checker) checkRoutes(parent context.Context) {
 	c.addProtected(ctx)   //nolint:contextcheck // it is derived from parent
 	c.checkProxies(ctx)   //nolint:contextcheck // it is derived from parent
 	c.checkProtected(ctx) //nolint:contextcheck // it is derived from parent
+	c.checkMetrics(ctx)   //nolint:contextcheck // it is derived from parent
 }
 
 // addProtected adds the services behind each gatehouse_auth to its upstreams.
@@ -232,6 +233,20 @@ func (c *checker) checkStripped(ctx caddy.Context, h configfile.Handler) {
 		if w != nil && w.end == h.Pointer && w.r.URL.Path == path {
 			c.report("GH022", rewriting.Pointer, "%s is removed from paths, but gatehouse_api serves and verifies them as they are sent: GET %s gets 404 without base_path %s",
 				prefix, prefix+path, prefix+base)
+		}
+	}
+}
+
+// checkMetrics sends requests of callers to each metrics handler.
+func (c *checker) checkMetrics(ctx caddy.Context) {
+	for _, h := range c.placed {
+		if h.Name != metricsName || !slices.Contains(c.public(), c.servers[h.Server]) {
+			continue
+		}
+		samples := c.leading(h)
+		ways, _ := c.reaching(ctx, h, samples[:max(1, len(samples)-1)]) // only those that the matchers name, if they name any
+		if slices.ContainsFunc(ways, func(w *walk) bool { return !w.authenticated || w.auth != "" }) {
+			c.report("GH023", h.Pointer, "the site of metrics is reachable by callers of the API")
 		}
 	}
 }
@@ -360,7 +375,7 @@ func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, a
 	method, path, _ := strings.Cut(sample, " ")
 	for _, host := range hosts {
 		if strings.Contains(host, "{") {
-			if h.Name != proxyName {
+			if strings.HasPrefix(h.Name, "gatehouse_") {
 				return nil
 			}
 			host = "gatehouse.invalid"
@@ -495,13 +510,13 @@ func (w *walk) route(route configfile.Route, groups map[string]configfile.Route)
 	}
 	sets := configfile.Member(route.Value, "match")
 	result := w.matches(sets)
-	if (w.anyway || result == unknown) && w.isOnTheWay(sets) {
+	if (w.anyway && result != never || result == unknown) && w.isOnTheWay(sets) {
 		result = yes
 	}
-	if result == no && leads {
+	if result <= no && leads {
 		w.miss("GH003", route.Pointer, w.handler.Pointer, describeMatchers(sets))
 	}
-	if result == no || result == unknown && !leads {
+	if result <= no || result == unknown && !leads {
 		return false
 	}
 	groups[group] = route
@@ -554,7 +569,7 @@ func (w *walk) handle(pointer string, step any) bool {
 		} else if abort, _ := configfile.Member(step, "abort").(bool); abort {
 			name = "abort"
 		}
-	case "error", "metrics", apiName, errorsName:
+	case "error", metricsName, apiName, errorsName:
 	default:
 		w.inspect(pointer, name, step)
 		return false
@@ -596,7 +611,8 @@ func (w *walk) load(id string, settings any) any {
 type matchResult int
 
 const (
-	no matchResult = iota
+	never matchResult = iota - 1 // even if matchers on the way to the handler match
+	no
 	unknown
 	yes
 )
@@ -607,7 +623,7 @@ func (w *walk) matches(sets any) matchResult {
 	if len(list) == 0 {
 		return yes
 	}
-	result := no
+	result := never
 	for _, set := range list {
 		matchers, _ := set.(map[string]any)
 		all := yes
@@ -628,6 +644,11 @@ func (w *walk) match(name string, settings any) matchResult {
 			return unknown
 		}
 	case "method", "path_regexp":
+	case "remote_ip", "client_ip":
+		if w.handler.Name == metricsName {
+			return never // for the address of a caller
+		}
+		return unknown
 	default:
 		return unknown
 	}

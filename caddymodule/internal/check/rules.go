@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -53,7 +52,6 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkAccessLogs()
 	c.checkDefaultLog()
 	c.checkWeakened()
-	c.checkMetrics()
 	c.checkSiteTLS()
 	c.checkLoop()
 	c.checkHealthChecks()
@@ -535,18 +533,6 @@ func (c *checker) checkWeakened() {
 	} {
 		if o.value > o.most {
 			c.report("GH047", "/apps/gatehouse/cache/"+name, "%s is %s", name, o.value)
-		}
-	}
-}
-
-func (c *checker) checkMetrics() {
-	for _, h := range c.placed {
-		if h.Name != "metrics" || !slices.Contains(c.public(), c.servers[h.Server]) {
-			continue
-		}
-		site, _ := json.Marshal(h.Way[0].Value) //nolint:errchkjson // it was decoded from JSON
-		if !bytes.Contains(site, []byte(`_ip":{"ranges"`)) && !bytes.Contains(site, []byte(`"authentication"`)) {
-			c.report("GH023", h.Pointer, "the site of metrics is reachable by callers of the API")
 		}
 	}
 }
