@@ -22,7 +22,7 @@ func (h *API) provisionDocs(d *definition.Definition) error {
 	if h.DocsPath == "" {
 		return nil
 	}
-	published, err := d.Published()
+	published, err := d.Published(h.app.Limits.PerKey, h.app.Limits.PerIP)
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was being done
 	}

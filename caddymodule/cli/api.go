@@ -146,7 +146,7 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 			if err != nil {
 				return err
 			}
-			published, err := d.Published()
+			published, err := d.Published(0, 0)
 			if err != nil {
 				return err
 			}

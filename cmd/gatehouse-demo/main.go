@@ -209,7 +209,7 @@ func (v *view) define() error {
 	if base := loaded.API.Base(); strings.HasPrefix(v.Docs+"/", base+"/") {
 		v.Docs = ""
 	}
-	published, err := loaded.Published()
+	published, err := loaded.Published(0, 0)
 	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}

@@ -24,16 +24,17 @@ var publishedText []byte
 // Published returns the document for callers, in YAML: the parts of the definition that they may see, and what is the same for all definitions
 // (published.yaml). HEAD is published beside every GET.
 //
-// Members are published by an allow-list: others are left out.
-func (d *Definition) Published() ([]byte, error) {
+// The limits are in requests a minute; zero means the contract's. Members are published by an allow-list: others are left out.
+func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 	var common yaml.Node
 	if err := yaml.Unmarshal(publishedText, &common); err != nil {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		document: newDocument(d.root), operations: d.operations, base: d.API.Base(), common: newDocument(at(common.Content[0])),
+		document: newDocument(d.root), operations: d.operations, common: newDocument(at(common.Content[0])),
 		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
+		values: strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
@@ -57,9 +58,9 @@ type publisher struct {
 	document // of the definition
 
 	operations     []*operationNode
-	base           string // path
 	common         document
 	rules          node                  // rules of common
+	values         *strings.Replacer     // of placeholders in common
 	own, ours      map[string]*yaml.Node // published components, of the definition and of published.yaml, by kind
 	names          map[string]string     // published names of the definition's components, by kind and reference
 	texts          map[string]string     // encoded responses, by name

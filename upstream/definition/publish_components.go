@@ -86,7 +86,7 @@ func (p *publisher) our(n node) *yaml.Node {
 }
 
 func (p *publisher) refer(n *yaml.Node) {
-	n.Value = strings.ReplaceAll(n.Value, "{base_path}", p.base)
+	n.Value = p.values.Replace(n.Value)
 	ref, ok := strings.CutPrefix(n.Value, "#/components/")
 	if kind, name, _ := strings.Cut(ref, "/"); ok {
 		renamed := p.ourName(kind, name)

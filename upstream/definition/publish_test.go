@@ -27,7 +27,7 @@ func publish(t *testing.T, text string, only ...string) string {
 	t.Helper()
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{Only: only})
 	require.NoError(t, err)
-	got, err := d.Published()
+	got, err := d.Published(0, 0)
 	require.NoError(t, err)
 	return string(got)
 }
@@ -297,7 +297,7 @@ components:
 `
 		d, err := load(strings.Replace(text, "SCHEMA", schema, 1), definition.Options{})
 		require.NoError(t, err, schema)
-		got, err := d.Published()
+		got, err := d.Published(0, 0)
 		require.NoError(t, err, schema)
 		var published struct {
 			Components struct {
@@ -468,7 +468,7 @@ func TestReferencesToNothingAreReported(t *testing.T) {
 		d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(strings.Replace(small, "format: date}", `format: date}, examples: {x: {$ref: "`+ref+`"}}`, 1) + `
 components: {examples: {Loop: {$ref: "#/components/examples/Loop"}}}`)}, definition.Options{})
 		require.NoError(t, err, ref)
-		_, err = d.Published()
+		_, err = d.Published(0, 0)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -484,7 +484,7 @@ func TestWhatABodyRefusesIsNotPublishedInIt(t *testing.T) {
 			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]},
 			same: {oneOf: [{$ref: "#/components/schemas/Id"}, {allOf: [{items: {$ref: "#/components/schemas/Id"}}]}, {items: {$ref: "#/components/schemas/Id"}}]}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
-	text, err := d.Published()
+	text, err := d.Published(0, 0)
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)

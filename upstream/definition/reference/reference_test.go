@@ -371,7 +371,7 @@ paths:
           content: {application/problem+json: {schema: {type: object, properties: {balance: {type: integer}}}}}
 `)}, definition.Options{})
 	require.NoError(t, err)
-	published, err := d.Published()
+	published, err := d.Published(0, 0)
 	require.NoError(t, err)
 	_, root := render(t, string(published))
 	shown := text(root)
@@ -411,7 +411,7 @@ paths:
           content: {application/problem+json: {schema: {type: object, properties: {code: {const: OUT_OF_STOCK}, left: {type: integer}}}}}
 `)}, definition.Options{})
 	require.NoError(t, err)
-	published, err := d.Published()
+	published, err := d.Published(0, 0)
 	require.NoError(t, err)
 	page, root := render(t, string(published))
 	shown := strings.Join(strings.Fields(text(root)), " ")
@@ -439,7 +439,7 @@ paths:
   /c: {get: {operationId: getSecond, responses: {"200": {description: x, content: {application/json: {schema: {type: object, additionalProperties: true}}}}}}}
 `)}, definition.Options{})
 	require.NoError(t, err)
-	published, err := d.Published()
+	published, err := d.Published(0, 0)
 	require.NoError(t, err)
 	_, root := render(t, string(published))
 	shown := sections(root)
@@ -470,7 +470,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 
 func TestReferenceOfADefinitionIsThatOfItsPublishedDocument(t *testing.T) {
 	t.Parallel()
-	published, err := definition.PublicDefinition().Published()
+	published, err := definition.PublicDefinition().Published(0, 0)
 	require.NoError(t, err)
 	page, _ := render(t, string(published))
 	assert.Contains(t, page, "listInvoices")
