@@ -25,6 +25,7 @@ const (
 	maxRewritten  = 64 << 10  // bytes of a body up to which it is written in other ways
 	maxTried      = 30_000    // HMACs after which a search ends
 	maxHashed     = 128 << 20 // bytes of signed strings after which it ends
+	maxPrefix     = 4         // segments of a path that may be an API's base path
 	minSecretPart = 16        // bytes of a part of a private key that is tried: callers could guess a shorter one, and have it confirmed
 )
 
@@ -75,6 +76,7 @@ func newSearch(a *Attempt, cred *authsigner.Credential, now time.Time) *search {
 		}
 		s.add(true, "secret", previous, code)
 	}
+	s.addPaths()
 	s.addTimestamps()
 	s.addQueries()
 	reported := []string{"algorithm", "secret", "timestamp", "method", "target", "body", "shape", "separator", "text"}

@@ -43,6 +43,23 @@ func (s *search) addTimestamps() {
 	}
 }
 
+// addPaths adds targets without their first segments, which may be the API's base path, and with a slash more or less.
+func (s *search) addPaths() {
+	path, target := s.right["path"], s.right["target"]
+	for i, segments := 1, 0; i < len(path) && segments < maxPrefix; i++ {
+		if path[i] != '/' {
+			continue
+		}
+		segments++
+		s.add(true, "target", target[i:], "path_prefix_missing")
+		for _, other := range []string{path[i:], pathUnescape(target[i:]), target[i+1:]} {
+			s.add(false, "target", other, "path_prefix_missing")
+		}
+		s.add(false, "target", target[:i]+"/"+target[i:], "path_slash", "it has two instead of one")
+	}
+	s.add(true, "target", strings.TrimPrefix(target, "/"), "path_slash", "it begins without one")
+}
+
 // addQueries adds targets with another query.
 func (s *search) addQueries() {
 	path, query, hasQuery := strings.Cut(s.right["target"], "?")
