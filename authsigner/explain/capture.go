@@ -152,9 +152,15 @@ func parseCurl(text string) (Request, error) {
 	f.SetOutput(io.Discard)
 	method, address := f.StringP("request", "X", "", ""), f.String("url", "", "")
 	head, get := f.BoolP("head", "I", false, ""), f.BoolP("get", "G", false, "")
-	headers, data := f.StringArrayP("header", "H", nil, ""), f.StringArrayP("data", "d", nil, "")
-	for _, name := range []string{"data-ascii", "data-binary", "data-raw", "json"} {
-		f.Var(f.Lookup("data").Value, name, "")
+	headers := f.StringArrayP("header", "H", nil, "")
+	var data []string
+	file := false
+	for field := range strings.FieldsSeq("d:data :data-ascii :data-binary :json :data-raw") {
+		short, name, _ := strings.Cut(field, ":")
+		f.FuncP(name, short, "", func(value string) error {
+			data, file = append(data, value), file || name != "data-raw" && strings.HasPrefix(value, "@")
+			return nil
+		})
 	}
 	for field := range strings.FieldsSeq("A:user-agent o:output m:max-time w:write-out D:dump-header x:proxy u:user b:cookie c:cookie-jar :cacert") {
 		short, name, _ := strings.Cut(field, ":")
@@ -167,11 +173,9 @@ func parseCurl(text string) (Request, error) {
 	if f.Parse(words) != nil {
 		return Request{}, errors.New("the curl command has an option that is not read, or lacks a value: pass the request as raw HTTP instead")
 	}
-	r := Request{Header: http.Header{}, Body: []byte(strings.Join(*data, "&"))}
-	for _, line := range slices.Concat(*headers, *data) {
-		if strings.HasPrefix(line, "@") {
-			return Request{}, errors.New("the curl command names a file with @, which is not read: replace it by the file's content")
-		}
+	r := Request{Header: http.Header{}, Body: []byte(strings.Join(data, "&"))}
+	if file || slices.ContainsFunc(*headers, func(line string) bool { return strings.HasPrefix(line, "@") }) {
+		return Request{}, errors.New("the curl command names a file with @, which is not read: replace it by the file's content")
 	}
 	for _, line := range *headers {
 		name, value, _ := strings.Cut(line, ":")

@@ -20,6 +20,13 @@ func signatures() (get, post string) {
 	return get, post
 }
 
+func TestCurlReadsNoFileForRawData(t *testing.T) {
+	t.Parallel()
+	r, err := explain.Parse([]byte(`curl --data 'a=1' --data-raw '@home' https://api.example.com/api/v1/jobs`))
+	require.NoError(t, err)
+	require.Equal(t, "a=1&@home", string(r.Body))
+}
+
 func TestCapturesAreRead(t *testing.T) {
 	t.Parallel()
 	get, post := signatures()
