@@ -57,7 +57,7 @@ func (p *Pages) renderApprove(w http.ResponseWriter, r *http.Request, status int
 	v := p.approveView(s, req)
 	v.permissions, v.Asked = boxes, true
 	w.Header().Set("Content-Security-Policy", policyRedirecting)
-	p.render(w, r, status, "approve", frame{Title: boxes.title("Connect " + v.Client), Wide: true}, v)
+	p.render(w, r, status, "approve", frame{Title: titled("Connect "+v.Client, boxes.Problem), Wide: true}, v)
 }
 
 func (p *Pages) approveView(s *session, req oauth.Request) approveView {

@@ -140,7 +140,7 @@ func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s
 		return unavailable(err)
 	}
 	v.Now, v.Token = p.o.Now(), s.token(formKeys)
-	p.render(w, r, status, "keys", p.settings(w, r, s, "API and integrations", KeysPath), v)
+	p.render(w, r, status, "keys", p.settings(w, r, s, titled("API and integrations", v.Problem), KeysPath), v)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s 
 		return unavailable(err)
 	}
 	v.Now, v.Token, v.Graces = p.o.Now(), s.token(formKeys), graces()
-	p.render(w, r, status, view, p.settings(w, r, s, title, KeysPath), v)
+	p.render(w, r, status, view, p.settings(w, r, s, titled(title, v.Problem), KeysPath), v)
 	return nil
 }
 

@@ -96,12 +96,14 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 		"beyond the bound": {audit.KeyIssued, "The business has reached the maximum number of keys", "Revoke one that you no longer use first.", func(w *world) *page {
 			w.keys.most = 2
 			b := w.signIn(ownerEmail)
-			return b.post(pages.KeysPath, b.keyForm("issue", ""))
+			return b.post(pages.KeysPath, b.keyForm("issue", "")).requires(http.StatusConflict, "Error: API and integrations")
 		}},
 		"within the grace": {audit.KeyRotated, "The previous private key still works until ", "the previous private key still works until", func(w *world) *page {
 			w.keys.keys[0].PreviousUntil = w.clock.now().Add(time.Hour)
 			b := w.signIn(ownerEmail)
-			return b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush"))
+			form := b.keyForm("rotate", "pk_live_saltbush")
+			form.Set("grace", "24h")
+			return b.post(pages.KeysPath, form)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,9 +42,9 @@ func newPermissions(offered, checked scope.Set) (p permissions) {
 	return p
 }
 
-// title returns the title of the page with the form.
-func (p permissions) title(title string) string {
-	if p.Problem != "" {
+// titled returns the title of a page whose form may have a problem.
+func titled(title, problem string) string {
+	if problem != "" {
 		return "Error: " + title // screen readers read the title first
 	}
 	return title
@@ -72,7 +72,7 @@ func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int,
 	if text := v.Connection.OnItsOwn; text != "" {
 		v.Unasked = []permission{{ID: unaskedField, Name: unaskedField, Value: "yes", Area: "Without asking", Text: text, Checked: g.Unasked}}
 	}
-	p.render(w, r, status, "change", p.settings(w, r, s, v.title("Change what "+v.Connection.Name+" may do"), ConnectionsPath), v)
+	p.render(w, r, status, "change", p.settings(w, r, s, titled("Change what "+v.Connection.Name+" may do", v.Problem), ConnectionsPath), v)
 	return nil
 }
 

@@ -77,10 +77,7 @@ func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int,
 			v.For = cleantext.Line(req.Client.Name, maxLabel)
 		}
 	}
-	title := "Sign in"
-	if v.Problem != "" || v.EmailProblem != "" || v.Password != "" {
-		title = "Error: Sign in" // screen readers read the title first
-	}
+	title := titled("Sign in", v.Problem+v.EmailProblem+v.Password)
 	p.render(w, r, status, "sign-in", frame{Title: title, Notice: p.notice(w, r)}, v)
 }
 
