@@ -98,7 +98,7 @@ func fault(status int, cause error) *pageError {
 
 // Fail responds with an error page. detail is a sentence.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	secure(w.Header())
+	p.secure(w.Header())
 	e := newError(status, "That did not work", detail, nil)
 	switch {
 	case status == http.StatusMisdirectedRequest:
@@ -113,7 +113,7 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 // Error responds with an error page; it is for oauth.Server.SetErrorPage. title is a short sentence without a full stop,
 // detail a few sentences. Both may contain text from the client.
 func (p *Pages) Error(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
-	secure(w.Header())
+	p.secure(w.Header())
 	p.renderError(w, r, &pageError{Status: status, title: cleantext.Line(title, maxText), Detail: cleantext.Line(detail, maxText), final: true})
 }
 

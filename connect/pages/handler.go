@@ -50,7 +50,7 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 		p.asset(w, r)
 		return
 	}
-	secure(w.Header())
+	p.secure(w.Header())
 	if strings.HasPrefix(r.URL.Path, SettingsPath) {
 		// Not on the pages of a sign-in, which a client may have opened in a window that it watches.
 		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -126,7 +126,10 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 // secure sets the security headers of every response.
-func secure(h http.Header) {
+func (p *Pages) secure(h http.Header) {
+	if p.cookies.secure {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -52,6 +52,7 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 		} {
 			assert.Equal(t, value, p.Header.Get(header), name)
 		}
+		assert.NotContains(t, p.Header, "Strict-Transport-Security", "the issuer is http")
 		p.lacks("<script", " style=")
 		require.NotRegexp(t, `(?i)(src|href)="(https?:)?//`, p.body, name)
 		if strings.Contains(p.body, "<html") {

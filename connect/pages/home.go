@@ -17,7 +17,7 @@ func (p *Pages) Explain(next http.Handler) http.Handler {
 		}
 		requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Page = r.URL.Path })
 		w.Header().Add("Vary", "Accept, Authorization")
-		secure(w.Header())
+		p.secure(w.Header())
 		_ = p.showHome(w, r)
 	})
 }

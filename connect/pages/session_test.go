@@ -325,7 +325,7 @@ func TestForgedCookieIsRejected(t *testing.T) {
 	p.requires(http.StatusSeeOther)
 }
 
-func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
+func TestSessionsOnHTTPSStayOnHTTPSAndOnTheirHost(t *testing.T) {
 	t.Parallel()
 	const issuer = "https://api.example.com"
 	w := newWorld(t, func(o *pages.Options) { o.OAuth.(*fakeOAuth).issuer = issuer })
@@ -334,6 +334,7 @@ func TestCookiesOnHTTPSHaveTheHostPrefix(t *testing.T) {
 	w.pages.Handler().ServeHTTP(rec, req)
 	visit := rec.Result().Cookies()
 	require.Len(t, visit, 1)
+	assert.Equal(t, "max-age=31536000", rec.Header().Get("Strict-Transport-Security"), "browsers come back over https only")
 	form := (&page{tb: t, body: rec.Body.String()}).signInForm(ownerEmail, ownerPassword)
 	req = httptest.NewRequest(http.MethodPost, issuer+pages.SignInPath, strings.NewReader(form.Encode()))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

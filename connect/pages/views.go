@@ -108,7 +108,7 @@ func (p *Pages) addAsset(name, text string) string {
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.assets[r.URL.Path]
 	if !ok {
-		secure(w.Header())
+		p.secure(w.Header())
 		p.renderError(w, r, notFound())
 		return
 	}
