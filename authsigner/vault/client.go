@@ -51,6 +51,7 @@ const (
 // limitedTransport cuts off large responses, because the client buffers them whole. Their JSON is then incomplete.
 type limitedTransport struct{ *http.Transport }
 
+// RoundTrip implements http.RoundTripper.
 func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(r)
 	if err != nil {
