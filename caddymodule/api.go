@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
+	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -175,6 +176,10 @@ func (h *API) Provision(ctx caddy.Context) error {
 	h.operations, h.methods = map[*upstream.Operation]*operation{}, map[*upstream.Path]*operation{}
 	for _, path := range h.api.Paths() {
 		for _, op := range path.Operations {
+			if app.Limits.Algorithm == string(ratelimit.GCRA) && !app.Limits.AllowReplayedWrites && !op.Read && !op.Public {
+				return fmt.Errorf("%s would always respond with 503, because the algorithm gcra does not know which signed writes were received before:"+
+					" use algorithm exact, or set allow_replayed_writes", op.ID)
+			}
 			res := &resource{Operation: op, name: bare(h.api, op.Resource), headers: op.Deprecated, observed: observed[op]}
 			if d, ok := h.Deprecated[res.name]; ok {
 				res.headers = d.headers()

@@ -329,6 +329,8 @@ func mistakes() [][3]string {
 		{"GH062", site, "https://{env.CHECK_HOST} {\ntls internal\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH062", site, "other.example.com {\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH066", api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403 # HERE\nhandle /api/* {\n" + api + "}\n"},
+		{"GH067", redis, redis + "limits {\nallow_replayed_writes # HERE\n}\n"},
+		{"GH067", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nalgorithm gcra # HERE\n}\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
 	}
 }
@@ -515,6 +517,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	for name, lines := range map[string][2]string{
 		"an unknown matcher":               {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 		"a handler for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
+		"gcra without writes":              {"redis redis://localhost:1\n", "redis redis://localhost:1\nlimits {\nalgorithm gcra\n}\n"},
 		"an error on the API's site":       {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\n" + api},
 		"an error that is handled":         {api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403\nhandle /api/* {\n" + api + "}\nhandle_errors {\ngatehouse_errors\n}\n"},
 		"a named route":                    {soundCaddyfile, strings.Replace(soundCaddyfile, api, "@m remote_ip 10.0.0.0/8\ninvoke @m api\n", 1) + "&(api) {\n" + api + "}\n"},

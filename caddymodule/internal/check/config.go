@@ -48,9 +48,10 @@ type (
 			StaleIfError caddy.Duration `json:"stale_if_error"`
 		} `json:"cache"`
 		Limits struct {
-			Algorithm string `json:"algorithm"`
-			OnOutage  string `json:"on_outage"`
-			Shadow    bool   `json:"shadow"`
+			Algorithm           string `json:"algorithm"`
+			OnOutage            string `json:"on_outage"`
+			Shadow              bool   `json:"shadow"`
+			AllowReplayedWrites bool   `json:"allow_replayed_writes"`
 		} `json:"limits"`
 		Assertion json.RawMessage `json:"assertion"`
 	}

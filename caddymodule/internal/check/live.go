@@ -24,6 +24,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 const (
@@ -90,6 +91,17 @@ func (l *liveChecker) hasConnect() bool {
 	return slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool { return h.connect != nil })
 }
 
+// hasWrites reports whether a gatehouse_api has signed writes.
+func (l *liveChecker) hasWrites() bool {
+	return slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool {
+		if h.api == nil {
+			return false
+		}
+		api := l.defaults.API(h.Value)
+		return api != nil && slices.ContainsFunc(api.Operations(), func(op *upstream.Operation) bool { return !op.Read && !op.Public })
+	})
+}
+
 func (l *liveChecker) probeRedis(ctx context.Context) {
 	client := l.Redis
 	if client == nil {
@@ -145,8 +157,10 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		l.report("GH033", pointer, "maxmemory-policy of Redis is %s", policy)
 	}
-	if l.hasConnect() && info["aof_enabled"] == "0" {
+	if info["aof_enabled"] == "0" && l.hasConnect() {
 		l.report("GH034", pointer, "Redis stores connections of assistants, and appendonly is no")
+	} else if info["aof_enabled"] == "0" && l.hasWrites() {
+		l.report("GH034", pointer, "Redis stores which signed writes were accepted, and appendonly is no")
 	}
 }
 

@@ -122,6 +122,11 @@ func TestCheckProbesRedis(t *testing.T) {
 			assert.Contains(t, text, c.says)
 		})
 	}
+	definition, err := filepath.Abs("../../../examples/orders/orders")
+	require.NoError(t, err)
+	ids, text := probe(t, probed{redis: "redis " + redistest.Start(t).URL(), service: service, api: "definition orders " + definition + ".openapi.yaml {\noverlay " + definition + ".gatehouse.yaml\n}\nupstream " + service})
+	require.Contains(t, ids, "GH034", "which signed writes were accepted is lost")
+	require.Contains(t, text, "signed writes")
 	client := open.Client(t)
 	keys, err := client.Keys(t.Context(), "*check:*").Result()
 	require.NoError(t, err)

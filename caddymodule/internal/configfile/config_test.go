@@ -63,6 +63,8 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 	source := "credentials file " + credentials
 	imported := filepath.Join(dir, "jwks.conf")
 	require.NoError(t, os.WriteFile(imported, []byte("gatehouse_health\n\ngatehouse_jwks\n"), 0o600))
+	orders, err := filepath.Abs("../../../examples/orders/orders")
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		caddyfile string
 		want      string // after the directory
@@ -98,6 +100,10 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		"an assertion key that is missing": {
 			caddyfileWith("", source+"\n\t\tassertion /nonexistent/hop.pem", "", ""),
 			"Caddyfile:7: setting up the hop assertion: reading a signing key: open /nonexistent/hop.pem: no such file or directory",
+		},
+		"signed writes with gcra": {
+			caddyfileWith("", source+"\n\t\tlimits {\n\t\t\talgorithm gcra\n\t\t}", "", "definition orders "+orders+".openapi.yaml {\noverlay "+orders+".gatehouse.yaml\n}"),
+			"Caddyfile:15: createCustomer would always respond with 503, because the algorithm gcra does not know which signed writes were received before",
 		},
 		"a redis URL that is wrong": {
 			strings.Replace(caddyfileWith("", source, "", ""), "redis://127.0.0.1:1", "http://127.0.0.1:1", 1),
