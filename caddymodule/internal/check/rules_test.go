@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,4 +105,11 @@ func TestConnectCallsLeaveOutSwitchedOffAreas(t *testing.T) {
 	left := connectPaths(t, "sales")
 	assert.NotContains(t, left, "/connect/v1/invoices")
 	assert.Len(t, left, len(all)-3, "invoices, estimates and jobs")
+}
+
+// A health check has its own timeout, not that of calls.
+func TestHealthCallHasTheTimeoutOfHealthChecks(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, 5*time.Second, healthCall(new(reverseproxy.ActiveHealthChecks)).timeout)
+	assert.Equal(t, time.Minute, healthCall(&reverseproxy.ActiveHealthChecks{Timeout: caddy.Duration(time.Minute)}).timeout)
 }

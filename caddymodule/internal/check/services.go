@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,8 +57,9 @@ const (
 
 // call is a request that the gateway sends to a data service, and its check of the response.
 type call struct {
-	path string
-	send func(context.Context, *probe) error
+	path    string
+	timeout time.Duration // zero: that of the handler
+	send    func(context.Context, *probe) error
 }
 
 // operationCall returns the request for an operation: the first page of a list.
@@ -87,7 +89,7 @@ func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
 // connectCalls returns the calls of gatehouse_connect: that for an account, and those of its tools that read and need no arguments. An
 // error that says that the account does not exist is a valid response.
 func connectCalls(operations []*upstream.Operation) []call {
-	calls := []call{{"/connect/v1/accounts/" + checkAccount, func(ctx context.Context, p *probe) error {
+	calls := []call{{path: "/connect/v1/accounts/" + checkAccount, send: func(ctx context.Context, p *probe) error {
 		client, err := account.NewClient(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
 		if err != nil {
 			return fmt.Errorf("creating a client: %w", err)
@@ -99,7 +101,7 @@ func connectCalls(operations []*upstream.Operation) []call {
 		return err
 	}}}
 	for _, op := range operations {
-		calls = append(calls, call{op.Path, func(ctx context.Context, p *probe) error {
+		calls = append(calls, call{path: op.Path, send: func(ctx context.Context, p *probe) error {
 			client, err := data.New(data.Options{Host: p.host, Do: p.do, Timeout: probeTimeout, Log: zap.NewNop()})
 			if err != nil {
 				return fmt.Errorf("creating a client: %w", err)
@@ -118,21 +120,43 @@ func connectCalls(operations []*upstream.Operation) []call {
 	return calls
 }
 
-// healthCall returns the request of an active health check. Every status is returned as an error, except for those that it expects.
+// healthCall returns the request of an active health check. Every response is returned as an error, except for those that it expects.
 func healthCall(active *reverseproxy.ActiveHealthChecks) call {
-	return call{path: active.URI, send: func(ctx context.Context, p *probe) error {
-		path, query, _ := strings.Cut(active.URI, "?")
-		response, err := p.do(ctx, upstream.Call{
-			BusinessID: "-", RequestID: uuid.NewString(), Method: http.MethodGet, Path: path, Query: query, Host: p.host,
-		})
+	const defaultTimeout = 5 * time.Second // of Caddy
+	return call{path: active.URI, timeout: cmp.Or(time.Duration(active.Timeout), defaultTimeout), send: func(ctx context.Context, p *probe) error {
+		repl := caddy.NewReplacer()
+		repl.Set("http.reverse_proxy.active.target_upstream", p.address)
+		header := http.Header{"Host": {p.address}}
+		if strings.HasPrefix(p.address, "/") {
+			header.Set("Host", "localhost")
+		}
+		for name, values := range active.Headers {
+			header.Del(name)
+			for _, value := range values {
+				header.Add(name, repl.ReplaceKnown(value, ""))
+			}
+		}
+		c := upstream.Call{
+			BusinessID: "-", RequestID: uuid.NewString(), Method: cmp.Or(active.Method, http.MethodGet), Host: header.Get("Host"),
+			Header: header, BodyType: header.Get("Content-Type"),
+		}
+		header.Del("Host")
+		c.Path, c.Query, _ = strings.Cut(active.URI, "?")
+		if active.Body != "" {
+			c.Body = []byte(repl.ReplaceKnown(active.Body, ""))
+		}
+		response, err := p.do(ctx, c)
 		if err != nil {
 			return err
 		}
 		defer response.Release()
 		if !caddyhttp.StatusCodeMatches(response.Status, cmp.Or(active.ExpectStatus, 2)) {
-			err = fmt.Errorf("status %d", response.Status)
+			return fmt.Errorf("status %d", response.Status)
 		}
-		return err
+		if matches, err := regexp.Match(active.ExpectBody, response.Body); err == nil && !matches {
+			return errors.New("the body does not match health_body")
+		}
+		return nil
 	}}
 }
 
@@ -217,7 +241,7 @@ func (l *liveChecker) probeDataServices(ctx context.Context) {
 						select {
 						case slots <- struct{}{}:
 							defer func() { <-slots }()
-							p.run(ctx, h.timeout)
+							p.run(ctx, cmp.Or(p.timeout, h.timeout))
 						case <-ctx.Done():
 						}
 					})
@@ -262,8 +286,8 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 		}
 		switch active := u.HealthChecks.Active; {
 		case active == nil, !strings.HasPrefix(active.URI, "/"): // without a path, other rules have findings
-		case active.Port != 0 || active.Upstream != "":
-			l.skip("health_uri "+active.URI+" of the data service at "+a.name, "it is on another port or address")
+		case active.Port != 0 || active.Upstream != "" || active.FollowRedirects:
+			l.skip("health_uri "+active.URI+" of the data service at "+a.name, "it is on another port or address, or may be a redirect to one")
 		default:
 			p := common
 			p.call = healthCall(active)

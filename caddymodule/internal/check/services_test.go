@@ -364,9 +364,18 @@ func TestCheckProbesHealthURI(t *testing.T) {
 		options, want string
 		skipped       string
 	}{
-		"healthy":         {verifying(t, file+".key", "gatehouse"), "", "", ""},
-		"unhealthy":       {statusOr(503, isPath("/healthz")), "", "GH050", ""},
-		"another status":  {statusOr(418, isPath("/healthz")), "health_status 4xx", "", ""},
+		"healthy":        {verifying(t, file+".key", "gatehouse"), "", "", ""},
+		"unhealthy":      {statusOr(503, isPath("/healthz")), "", "GH050", ""},
+		"another status": {statusOr(418, isPath("/healthz")), "health_status 4xx", "", ""},
+		"another request": {func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if r.URL.Path == "/healthz" && (r.Method != http.MethodPost || r.Host != "health.internal" || r.Header.Get("X-Probe") != "yes" || string(body) != "ping") {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			soundResponse(w, r)
+		}, "health_method POST\nhealth_request_body ping\nhealth_headers {\nhost health.internal\nX-Probe yes\n}", "", ""},
+		"another body":    {soundResponse, "health_body UP", "GH050", ""},
 		"on another port": {soundResponse, "health_port 9", "", "health_uri /healthz"},
 	} {
 		t.Run(name, func(t *testing.T) {
