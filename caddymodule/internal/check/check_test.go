@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -504,6 +505,27 @@ func TestCheckJSONConfiguration(t *testing.T) {
 	assert.Equal(t, "1", status, stdout+stderr)
 	assert.Contains(t, stdout, path+": /admin/listen: error GH011: ")
 	assert.Contains(t, stdout, path+": /apps/gatehouse/redis: warning GH013: ")
+}
+
+// What the gateway refuses is a finding, and neither ends the command nor keeps it waiting.
+func TestCheckSurvivesInvalidInput(t *testing.T) {
+	for name, text := range map[string]string{
+		"no configuration":      `null`,
+		"no server":             `{"apps":{"http":{"servers":{"a":null}}}}`,
+		"no routes":             `{"apps":{"http":{"servers":{"a":{"routes":[null,{"handle":[null]}],"errors":null,"named_routes":{"a":null}}}}}}`,
+		"credentials in a pipe": `{"apps":{"gatehouse":{"credentials":{"source":"file","path":"DIR/pipe"}}}}`,
+		"endless credentials":   `{"apps":{"gatehouse":{"credentials":{"source":"file","path":"/dev/zero"}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+			path := filepath.Join(dir, "caddy.json")
+			require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600))
+			stdout, stderr, status := runCheck(t, "--offline", "--config", path)
+			assert.Equal(t, "1", status, stdout+stderr)
+			assert.Contains(t, stdout, "GH001")
+		})
+	}
 }
 
 // Requests that may reach their handler are not findings.

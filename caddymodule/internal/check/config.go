@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,12 +144,18 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 	if err := json.Unmarshal(c.Raw, &cfg); err != nil {
 		return nil, c.DecodeError(err)
 	}
+	if c.Value == nil {
+		return nil, c.DecodeError(errors.New("it is null"))
+	}
 	defaults.API = once(defaults.API)
 	checked := &checker{
 		Config: c, defaults: defaults, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*serverConfig{}, proxies: map[string]*serviceConfig{},
 	}
 	for name, server := range cfg.Apps.HTTP.Servers {
 		s := &serverConfig{Server: server, pointer: "/apps/http/servers/" + name}
+		if server == nil { // Caddy would panic
+			return nil, c.ErrorAt(s.pointer, errors.New("the server is null"))
+		}
 		for _, raw := range server.ListenerWrappersRaw {
 			var w listenerWrapper
 			if err := json.Unmarshal(raw, &w); err != nil {

@@ -31,13 +31,13 @@ func (c *checker) checkRecords() {
 		Path string `json:"path"`
 	}
 	_ = json.Unmarshal(c.app.CredentialsRaw, &source)
-	content, err := os.ReadFile(caddy.NewReplacer().ReplaceAll(source.Path, ""))
+	content := readFile(caddy.NewReplacer().ReplaceAll(source.Path, ""))
 	var file struct {
 		Keys map[string]map[string]any `json:"keys"`
 	}
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.UseNumber()
-	if err != nil || d.Decode(&file) != nil {
+	if d.Decode(&file) != nil {
 		return // the loader reports it
 	}
 	callable := map[string]bool{} // the APIs that a key may call
@@ -67,6 +67,23 @@ func (c *checker) checkRecords() {
 			c.report("GH064", h.Pointer, "no active key of %s has %s in its resources", source.Path, name)
 		}
 	}
+}
+
+// maxFile is the size of the files that are read.
+const maxFile = 64 << 20
+
+// readFile returns the content of a file, or nil if there is none. It does not wait for named pipes or read devices without an end, which
+// the gateway refuses.
+func readFile(path string) []byte {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return content
 }
 
 // each calls f with each value of a configuration.
@@ -136,8 +153,7 @@ func (c *checker) checkCertificates() {
 		if !strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/certificate") {
 			return
 		}
-		content, _ := os.ReadFile(path)
-		block, _ := pem.Decode(content)
+		block, _ := pem.Decode(readFile(path))
 		if block == nil {
 			return
 		}
