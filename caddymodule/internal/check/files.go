@@ -101,9 +101,15 @@ func each(value any, pointer string, f func(pointer string, value any)) {
 	}
 }
 
-var filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
+var (
+	filePlaceholder = regexp.MustCompile(`\{file\.([^{}]+)\}`)
 
-// checkSecretFiles looks at the credential file, private keys and the files of placeholders. Secrets of container orchestrators have
+	// secretFile matches the pointers of paths of private keys and tokens.
+	secretFile = regexp.MustCompile(`/key_files/|/tls/client_certificate_key_file$|` +
+		`^/apps/(tls/certificates/load_files/.+/key|gatehouse/(.+/tls/key|credentials/auth/(token|jwt)_file))$`)
+)
+
+// checkSecretFiles looks at the credential file, private keys, tokens and the files of placeholders. Secrets of container orchestrators have
 // the permissions that these choose.
 func (c *checker) checkSecretFiles() {
 	var roots []string
@@ -117,12 +123,11 @@ func (c *checker) checkSecretFiles() {
 		isCredentials := pointer == "/apps/gatehouse/credentials/path" && c.vault == nil
 		if m := filePlaceholder.FindStringSubmatch(path); m != nil {
 			path = m[1]
-		} else if !isCredentials && !strings.Contains(pointer, "/key_files/") &&
-			(!strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/key")) {
+		} else if !isCredentials && !secretFile.MatchString(pointer) {
 			return
 		}
 		info, err := os.Stat(path)
-		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(path, "/run/secrets/") {
+		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(strings.TrimPrefix(path, "/var"), "/run/secrets/") {
 			c.report("GH026", pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
 		}
 		for _, root := range roots {
