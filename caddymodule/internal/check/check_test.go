@@ -230,6 +230,8 @@ func mistakes() [][3]string {
 		{"GH011", "admin localhost:2019", "admin :2019 # HERE"},
 		{"GH011", site, site + "reverse_proxy /config/* localhost:2019 { # HERE\nheader_up -X-*\n}\n"},
 		{"GH012", redis, "redis redis://localhost:1 {\npassword s3cret # HERE\n}\n"},
+		{"GH012", redis, "redis redis://localhost:1 {\npassword s3cret{0 # HERE\n}\n"},
+		{"GH012", redis, "redis redis://localhost:1 {\npassword s3cret\\{0} # HERE\n}\n"},
 		{"GH012", redis, "redis redis://:s3cret@localhost:1 # HERE\n"},
 		{"GH012", keys, "credentials vault https://localhost:4 {\nauth token s3cret # HERE\n}\n"},
 		{"GH012", keys, "credentials vault https://localhost:4 {\nauth approle role s3cret # HERE\n}\n"},

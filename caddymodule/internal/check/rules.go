@@ -309,12 +309,15 @@ func isPublic(address string) bool {
 	return err == nil && ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip.Unmap())
 }
 
+// placeholder matches what Caddy replaces: braces that are not escaped.
+var placeholder = regexp.MustCompile(`(^|[^\\])\{[^{}]*\}`)
+
 func (c *checker) checkSecrets() {
 	if c.app == nil {
 		return
 	}
 	literal := func(pointer, what, value string) {
-		if value != "" && !strings.Contains(value, "{") {
+		if value != "" && !placeholder.MatchString(value) {
 			c.report("GH012", pointer, "%s is in the configuration as plain text, directly or through {$…}", what)
 		}
 	}
