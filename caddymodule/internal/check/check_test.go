@@ -123,12 +123,12 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 	return result.Findings, status
 }
 
-// writeCertificate writes a certificate and its key, which is also one for assertions.
-func writeCertificate(t *testing.T, path, host string, lifetime time.Duration) {
+// writeCertificate writes a certificate and its key, which is also one for assertions. It names OCSP responders, if there are any.
+func writeCertificate(t *testing.T, path, host string, lifetime time.Duration, ocsp ...string) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotAfter: time.Now().Add(lifetime)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotAfter: time.Now().Add(lifetime), OCSPServer: ocsp, IssuingCertificateURL: ocsp}
 	cert, err := x509.CreateCertificate(nil, template, template, public, private)
 	require.NoError(t, err)
 	key, err := x509.MarshalPKCS8PrivateKey(private)
@@ -635,6 +635,10 @@ func TestCheckOfflineNeedsNothing(t *testing.T) {
 		found, _ = checkFile(t, strings.Replace(present, "credentials file DIR/keys.json", credentials, 1), "--offline")
 		assert.Empty(t, found)
 	}
+	dir := t.TempDir()
+	writeCertificate(t, filepath.Join(dir, "stapled"), "api.example.com", time.Hour, "http://"+l.Addr().String())
+	found, _ = checkFile(t, strings.Replace(soundCaddyfile, "tls internal", "tls "+dir+"/stapled.pem "+dir+"/stapled.key", 1), "--offline")
+	assert.Empty(t, found)
 	require.Empty(t, contacted)
 	written, err := os.ReadDir(data)
 	require.NoError(t, err)

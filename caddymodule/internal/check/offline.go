@@ -49,7 +49,8 @@ func (c *checker) buildOffline(dir string) error {
 	}
 }
 
-// disconnect replaces the addresses of what is contacted while a configuration is built, and those of active health checks.
+// disconnect replaces the addresses of what is contacted while a configuration is built, and those of active health checks. It
+// also turns off OCSP stapling, for which Caddy asks when it loads a certificate.
 func disconnect(value any) {
 	app := configfile.Member(value, "apps", appName)
 	unreachable := func(text any) string {
@@ -71,6 +72,9 @@ func disconnect(value any) {
 	}
 	if source, ok := configfile.Member(app, "credentials").(map[string]any); ok && source["address"] != nil {
 		source["address"] = unreachable(source["address"])
+	}
+	if tls, ok := configfile.Member(value, "apps", "tls").(map[string]any); ok {
+		tls["disable_ocsp_stapling"] = true
 	}
 	disconnectHealthChecks(value)
 }
