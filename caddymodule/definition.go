@@ -59,6 +59,9 @@ const maxDefinitionFile = 5 << 20
 
 // Load reads the files and compiles them.
 func (d *Definition) Load() (*definition.Definition, error) {
+	if err := checkAPIName(d.Name); err != nil {
+		return nil, err
+	}
 	if d.File == "" {
 		if d.Name != "" || len(d.Overlays) > 0 || d.MaxItems != 0 {
 			return nil, errors.New("a name, overlays and max_items need a file: for the public contract, only the options only, except and enforce are possible")
@@ -101,9 +104,6 @@ func (d *Definition) LoadTools() (*definition.Definition, error) {
 func loadDefinition(d *Definition) (*definition.Definition, error) {
 	if d == nil {
 		return definition.PublicDefinition(), nil
-	}
-	if err := checkAPIName(d.Name); err != nil {
-		return nil, err
 	}
 	loaded, err := d.Load()
 	if _, faults := errors.AsType[*definition.LoadError](err); faults { // a line for each

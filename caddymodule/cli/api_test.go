@@ -91,6 +91,15 @@ func TestAPICheckFindsTheFaultsOfTools(t *testing.T) {
 	})
 }
 
+func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Shop", "connect"} {
+		_, stderr, ok := runAPICheck(t, "", "risk: people", "--name", name)
+		assert.False(t, ok, name)
+		assert.Contains(t, stderr, `invalid name "`+name+`" of an API`)
+	}
+}
+
 func TestAPICheckSaysHowManyToolsThereAre(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, ok := runAPICheck(t, "", "risk: people")
