@@ -69,6 +69,17 @@ func configureExplain(cmd *cobra.Command) {
 	}
 }
 
+// escaped writes text from outside for people, with control characters escaped.
+type escaped struct{ io.Writer }
+
+// Write implements io.Writer.
+func (e escaped) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(e.Writer, cleantext.Escape(strings.ReplaceAll(string(p), "\r\n", "\n"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // exit prints err, if any, and returns the error that ends the process with a status.
 func exit(cmd *cobra.Command, status int, err error) error {
 	if err != nil {

@@ -508,9 +508,15 @@ func (s *openStore) note(invalidated bool) string {
 	}
 }
 
-// with loads the configuration, without starting it, opens its credential source, and runs f.
+// with loads the configuration, without starting it, opens its credential source, and runs f. Its output is escaped, because it has text
+// from Vault and Redis.
 func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
+		defer func() {
+			if err != nil {
+				err = exit(cmd, 1, err)
+			}
+		}()
 		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 		defer cancel()
 		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
@@ -551,7 +557,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		if s.resources, s.apis, err = caddymodule.KeyNames(config); err != nil {
 			return err
 		}
-		err = f(ctx, cmd.OutOrStdout(), s, args)
+		err = f(ctx, escaped{cmd.OutOrStdout()}, s, args)
 		if errors.Is(err, authsigner.ErrMalformedCredential) { // sources add that they are unavailable, which misleads here
 			err = errors.New(strings.Replace(err.Error(), authsigner.ErrUnavailable.Error()+": ", "", 1))
 		}

@@ -200,8 +200,8 @@ func checkKey(name, s string) error {
 		name, i+1, len(s), r)
 }
 
-// sendRequest sends the request with authsigner.Transport and prints the response. The error ends the process with exit status 4
-// or 5 if the response has a status of 4xx or 5xx.
+// sendRequest sends the request with authsigner.Transport and prints the response, on a terminal with control characters escaped. The
+// error ends the process with exit status 4 or 5 if the response has a status of 4xx or 5xx.
 func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, method string, u *url.URL, body []byte, headers []string) error {
 	req, err := http.NewRequestWithContext(cmd.Context(), method, "", bytes.NewReader(body))
 	if err != nil {
@@ -230,11 +230,15 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 	defer func() { _ = res.Body.Close() }()
 	var header bytes.Buffer
 	_ = res.Header.Write(&header) // a buffer does not fail
-	body, err = io.ReadAll(res.Body)
-	if err != nil {
+	out := cmd.OutOrStdout()
+	if isTerminal(out) {
+		out = escaped{out}
+	}
+	_, printErr := fmt.Fprintf(out, "%s %s\n%s\n", res.Proto, res.Status, &header)
+	if _, err = io.Copy(out, res.Body); err != nil {
 		err = fmt.Errorf("reading the response: %w", err)
 	}
-	_, printErr := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n%s\n%s\n", res.Proto, res.Status, &header, body)
+	_, _ = fmt.Fprintln(out)
 	if err = errors.Join(err, printErr); err == nil && res.StatusCode >= http.StatusBadRequest {
 		return exit(cmd, res.StatusCode/100, nil)
 	}

@@ -125,3 +125,26 @@ func TestFurtherHeadersAreSent(t *testing.T) {
 		require.ErrorContains(t, err, want, header)
 	}
 }
+
+// attack is what a terminal might obey, in a line of HTTP, Redis or JSON.
+const attack = "\x1b]0;attack\x07"
+
+// Vault's errors are printed.
+func TestErrorsOfStoresDoNotControlTheTerminal(t *testing.T) {
+	vault := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"errors":["\u001b]0;attack\u0007"]}`))
+	}))
+	t.Cleanup(vault.Close)
+	path := filepath.Join(t.TempDir(), "caddy.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"apps":{"gatehouse":{"credentials":{"source":"vault","address":"`+vault.URL+`","auth":{"method":"token","token":"t"}}}}}`), 0o600))
+	cmd := &cobra.Command{Use: "keys"}
+	configureKeys(cmd)
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs([]string{"list", "--config", path})
+	require.Error(t, cmd.Execute())
+	assert.Contains(t, out.String(), `\u001b]0;attack`)
+	assert.NotContains(t, out.String(), "\x1b")
+}

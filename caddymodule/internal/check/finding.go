@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // The severities of rules, which are the levels of SARIF.
@@ -94,15 +95,15 @@ func (r Report) Count(severity string) int {
 	return n
 }
 
-// Print prints a report for people.
+// Print prints a report for people. It escapes what a terminal might obey: messages contain text from stores and services.
 func (r Report) Print(w io.Writer) error {
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", f.Position, f.Severity, f.Rule, f.sentences()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s %s: %s\n", cleantext.Escape(f.Position.String()), f.Severity, f.Rule, cleantext.Escape(f.sentences())); err != nil {
 			return err
 		}
 	}
 	for _, s := range r.Skipped {
-		if _, err := fmt.Fprintf(w, "Not checked: %s\n", s); err != nil {
+		if _, err := fmt.Fprintf(w, "Not checked: %s\n", cleantext.Escape(s.String())); err != nil {
 			return err
 		}
 	}

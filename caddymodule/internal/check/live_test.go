@@ -135,6 +135,31 @@ func TestCheckProbesRedis(t *testing.T) {
 	}
 }
 
+// A server in the place of Redis does not control the terminal.
+func TestCheckEscapesWhatStoresSay(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(strings.Repeat("-ERR \x1b]0;attack\x07\r\n", 10)))
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	path := filepath.Join(t.TempDir(), "caddy.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"admin":{"disabled":true},"apps":{"gatehouse":{"redis":{"urls":["redis://`+l.Addr().String()+`"]},"credentials":{"source":"file","path":"`+path+`.keys"}}}}`), 0o600))
+	require.NoError(t, os.WriteFile(path+".keys", []byte(`{"keys":{}}`), 0o600))
+	stdout, stderr, _ := runCheck(t, "--config", path)
+	assert.Contains(t, stdout, "GH030")
+	assert.Contains(t, stdout, `\u001b]0;attack`)
+	assert.NotContains(t, stdout+stderr, "\x1b")
+}
+
 // What the user of Redis does not permit to check is part of the report, and not a success.
 func TestCheckReportsWhatIsNotChecked(t *testing.T) {
 	const blind = "+@connection +@scripting +@pubsub +@transaction +@read +@write +time -@dangerous ~gatehouse:* ~rate:gatehouse:* &gatehouse:*"
