@@ -34,7 +34,7 @@ func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 		document: newDocument(d.root), operations: d.operations, common: newDocument(at(common.Content[0])),
 		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
-		values: strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),
+		values:    strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),
 	}
 	for _, kind := range componentKinds() {
 		p.own[kind], p.ours[kind] = object(), object()
