@@ -31,7 +31,7 @@ func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		document: newDocument(d.root), operations: d.operations, common: newDocument(at(common.Content[0])),
+		document: newDocument(d.root), operations: d.operations, common: newDocument(at(copyOf(common.Content[0]))),
 		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
 		values:    strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),

@@ -194,6 +194,9 @@ func copyOf(n *yaml.Node) *yaml.Node {
 	if n == nil {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"} // the target of a broken reference, which is an error
 	}
+	if n.Alias != nil {
+		return copyOf(n.Alias)
+	}
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ yaml.FoldedStyle}
 	for _, child := range n.Content {
 		out.Content = append(out.Content, copyOf(child))
