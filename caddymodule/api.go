@@ -426,7 +426,7 @@ func (h *API) respond(w http.ResponseWriter, host, business string, documented *
 // respondLocally responds without a data service: with a constant, or from the credential, so that callers can check their keys while
 // data services are down.
 func (h *API) respondLocally(w http.ResponseWriter, req *apiRequest) error {
-	answer := req.resource.Answer
+	answer := req.resource.StaticBody
 	if answer == nil {
 		c := req.credential
 		answer = req.resource.Identity(map[string]string{"id": c.BusinessID, "name": c.BusinessName, "slug": c.BusinessSlug})

@@ -52,7 +52,7 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 				s := liveService(app, u.service, m.MaxResponseSize)
 				s.Contract = m.contract
 				for _, op := range m.api.Operations() {
-					if cmp.Or(served[bare(m.api, op.Resource)], served[""]) == u && !op.ByGateway && op.NeedsNothing() {
+					if cmp.Or(served[bare(m.api, op.Resource)], served[""]) == u && !op.ByGateway && op.NeedsNoParams() {
 						s.Operations = append(s.Operations, op)
 					}
 				}

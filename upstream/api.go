@@ -32,10 +32,10 @@ type Operation struct {
 	Path     string // with the base path and parameters, such as "/api/v1/orders/{id}"
 	Resource string // the first segment below the base path, preceded by the API's name and a slash if it has one
 
-	Public    bool   // anyone may call it; otherwise, requests must be signed by an active business
-	Read      bool   // it changes nothing
-	ByGateway bool   // the gateway responds itself, without a data service
-	Answer    []byte // with ByGateway: the body of every response; nil: the credential's business
+	Public     bool   // anyone may call it; otherwise, requests must be signed by an active business
+	Read       bool   // it changes nothing
+	ByGateway  bool   // the gateway responds itself, without a data service
+	StaticBody []byte // with ByGateway: the body of every response; nil: the credential's business
 
 	// Tenant says how businesses are kept apart: the name of the property of each record that names its business, TenantByService or
 	// TenantNone. Empty: the gateway responds itself.
@@ -77,11 +77,11 @@ type DocumentedResponse struct {
 	// From is the path of member names that leads to the body in the data service's response. Default: the body is the whole response.
 	From []string
 
-	from  *sources // with From
-	in    int      // index of the property with the records, -1: none
-	is    [][2]int // for each of Records.Is, the indexes of the property and of the path parameter
-	list  bool     // the records are an array
-	order []int    // indexes of the properties by which they are sorted
+	from         *sources // with From
+	recordsIndex int      // index of the property with the records, -1: none
+	isIndexes    [][2]int // for each of Records.Is, the indexes of the property and of the path parameter
+	list         bool     // the records are an array
+	order        []int    // indexes of the properties by which they are sorted
 }
 
 // Records says where the record or the records of a response are.
@@ -159,8 +159,8 @@ func (op *Operation) Record() *Schema {
 	return s
 }
 
-// Only returns a copy of the operation whose responses have records with only the named properties.
-func (op *Operation) Only(names []string) *Operation {
+// WithProperties returns a copy of the operation whose responses have records with only the named properties.
+func (op *Operation) WithProperties(names []string) *Operation {
 	own := *op
 	own.Responses = slices.Clone(op.Responses)
 	for i := range own.Responses {
@@ -168,15 +168,15 @@ func (op *Operation) Only(names []string) *Operation {
 		if r.Records == nil || r.Records.In != "" && r.Body.Property(r.Records.In) == nil {
 			continue
 		}
-		r.Body = r.Body.uncompiled()
+		r.Body = r.Body.cloneUncompiled()
 		record := r.Body
 		if r.Records.In != "" {
 			p := record.Property(r.Records.In)
-			p.Schema = p.Schema.uncompiled()
+			p.Schema = p.Schema.cloneUncompiled()
 			record = p.Schema
 		}
 		if record.Types&TypeArray != 0 && record.Items != nil {
-			record.Items = record.Items.uncompiled()
+			record.Items = record.Items.cloneUncompiled()
 			record = record.Items
 		}
 		for i := range record.Properties {
@@ -191,15 +191,15 @@ func (op *Operation) Only(names []string) *Operation {
 	return &own
 }
 
-// uncompiled returns a copy of a schema that can be changed, and must then be compiled.
-func (s *Schema) uncompiled() *Schema {
+// cloneUncompiled returns a copy of a schema that can be changed, and must then be compiled.
+func (s *Schema) cloneUncompiled() *Schema {
 	own := *s
 	own.Properties, own.index, own.fields, own.from, own.numbers = slices.Clone(s.Properties), nil, 0, nil, false
 	return &own
 }
 
-// NeedsNothing reports whether the operation is a GET that can be called without parameters.
-func (op *Operation) NeedsNothing() bool {
+// NeedsNoParams reports whether the operation is a GET that can be called without parameters.
+func (op *Operation) NeedsNoParams() bool {
 	return op.Method == http.MethodGet && len(op.PathParams) == 0 && !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Required })
 }
 
@@ -244,10 +244,10 @@ func (op *Operation) compile() {
 func (op *Operation) compileResponses() {
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		r.in = -1
+		r.recordsIndex = -1
 		r.Body.compile()
 		if r.From != nil {
-			whole := &Schema{Properties: []Property{{Schema: r.Body, Apart: true, From: &Source{Names: r.From, Pointer: true}}}}
+			whole := &Schema{Properties: []Property{{Schema: r.Body, HoldsRecords: true, From: &Source{Names: r.From, Pointer: true}}}}
 			whole.compileSources()
 			r.from = whole.from
 		}
@@ -256,19 +256,19 @@ func (op *Operation) compileResponses() {
 		}
 		records := r.Body
 		if r.Records.In != "" {
-			r.in = r.Body.index[r.Records.In]
-			records = r.Body.Properties[r.in].Schema
+			r.recordsIndex = r.Body.index[r.Records.In]
+			records = r.Body.Properties[r.recordsIndex].Schema
 		}
 		if r.list = records.Types&TypeArray != 0; r.list {
 			records = records.Items
 		}
-		r.order, r.is = nil, nil
+		r.order, r.isIndexes = nil, nil
 		for _, name := range r.Records.Order {
 			r.order = append(r.order, records.index[name])
 		}
 		for _, is := range r.Records.Is {
 			param := slices.IndexFunc(op.PathParams, func(p Param) bool { return p.Name == is.Param })
-			r.is = append(r.is, [2]int{records.index[is.Property], param})
+			r.isIndexes = append(r.isIndexes, [2]int{records.index[is.Property], param})
 		}
 	}
 }
@@ -276,16 +276,16 @@ func (op *Operation) compileResponses() {
 // IsList reports whether the records are a list.
 func (r *DocumentedResponse) IsList() bool { return r.list }
 
-// most returns the maximum number of records in a list.
-func (r *DocumentedResponse) most(q Query) int {
+// maxRecords returns the maximum number of records in a list.
+func (r *DocumentedResponse) maxRecords(q Query) int {
 	if r.Records.AtMost > 0 {
 		return min(q.Numbers[r.Records.AtMost-1], r.Records.Most)
 	}
 	return r.Records.Most
 }
 
-// numbered returns the name of the parameter with a Number, or that of the option that limits lists without one.
-func (op *Operation) numbered(number int) string {
+// numberName returns the name of the parameter with a Number, or that of the option that limits lists without one.
+func (op *Operation) numberName(number int) string {
 	for _, p := range op.Params {
 		if p.Number > 0 && p.Number == number {
 			return p.Name
@@ -363,9 +363,9 @@ func (a *API) Match(target string) (m Match, ok bool) {
 	return m, m.Path != nil
 }
 
-// link returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
+// cleanTarget returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
 // returns "" for other targets.
-func (a *API) link(target string) string {
+func (a *API) cleanTarget(target string) string {
 	m, ok := a.Match(target)
 	if !ok {
 		return ""
@@ -448,7 +448,7 @@ func isSegment(s string) bool {
 		return false
 	}
 	for i := range len(s) {
-		if !unreserved(s[i]) {
+		if !isUnreserved(s[i]) {
 			return false
 		}
 	}

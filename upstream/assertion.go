@@ -168,7 +168,7 @@ func fixedClaims(issuer, audience string) (string, error) {
 }
 
 func (a *Asserter) assert(fixed, operation, businessID, requestID string) (string, error) {
-	if !visible(businessID) || !visible(requestID) {
+	if !isVisibleASCII(businessID) || !isVisibleASCII(requestID) {
 		return "", fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	now := a.now().Unix()

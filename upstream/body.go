@@ -57,7 +57,7 @@ func (b *RequestBody) All() []BodyKind {
 func (b *RequestBody) compile() {
 	for i, kind := range b.All() {
 		kind.Schema.compile()
-		b.Kinds[i].as = DocumentedResponse{Body: kind.Schema, in: -1}
+		b.Kinds[i].as = DocumentedResponse{Body: kind.Schema, recordsIndex: -1}
 	}
 }
 
@@ -94,8 +94,8 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 		return "", refused
 	}
 	dst.Grow(2*len(body) + 64) // with room to bring members into the definition's order
-	k := c.checker(op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
-	k.request, k.listing, k.strict, k.pass, k.enforce = true, true, true, false, EnforceAll
+	k := c.newChecker(op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
+	k.isRequest, k.listing, k.strict, k.passUnknown, k.enforce = true, true, true, false, EnforceAll
 	if err = k.document(); err == nil && k.escapes {
 		// It cannot fail, because the strings have been validated.
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)

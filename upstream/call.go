@@ -89,7 +89,7 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 		}
 	}
 	for _, name := range [...]string{"Accept-Language", "User-Agent", "Traceparent", "Tracestate"} {
-		if forwardable(r.Header, name) {
+		if isForwardable(r.Header, name) {
 			c.Header[name] = r.Header[name]
 		}
 	}
@@ -103,7 +103,7 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 // compressed response could expand without limit), X-Request-Id, X-Business-Id, X-Gateway-Assertion if there is an assertion, and
 // Content-Type if there is a body. The error wraps ErrIdentity if an ID is invalid.
 func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request, error) {
-	if !visible(c.BusinessID) || !visible(c.RequestID) {
+	if !isVisibleASCII(c.BusinessID) || !isVisibleASCII(c.RequestID) {
 		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	if c.invalid != nil {

@@ -120,29 +120,29 @@ type Client struct {
 
 // clientConn is a connection to a data service. It is owned by one exchange or by Client.idle.
 type clientConn struct {
-	net.Conn // the socket, or the TLS connection on it
-	client   *Client
-	socket   net.Conn
-	records  *recordConn   // between socket and TLS; nil for cleartext
-	reader   *bufio.Reader // reads from the clientConn itself
-	silent   func() bool   // reports whether the socket has neither data nor EOF to read
-	abort    func()        // aborts the exchange
-	since    time.Time     // idle since
+	net.Conn  // the socket, or the TLS connection on it
+	client    *Client
+	socket    net.Conn
+	records   *recordConn   // between socket and TLS; nil for cleartext
+	reader    *bufio.Reader // reads from the clientConn itself
+	isSilent  func() bool   // reports whether the socket has neither data nor EOF to read
+	abort     func()        // aborts the exchange
+	idleSince time.Time     // idle since
 
 	// Of the current exchange:
-	ctx      context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio
-	deadline time.Time
-	limit    int64         // bytes that may still be read
-	began    bool          // a byte of the response has arrived
-	hit      bool          // limit was exceeded
-	wait     time.Duration // limits each read; zero means no limit
-	patient  func() bool   // reports whether to go on after wait; nil: no
+	ctx           context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio
+	deadline      time.Time
+	limit         int64         // bytes that may still be read
+	began         bool          // a byte of the response has arrived
+	limitExceeded bool          // limit was exceeded
+	wait          time.Duration // limits each read; zero means no limit
+	keepWaiting   func() bool   // reports whether to go on after wait; nil: no
 }
 
 // Read implements io.Reader for reader. It enforces limit and wait.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.limit <= 0 {
-		c.hit = true
+		c.limitExceeded = true
 		return 0, ErrResponseHeaderTooLarge
 	}
 	if int64(len(p)) > c.limit {
@@ -161,7 +161,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		n, err := c.Conn.Read(p)
 		c.limit -= int64(n)
 		c.began = c.began || n > 0
-		if n == 0 && c.patient != nil && timedOut(err) && !expired(c.deadline) && !c.silentFor(start) && c.patient() {
+		if n == 0 && c.keepWaiting != nil && timedOut(err) && !expired(c.deadline) && !c.silentFor(start) && c.keepWaiting() {
 			continue
 		}
 		return n, err
@@ -187,12 +187,12 @@ func (c *clientConn) Write(p []byte) (int, error) {
 // close closes the socket only: to close the TLS connection would send an alert, which can block.
 func (c *clientConn) close() { _ = c.socket.Close() }
 
-// quiet reports whether nothing has arrived since the last response: not on the socket, and not within TLS.
-func (c *clientConn) quiet() bool {
-	if c.reader.Buffered() > 0 || !c.silent() {
+// isQuiet reports whether nothing has arrived since the last response: not on the socket, and not within TLS.
+func (c *clientConn) isQuiet() bool {
+	if c.reader.Buffered() > 0 || !c.isSilent() {
 		return false
 	}
-	return c.records == nil || c.records.quiet(c.Conn)
+	return c.records == nil || c.records.isQuiet(c.Conn)
 }
 
 // earlier returns the earlier of two times, of which the first may be zero.
@@ -224,7 +224,7 @@ func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response
 func (c *Client) exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
 	if req.Method == http.MethodGet && (req.Body == nil || req.Body == http.NoBody) {
 		for conn := c.take(); conn != nil; conn = c.take() {
-			if conn.SetDeadline(deadline) != nil || !conn.quiet() {
+			if conn.SetDeadline(deadline) != nil || !conn.isQuiet() {
 				conn.close()
 				continue
 			}
@@ -313,7 +313,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time) (*clientConn, err
 	if err != nil {
 		return nil, err // not wrapped, so that callers recognise errors before anything was sent
 	}
-	conn := &clientConn{Conn: socket, client: c, socket: socket, silent: silentSocket(socket)}
+	conn := &clientConn{Conn: socket, client: c, socket: socket, isSilent: silentSocket(socket)}
 	if c.TLS != nil {
 		conn.records = &recordConn{Conn: socket}
 		if conn.Conn, err = c.handshake(dialCtx, conn.records); err != nil {
@@ -387,8 +387,8 @@ func respondsTo(res *http.Response, req *http.Request) bool {
 
 // send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
-	c.began, c.hit, c.limit = false, false, cmp.Or(c.client.MaxResponseHeader, DefaultMaxResponseHeader)
-	c.wait, c.patient = c.client.ReadTimeout, nil
+	c.began, c.limitExceeded, c.limit = false, false, cmp.Or(c.client.MaxResponseHeader, DefaultMaxResponseHeader)
+	c.wait, c.keepWaiting = c.client.ReadTimeout, nil
 	w, _ := writers.Get().(*bufio.Writer)
 	w.Reset(c)
 	err := writeRequest(w, req)
@@ -434,7 +434,7 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 	for range maxInformational + 1 {
 		res, err := http.ReadResponse(c.reader, req)
 		switch {
-		case err != nil && c.hit:
+		case err != nil && c.limitExceeded:
 			return nil, ErrResponseHeaderTooLarge
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("reading the response: %w", io.ErrUnexpectedEOF)
@@ -453,17 +453,17 @@ func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 
 // PatientBody is implemented by the bodies of a [Client]'s responses.
 type PatientBody interface {
-	// Patient calls more whenever the service has sent nothing for the given time, and ends the response with a timeout if
+	// SetPatience calls keepWaiting whenever the service has sent nothing for the given time, and ends the response with a timeout if
 	// the result is false.
-	Patient(while time.Duration, more func() bool)
+	SetPatience(timeout time.Duration, keepWaiting func() bool)
 }
 
-// Patient implements [PatientBody].
-func (b *clientBody) Patient(while time.Duration, more func() bool) {
-	if own := b.conn.client.ReadTimeout; own > 0 && own <= while {
+// SetPatience implements [PatientBody].
+func (b *clientBody) SetPatience(timeout time.Duration, keepWaiting func() bool) {
+	if own := b.conn.client.ReadTimeout; own > 0 && own <= timeout {
 		return
 	}
-	b.conn.wait, b.conn.patient = while, more
+	b.conn.wait, b.conn.keepWaiting = timeout, keepWaiting
 }
 
 // clientBody is a response's body. At its end, the connection becomes idle.
@@ -502,7 +502,7 @@ func (b *clientBody) Close() error {
 func (b *clientBody) end(complete bool) {
 	b.ended = true
 	watched := b.stop()
-	b.conn.ctx, b.conn.patient = nil, nil
+	b.conn.ctx, b.conn.keepWaiting = nil, nil
 	if !complete || !watched || !b.reuse || b.conn.reader.Buffered() > 0 || !b.conn.client.put(b.conn) {
 		b.conn.close()
 	}
@@ -532,7 +532,7 @@ func (c *Client) put(conn *clientConn) bool {
 	if c.closed || len(c.idle) >= cmp.Or(c.MaxIdleConns, DefaultMaxIdleConns) {
 		return false
 	}
-	conn.since = time.Now()
+	conn.idleSince = time.Now()
 	c.idle = append(c.idle, conn)
 	if c.prune == nil {
 		c.prune = time.AfterFunc(c.idleTimeout(), c.closeExpired)
@@ -556,7 +556,7 @@ func (c *Client) closeExpired() {
 	}
 	oldest := time.Now().Add(-c.idleTimeout())
 	c.idle = slices.DeleteFunc(c.idle, func(conn *clientConn) bool {
-		expired := !conn.since.After(oldest)
+		expired := !conn.idleSince.After(oldest)
 		if expired {
 			_ = conn.Close()
 		}
@@ -566,7 +566,7 @@ func (c *Client) closeExpired() {
 		c.prune = nil
 		return
 	}
-	c.prune.Reset(c.idle[0].since.Sub(oldest))
+	c.prune.Reset(c.idle[0].idleSince.Sub(oldest))
 }
 
 // Close closes idle connections at once, and the others when their exchanges end. It does not wait for them.

@@ -552,7 +552,7 @@ func testSilentServiceEndsTheResponseIfAsked(t *testing.T, serve serveFunc) {
 	require.True(t, ok)
 	conn := <-s.conns
 	asked := 0
-	body.Patient(10*time.Millisecond, func() bool {
+	body.SetPatience(10*time.Millisecond, func() bool {
 		asked++
 		switch asked {
 		case 3:

@@ -77,7 +77,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 	if businessID == "" {
 		return Report{}, fmt.Errorf("%w: no business", ErrIdentity)
 	}
-	if res.Body == nil || op.ByGateway && op.Answer == nil {
+	if res.Body == nil || op.ByGateway && op.StaticBody == nil {
 		return Report{}, fmt.Errorf("checking a response: there is none of a data service for %s", op.ID)
 	}
 	room := len(body) + 64
@@ -85,7 +85,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 		room += 2 * len(body)
 	}
 	dst.Grow(room)
-	k := c.checker(op, res, q, businessID, body, dst.AvailableBuffer())
+	k := c.newChecker(op, res, q, businessID, body, dst.AvailableBuffer())
 	err := k.document()
 	report, out := k.report, k.out
 	report.Deviations = k.deviations()
@@ -100,7 +100,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 // Removed lists what Check removes from a response, at most 50 places, for people who compare a data service with its definition. It contains
 // no values, and undocumented names only if they are identifiers.
 func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
-	k := c.checker(op, res, q, businessID, body, nil)
+	k := c.newChecker(op, res, q, businessID, body, nil)
 	defer k.release()
 	k.listing, k.enforce = true, EnforceAll
 	_ = k.document() // Check reports the error
@@ -116,18 +116,18 @@ const (
 // Violations lists everything for which Check rejects a response or removes another business's record, at most 50 places, for people who look
 // for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
-	k := c.checker(op, res, q, businessID, body, nil)
-	k.listing, k.judging, k.enforce = true, true, EnforceAll
+	k := c.newChecker(op, res, q, businessID, body, nil)
+	k.listing, k.allViolations, k.enforce = true, true, EnforceAll
 	violated, ok := errors.AsType[*ContractError](k.document())
 	listed := k.listed
 	k.release()
 	if !ok && len(listed) == 0 { // a choice or a removed object may have dropped what Check rejects
-		k = c.checker(op, res, q, businessID, body, nil)
+		k = c.newChecker(op, res, q, businessID, body, nil)
 		k.enforce = EnforceAll
 		violated, ok = errors.AsType[*ContractError](k.document())
 		k.release()
 	}
-	repeated := func(v Violation) bool { return v.Reason == twice }
+	repeated := func(v Violation) bool { return v.Reason == givenTwice }
 	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
 		return listed
 	}
@@ -162,12 +162,12 @@ func (r *DocumentedResponse) violation(e *ContractError) Violation {
 	return Violation{Pointer: string(pointer), Reason: reason}
 }
 
-// CheckAnswer checks an operation's Answer against its response with status 200, and replaces it with what Check lets pass.
-func CheckAnswer(op *Operation) error {
+// CheckStaticBody checks an operation's StaticBody against its response with status 200, and replaces it with what Check lets pass.
+func CheckStaticBody(op *Operation) error {
 	op.compile()
 	var out bytes.Buffer
-	_, err := new(Contract).Check(&out, op, op.response(http.StatusOK), Query{}, "-", op.Answer)
-	op.Answer = out.Bytes()
+	_, err := new(Contract).Check(&out, op, op.response(http.StatusOK), Query{}, "-", op.StaticBody)
+	op.StaticBody = out.Bytes()
 	return err
 }
 
@@ -180,46 +180,46 @@ type span struct {
 // hidden is the span of an object that was removed.
 var hidden = span{end: -1} //nolint:gochecknoglobals // a constant
 
-// absent reports whether there is no value, or it was removed.
-func (s span) absent() bool { return s.end <= 0 }
+// isAbsent reports whether there is no value, or it was removed.
+func (s span) isAbsent() bool { return s.end <= 0 }
 
 // checker is the state of one Check.
 type checker struct {
-	contract *Contract
-	op       *Operation
-	res      *DocumentedResponse
-	q        Query
-	business string
-	body     []byte
-	out      []byte      // the result
-	pos      int         // in body
-	broken   bool        // the body is not valid JSON; reading has stopped
-	brokenAt int         // where
-	escapes  bool        // the body contains backslashes
-	controls bool        // the body contains control characters, which may be white space
-	pass     bool        // keep unknown members of records
-	request  bool        // the body is a request's: unknown members are invalid
-	enforce  Enforcement // of responses
-	listing  bool        // all that is invalid or removed is listed
-	judging  bool        // with listing: what is invalid is listed for all records, what is removed is not
-	trying   bool        // alternatives of a choice are being tried
-	strict   bool        // unknown members are invalid
-	work     int         // bytes that were read again
-	matching matching
-	report   Report
+	contract      *Contract
+	op            *Operation
+	res           *DocumentedResponse
+	q             Query
+	business      string
+	body          []byte
+	out           []byte      // the result
+	pos           int         // in body
+	broken        bool        // the body is not valid JSON; reading has stopped
+	brokenAt      int         // where
+	escapes       bool        // the body contains backslashes
+	controls      bool        // the body contains control characters, which may be white space
+	passUnknown   bool        // keep unknown members of records
+	isRequest     bool        // the body is a request's: unknown members are invalid
+	enforce       Enforcement // of responses
+	listing       bool        // all that is invalid or removed is listed
+	allViolations bool        // with listing: what is invalid is listed for all records, what is removed is not
+	trying        bool        // alternatives of a choice are being tried
+	strict        bool        // unknown members are invalid
+	reread        int         // bytes that were read again
+	matcher       patternMatcher
+	report        Report
 
-	at       int   // index of the record being read, -1 outside of a list of records
-	foreign  fault // the first object of another business
-	invalid  fault // the first invalid or missing member, of the record if there is one
-	listed   []Violation
-	ordered  bool // all records so far are newest first
-	records  []record
-	spans    []span // of the properties of the objects being read
-	scratch  []byte // records while they are sorted
-	extra    []byte // members that are not properties, of the objects being read
-	unquoted []byte
-	names    [][]byte // undocumented names of the objects being read
-	escaped  []byte   // scratch for validating strings with escapes
+	recordIndex int   // index of the record being read, -1 outside of a list of records
+	crossTenant fault // the first object of another business
+	invalid     fault // the first invalid or missing member, of the record if there is one
+	listed      []Violation
+	ordered     bool // all records so far are newest first
+	records     []record
+	spans       []span // of the properties of the objects being read
+	scratch     []byte // records while they are sorted
+	extra       []byte // members that are not properties, of the objects being read
+	unquoted    []byte
+	names       [][]byte // undocumented names of the objects being read
+	escaped     []byte   // scratch for validating strings with escapes
 
 	converted []byte // values that differ from those in the body
 }
@@ -227,25 +227,25 @@ type checker struct {
 const (
 	recordArray  = "an array of records"
 	noDuplicates = "no duplicate names in an object"
-	twice        = "is given twice"
+	givenTwice   = "is given twice"
 
 	// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 	maxPooled = 1 << 20
 
-	// Of a body of n bytes, maxWork*n + lessWork bytes may be read again for choices and undocumented members. lessWork leaves
-	// room for small bodies.
-	maxWork, lessWork = 64, 64 << 10
+	// Of a body of n bytes, maxRereads*n + rereadAllowance bytes may be read again for choices and undocumented members.
+	// rereadAllowance leaves room for small bodies.
+	maxRereads, rereadAllowance = 64, 64 << 10
 )
 
-// checker returns a checker for a body, which may have the buffers of an earlier one. It must be released.
-func (c *Contract) checker(op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) *checker {
+// newChecker returns a checker for a body, which may have the buffers of an earlier one. It must be released.
+func (c *Contract) newChecker(op *Operation, res *DocumentedResponse, q Query, business string, body, out []byte) *checker {
 	k, _ := c.pool.Get().(*checker)
 	if k == nil {
 		k = new(checker)
 	}
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
-	k.pass, k.enforce, k.at, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
-	k.matching.left = maxMatching * time.Duration(1+len(body)>>20)
+	k.passUnknown, k.enforce, k.recordIndex, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
+	k.matcher.left = maxMatching * time.Duration(1+len(body)>>20)
 	return k
 }
 
@@ -254,20 +254,20 @@ func (k *checker) release() {
 	pool := &k.contract.pool
 	clear(k.names[:cap(k.names)])
 	*k = checker{
-		records:   emptied(k.records, maxPooled/64),
-		spans:     emptied(k.spans, maxPooled/64),
-		names:     emptied(k.names, maxPooled/64),
-		scratch:   emptied(k.scratch, maxPooled),
-		extra:     emptied(k.extra, maxPooled),
-		unquoted:  emptied(k.unquoted, maxPooled),
-		escaped:   emptied(k.escaped, maxPooled),
-		converted: emptied(k.converted, maxPooled),
+		records:   reuse(k.records, maxPooled/64),
+		spans:     reuse(k.spans, maxPooled/64),
+		names:     reuse(k.names, maxPooled/64),
+		scratch:   reuse(k.scratch, maxPooled),
+		extra:     reuse(k.extra, maxPooled),
+		unquoted:  reuse(k.unquoted, maxPooled),
+		escaped:   reuse(k.escaped, maxPooled),
+		converted: reuse(k.converted, maxPooled),
 	}
 	pool.Put(k)
 }
 
-// emptied returns a buffer to use again, or none if its capacity is larger than most.
-func emptied[T any](buffer []T, most int) []T {
+// reuse returns a buffer to use again, or none if its capacity is larger than most.
+func reuse[T any](buffer []T, most int) []T {
 	if cap(buffer) > most {
 		return nil
 	}
@@ -283,17 +283,17 @@ func (k *checker) document() error {
 	var root span
 	var err error
 	switch {
-	case k.enforce != EnforceAll && k.res.in >= 0 && k.kind() != '{':
+	case k.enforce != EnforceAll && k.res.recordsIndex >= 0 && k.kind() != '{':
 		return k.violation(ErrContractViolation, "", "an object with the member "+k.res.Records.In)
 	case k.res.from != nil:
-		root, err = k.below()
-	case k.res.in < 0 && k.res.Records != nil:
+		root, err = k.wrappedBody()
+	case k.res.recordsIndex < 0 && k.res.Records != nil:
 		root, err = k.recordsOrRecord(k.res.Body, 0)
 	default:
 		root, err = k.value(k.res.Body, 0)
 	}
 	if err == nil {
-		err = k.settle()
+		err = k.faultError()
 	}
 	switch {
 	case err != nil:
@@ -301,7 +301,7 @@ func (k *checker) document() error {
 	case k.broken:
 		return k.notJSON()
 	}
-	if k.space(); k.pos < len(k.body) {
+	if k.skipSpace(); k.pos < len(k.body) {
 		return k.violation(ErrContractViolation, "", "nothing after the JSON document")
 	}
 	switch {

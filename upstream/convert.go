@@ -69,7 +69,7 @@ func (k *checker) convert(p *Property, raw []byte) (expected string) {
 	case f.As == ConvertNumber && isText && IsNumber(string(text)):
 		k.converted = append(k.converted, text...)
 	case f.As == ConvertURL && isText:
-		if path := k.published(string(text)); path == "" {
+		if path := k.callerPath(string(text)); path == "" {
 			k.converted = append(k.converted, "null"...)
 		} else {
 			k.converted, _ = jsontext.AppendQuote(k.converted, path) // it is ASCII
@@ -90,7 +90,7 @@ func (k *checker) convertInteger(f *Source, s *Schema, number int64) (expected s
 	out := k.converted
 	switch {
 	case f.Pages != "":
-		size := int64(max(k.asked(f.Pages), 1))
+		size := int64(max(k.queryNumber(f.Pages), 1))
 		out = strconv.AppendInt(out, number/size+int64(b2i(number%size > 0)), 10)
 	case f.As == ConvertCents:
 		quoted := s.Types&TypeString != 0
@@ -178,9 +178,9 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		}
 		return append(append(append(dst, '"'), text...), '"'), ""
 	default:
-		value, known := f.Back[text]
+		value, known := f.ReverseValues[text]
 		if !known && isNumber(string(raw)) { // such as 1.0 for 1
-			for published, sent := range f.Back {
+			for published, sent := range f.ReverseValues {
 				if IsNumber(published) && compareNumbers(raw, []byte(published)) == 0 {
 					value, known = sent, true
 				}
@@ -193,22 +193,22 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 	}
 }
 
-// published returns the path under which callers find a URL of the data service, or "". Which host the URL names does not matter, because the
+// callerPath returns the path under which callers find a URL of the data service, or "". Which host the URL names does not matter, because the
 // path leads to the gateway.
-func (k *checker) published(target string) string {
+func (k *checker) callerPath(target string) string {
 	if k.op.api == nil {
 		return ""
 	}
-	own := k.op.api.published(target, k.business, func() bool { return k.again(len(target)) == nil })
+	own := k.op.api.callerPath(target, k.business, func() bool { return k.countReread(len(target)) == nil })
 	if own == "" {
 		return ""
 	}
 	return k.contract.BasePath + own
 }
 
-// published returns the path of the operation that is mapped to a URL of the data service, or the URL's own path and documented parameters if
-// an operation has it. It returns "" if there is none, or if may does not allow another look-up.
-func (a *API) published(target, business string, may func() bool) string {
+// callerPath returns the path of the operation that is mapped to a URL of the data service, or the URL's own path and documented parameters if
+// an operation has it. It returns "" if there is none, or if mayLookUp does not allow another look-up.
+func (a *API) callerPath(target, business string, mayLookUp func() bool) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Opaque != "" || u.Fragment != "" {
 		return ""
@@ -218,21 +218,21 @@ func (a *API) published(target, business string, may func() bool) string {
 		if u.RawQuery != "" || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
-		if !may() {
+		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.published(op, path, business); own != "" {
+		if own := op.Mapping.callerPath(op, path, business); own != "" {
 			return own
 		}
 	}
-	if own := a.link(u.RequestURI()); printable(own, maxForwarded, false) {
+	if own := a.cleanTarget(u.RequestURI()); isPrintable(own, maxForwarded, false) {
 		return own
 	}
 	return ""
 }
 
-// published returns the operation's path for a path of the data service, or "" if that does not match or names another business.
-func (m *Mapping) published(op *Operation, path, business string) string {
+// callerPath returns the operation's path for a path of the data service, or "" if that does not match or names another business.
+func (m *Mapping) callerPath(op *Operation, path, business string) string {
 	found := m.reverse.FindStringSubmatch(path)
 	if found == nil {
 		return ""

@@ -28,7 +28,7 @@ func Decode(res *http.Response) error {
 	if len(codings) > 1 {
 		return fmt.Errorf("%w is given more than once", ErrContentEncoding)
 	}
-	body := &decoded{ReadCloser: res.Body}
+	body := &decodedBody{ReadCloser: res.Body}
 	switch strings.ToLower(strings.TrimSpace(codings[0])) {
 	case "", "identity":
 		return nil
@@ -51,8 +51,8 @@ func Decode(res *http.Response) error {
 	return nil
 }
 
-// decoded is a body that is decoded when it is read.
-type decoded struct {
+// decodedBody is a body that is decoded when it is read.
+type decodedBody struct {
 	io.ReadCloser
 
 	open   func(io.Reader) (io.Reader, error)
@@ -61,7 +61,7 @@ type decoded struct {
 }
 
 // Read implements io.Reader.
-func (d *decoded) Read(p []byte) (int, error) {
+func (d *decodedBody) Read(p []byte) (int, error) {
 	if d.reader == nil {
 		in := bufio.NewReader(d.ReadCloser)
 		if _, err := in.Peek(1); err == io.EOF { // without content, as of a response to HEAD
@@ -77,16 +77,16 @@ func (d *decoded) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (d *decoded) Close() error {
+func (d *decodedBody) Close() error {
 	if d.end != nil {
 		d.end()
 	}
 	return d.ReadCloser.Close() //nolint:wrapcheck // the error of the body itself
 }
 
-// Patient implements [PatientBody].
-func (d *decoded) Patient(while time.Duration, more func() bool) {
+// SetPatience implements [PatientBody].
+func (d *decodedBody) SetPatience(timeout time.Duration, keepWaiting func() bool) {
 	if body, ok := d.ReadCloser.(PatientBody); ok {
-		body.Patient(while, more)
+		body.SetPatience(timeout, keepWaiting)
 	}
 }

@@ -50,7 +50,7 @@ func (e *Enforcement) UnmarshalText(text []byte) error {
 
 // The rules of Deviation.
 const (
-	holds = "" // a rule that is always enforced
+	ruleAlways = "" // a rule that is always enforced
 
 	ruleType         = "type"
 	ruleMissing      = "missing"
@@ -71,47 +71,47 @@ const (
 
 // DeviationRules returns all rules of deviations.
 func DeviationRules() []string {
-	return append([]string{ruleType, ruleMissing, ruleUndocumented, ruleChoice, ruleRecord, rulePage, ruleOrder}, soft...)
+	return append([]string{ruleType, ruleMissing, ruleUndocumented, ruleChoice, ruleRecord, rulePage, ruleOrder}, softRules...)
 }
 
-// soft are the rules that EnforceMembers does not enforce.
+// softRules are the rules that EnforceMembers does not enforce.
 //
 //nolint:gochecknoglobals // a constant
-var soft = []string{ruleEnum, ruleFormat, rulePattern, ruleLength, ruleBounds, ruleItems, ruleMembers, ruleRecords}
+var softRules = []string{ruleEnum, ruleFormat, rulePattern, ruleLength, ruleBounds, ruleItems, ruleMembers, ruleRecords}
 
 // passes reports whether a value that breaks a rule passes. While alternatives of a choice are tried, none does.
 func (k *checker) passes(rule string) bool {
-	return k.enforce != EnforceAll && rule != holds && !k.trying && (k.enforce == EnforceTenant || slices.Contains(soft, rule))
+	return k.enforce != EnforceAll && rule != ruleAlways && !k.trying && (k.enforce == EnforceTenant || slices.Contains(softRules, rule))
 }
 
-// lets reports whether something that breaks a rule passes, and lists it.
-func (k *checker) lets(rule, name string) bool {
+// tolerate reports whether something that breaks a rule passes, and lists it.
+func (k *checker) tolerate(rule, name string) bool {
 	if !k.passes(rule) {
 		return false
 	}
-	k.deviate(rule, name)
+	k.addDeviation(rule, name)
 	return true
 }
 
-// deviate lists a deviation, unless many are listed already.
-func (k *checker) deviate(rule, name string) {
+// addDeviation lists a deviation, unless many are listed already.
+func (k *checker) addDeviation(rule, name string) {
 	if len(k.listed) == maxViolations {
 		return
 	}
 	if k.listed = append(k.listed, Violation{Reason: rule}); name != "" {
-		k.within(len(k.listed)-1, name)
+		k.prefixPointers(len(k.listed)-1, name)
 	}
 }
 
-// item completes the pointers of what was listed for the n-th item of an array: k.listed[listed:]. They get the item's index. Pointers of
-// deviations get * instead, and equal ones of the array's items, k.listed[begun:], become one.
-func (k *checker) item(begun, listed, n int) {
+// completePointers completes the pointers of what was listed for the n-th item of an array: k.listed[listed:]. They get the item's index. Pointers of
+// deviations get * instead, and equal ones of the array's items, k.listed[listedBefore:], become one.
+func (k *checker) completePointers(listedBefore, listed, n int) {
 	if k.enforce == EnforceAll {
-		k.within(listed, strconv.Itoa(n))
+		k.prefixPointers(listed, strconv.Itoa(n))
 		return
 	}
-	k.within(listed, "*")
-	k.listed = merge(k.listed[:listed], begun, k.listed[listed:])
+	k.prefixPointers(listed, "*")
+	k.listed = merge(k.listed[:listed], listedBefore, k.listed[listed:])
 }
 
 // merge appends more to all, whose array it may share. A violation that all[from:] has already is not appended, but counted there.
@@ -143,14 +143,14 @@ func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 	t := typeOf(first)
 	switch {
 	case k.enforce == EnforceAll, s.Withheld:
-		return holds
+		return ruleAlways
 	case s.Refused != "", t&s.Types == 0, t == TypeInteger|TypeNumber && s.Types&TypeNumber == 0 && !isInteger(k.raw(v)):
 		return ruleType
 	case t == TypeString && !s.Format.valid(k.text(v)):
 		return ruleFormat
 	case t == TypeString && s.Rules.Enum != nil && !s.Rules.hasText(k.text(v)), t == TypeBoolean, t == TypeNull:
 		return ruleEnum
-	case t == TypeString && s.Rules.unmatched(k.text(v)) != "":
+	case t == TypeString && s.Rules.checkLengthAndEnum(k.text(v)) != "":
 		return ruleLength
 	case t == TypeString:
 		return rulePattern
@@ -161,10 +161,10 @@ func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 	}
 }
 
-// unguarded returns a rule that an object or array breaks, or holds if the tenant is checked or something is removed in such values.
-func (s *Schema) unguarded(rule string) string {
+// ruleUnlessGuarded returns a rule that an object or array breaks, or ruleAlways if the tenant is checked or something is removed in such values.
+func (s *Schema) ruleUnlessGuarded(rule string) string {
 	if s.guarded {
-		return holds
+		return ruleAlways
 	}
 	return rule
 }
@@ -212,7 +212,7 @@ func guard(operations []*Operation) {
 	withhold(parents)
 	for s := range parents {
 		if s.from != nil {
-			s.from.tree.mix()
+			s.from.tree.markHidden()
 		}
 	}
 }
@@ -221,64 +221,64 @@ func guard(operations []*Operation) {
 // name of an internal or guarded one anywhere in the definition passes neither as undocumented nor with another type. This removes more than
 // necessary, but not much.
 func withhold(all map[*Schema][]*Schema) {
-	names, further := map[string]bool{}, false // in lower case, with the data service's names
-	choices := map[*Schema]bool{}              // whether an alternative of a guarded choice is Withheld
+	hiddenNames, anyWithheld := map[string]bool{}, false // in lower case, with the data service's names
+	choices := map[*Schema]bool{}                        // whether an alternative of a guarded choice is Withheld
 	for s := range all {
-		if further = further || s.Withheld; s.Choice != nil && s.guarded {
+		if anyWithheld = anyWithheld || s.Withheld; s.Choice != nil && s.guarded {
 			choices[s] = slices.ContainsFunc(s.Choice.Alternatives, func(a *Schema) bool { return a.Withheld })
 		}
 		for i := range s.Properties {
 			if p := &s.Properties[i]; p.Internal || p.Schema.guarded {
-				names[strings.ToLower(p.Name)], names[strings.ToLower(p.sent())] = true, true
+				hiddenNames[strings.ToLower(p.Name)], hiddenNames[strings.ToLower(p.serviceName())] = true, true
 			}
 		}
 	}
 	seen, guarded := map[*Schema]bool{}, map[*Schema]bool{}
-	var below func(s *Schema)
-	below = func(s *Schema) {
+	var reserve func(s *Schema)
+	reserve = func(s *Schema) {
 		if s == nil || seen[s] {
 			return
 		}
-		seen[s], s.siblings = true, names
-		s.Additional.guard(further, guarded)
+		seen[s], s.reservedNames = true, hiddenNames
+		s.Additional.guard(anyWithheld, guarded)
 		for i := range s.Properties {
 			p := &s.Properties[i]
-			if names[strings.ToLower(p.Name)] || names[strings.ToLower(p.sent())] {
-				p.Schema.guard(further, guarded)
+			if hiddenNames[strings.ToLower(p.Name)] || hiddenNames[strings.ToLower(p.serviceName())] {
+				p.Schema.guard(anyWithheld, guarded)
 			}
-			below(p.Schema)
+			reserve(p.Schema)
 		}
-		below(s.Items)
-		below(s.Additional)
+		reserve(s.Items)
+		reserve(s.Additional)
 		if s.Choice != nil {
 			for _, alternative := range s.Choice.Alternatives {
-				below(alternative)
+				reserve(alternative)
 			}
 		}
 	}
 	for s, withheld := range choices {
 		s.guard(withheld, guarded)
-		below(s)
+		reserve(s)
 	}
 }
 
-// guard marks a schema as guarded, with its items, further members and alternatives, but not its properties. With further, all are Withheld, too.
-func (s *Schema) guard(further bool, done map[*Schema]bool) {
-	if s == nil || done[s] && (s.Withheld || !further) {
+// guard marks a schema as guarded, with its items, further members and alternatives, but not its properties. With withheld, all are Withheld, too.
+func (s *Schema) guard(withheld bool, done map[*Schema]bool) {
+	if s == nil || done[s] && (s.Withheld || !withheld) {
 		return
 	}
-	done[s], s.guarded, s.Withheld = true, true, s.Withheld || further
-	s.Items.guard(further, done)
-	s.Additional.guard(further, done)
+	done[s], s.guarded, s.Withheld = true, true, s.Withheld || withheld
+	s.Items.guard(withheld, done)
+	s.Additional.guard(withheld, done)
 	if s.Choice != nil {
 		for _, alternative := range s.Choice.Alternatives {
-			alternative.guard(further, done)
+			alternative.guard(withheld, done)
 		}
 	}
 }
 
-// sent returns the name of the data service's member that the property is or that it is inside of.
-func (p *Property) sent() string {
+// serviceName returns the name of the data service's member that the property is or that it is inside of.
+func (p *Property) serviceName() string {
 	if p.From != nil && p.From.Names != nil {
 		return p.From.Names[0]
 	}

@@ -11,7 +11,7 @@ import (
 // maxIntegerDigits keeps integers within 64 bits.
 const maxIntegerDigits = 18
 
-func digit(c byte) bool { return c >= '0' && c <= '9' }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // parseInteger returns the value of a JSON number, if it matches -?[0-9]{1,18}.
 func parseInteger(s []byte) (n int64, ok bool) {
@@ -20,7 +20,7 @@ func parseInteger(s []byte) (n int64, ok bool) {
 		s = s[1:]
 	}
 	for _, c := range s {
-		if !digit(c) {
+		if !isDigit(c) {
 			return 0, false
 		}
 		n = 10*n + int64(c-'0')
@@ -36,10 +36,10 @@ func isInteger(s []byte) bool {
 	return ok
 }
 
-// literal returns the length of the number, true, false or null at the start of s (RFC 8259, sections 3 and 6).
-func literal(s []byte) int {
+// literalLength returns the length of the number, true, false or null at the start of s (RFC 8259, sections 3 and 6).
+func literalLength(s []byte) int {
 	start := b2i(len(s) > 0 && s[0] == '-')
-	n := digits(s[start:])
+	n := countDigits(s[start:])
 	if n == 0 {
 		for _, word := range [...]string{"true", "false", "null"} {
 			if string(s[:min(len(word), len(s))]) == word {
@@ -53,23 +53,23 @@ func literal(s []byte) int {
 	}
 	n += start
 	if n < len(s) && s[n] == '.' {
-		if fraction := digits(s[n+1:]); fraction > 0 {
+		if fraction := countDigits(s[n+1:]); fraction > 0 {
 			n += 1 + fraction
 		}
 	}
 	if n < len(s) && s[n]|0x20 == 'e' {
 		sign := b2i(n+1 < len(s) && (s[n+1] == '+' || s[n+1] == '-'))
-		if exponent := digits(s[n+1+sign:]); exponent > 0 {
+		if exponent := countDigits(s[n+1+sign:]); exponent > 0 {
 			n += 1 + sign + exponent
 		}
 	}
 	return n
 }
 
-// digits returns the number of decimal digits at the start of s.
-func digits(s []byte) int {
+// countDigits returns the number of decimal digits at the start of s.
+func countDigits(s []byte) int {
 	n := 0
-	for n < len(s) && digit(s[n]) {
+	for n < len(s) && isDigit(s[n]) {
 		n++
 	}
 	return n
@@ -80,12 +80,12 @@ func isDecimal(s []byte) bool {
 	if len(s) > 0 && s[0] == '-' {
 		s = s[1:]
 	}
-	whole := digits(s)
+	whole := countDigits(s)
 	if whole == 0 || whole == len(s) {
 		return whole > 0
 	}
 	fraction := s[whole+1:]
-	return s[whole] == '.' && len(fraction) > 0 && digits(fraction) == len(fraction)
+	return s[whole] == '.' && len(fraction) > 0 && countDigits(fraction) == len(fraction)
 }
 
 // isUUID reports whether s is a UUID of any version, in either case.
@@ -105,9 +105,9 @@ func isUUID(s []byte) bool {
 	return true
 }
 
-// two parses two digits. It returns 255 if they are invalid.
-func two(s []byte) uint8 {
-	if !digit(s[0]) || !digit(s[1]) {
+// parseTwoDigits parses two digits. It returns 255 if they are invalid.
+func parseTwoDigits(s []byte) uint8 {
+	if !isDigit(s[0]) || !isDigit(s[1]) {
 		return 255
 	}
 	return (s[0]-'0')*10 + s[1] - '0'
@@ -118,7 +118,7 @@ func parseDate(s []byte) (n uint64, ok bool) {
 	if len(s) != 10 || s[4] != '-' || s[7] != '-' {
 		return 0, false
 	}
-	c, y, m, d := two(s), two(s[2:]), two(s[5:]), two(s[8:])
+	c, y, m, d := parseTwoDigits(s), parseTwoDigits(s[2:]), parseTwoDigits(s[5:]), parseTwoDigits(s[8:])
 	if c > 99 || y > 99 || m < 1 || m > 12 || d < 1 || d > 31 {
 		return 0, false
 	}
@@ -171,11 +171,11 @@ func isDateTime(s []byte) bool {
 
 // isTime reports whether s is a full-time of RFC 3339, section 5.6, with leap seconds.
 func isTime(s []byte) bool {
-	if len(s) < len("15:04:05Z") || s[2] != ':' || s[5] != ':' || two(s) > 23 || two(s[3:]) > 59 || two(s[6:]) > 60 {
+	if len(s) < len("15:04:05Z") || s[2] != ':' || s[5] != ':' || parseTwoDigits(s) > 23 || parseTwoDigits(s[3:]) > 59 || parseTwoDigits(s[6:]) > 60 {
 		return false
 	}
 	if s = s[8:]; s[0] == '.' {
-		n := digits(s[1:])
+		n := countDigits(s[1:])
 		if s = s[1+n:]; n == 0 {
 			return false
 		}
@@ -198,11 +198,11 @@ func isEmail(s []byte) bool {
 // isURI reports whether s is a scheme, a colon and characters that RFC 3986 allows.
 func isURI(s []byte) bool {
 	scheme, rest, ok := bytes.Cut(s, []byte(":"))
-	if !ok || len(scheme) == 0 || len(rest) == 0 || !letter(scheme[0]) {
+	if !ok || len(scheme) == 0 || len(rest) == 0 || !isLetter(scheme[0]) {
 		return false
 	}
 	for _, c := range scheme {
-		if !letter(c) && !digit(c) && c != '+' && c != '-' && c != '.' {
+		if !isLetter(c) && !isDigit(c) && c != '+' && c != '-' && c != '.' {
 			return false
 		}
 	}
@@ -214,7 +214,7 @@ func isURI(s []byte) bool {
 	return true
 }
 
-func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // compareNumbers compares two JSON numbers exactly. It returns a negative number if a is less than b, 0 if they are equal, and otherwise a
 // positive number.
@@ -288,7 +288,7 @@ func parseNumber(s []byte) (d decimal) {
 		switch {
 		case c == '-':
 			sign = -1
-		case digit(c) && power < 1<<40: // far beyond the length of any number
+		case isDigit(c) && power < 1<<40: // far beyond the length of any number
 			power = power*10 + int(c-'0')
 		}
 	}
@@ -298,7 +298,7 @@ func parseNumber(s []byte) (d decimal) {
 
 // isTimeOfDay reports whether s is a time of day, 00:00 to 23:59.
 func isTimeOfDay(s []byte) bool {
-	return len(s) == 5 && s[2] == ':' && two(s) < 24 && two(s[3:]) < 60
+	return len(s) == 5 && s[2] == ':' && parseTwoDigits(s) < 24 && parseTwoDigits(s[3:]) < 60
 }
 
 // moment is an instant in UTC. It can only be compared: second counts all months as 31 days.
@@ -320,7 +320,7 @@ func parseInstant(s []byte) (m moment, ok bool) {
 		return moment{}, false
 	}
 	day, ok := parseDate(s[:10])
-	hour, minute, second := two(s[11:]), two(s[14:]), two(s[17:])
+	hour, minute, second := parseTwoDigits(s[11:]), parseTwoDigits(s[14:]), parseTwoDigits(s[17:])
 	if !ok || hour > 23 || minute > 59 || second > 59 {
 		return moment{}, false
 	}
@@ -328,7 +328,7 @@ func parseInstant(s []byte) (m moment, ok bool) {
 	s = s[seconds:]
 	if s[0] == '.' {
 		scale, i := uint32(100_000_000), 1
-		for ; i < len(s) && digit(s[i]); i++ {
+		for ; i < len(s) && isDigit(s[i]); i++ {
 			if i > 9 {
 				return moment{}, false
 			}
@@ -345,7 +345,7 @@ func parseInstant(s []byte) (m moment, ok bool) {
 
 // IsNumber reports whether a text is a number as in JSON.
 func IsNumber(s string) bool {
-	return s != "" && typeOf(s[0]) == TypeInteger|TypeNumber && literal([]byte(s)) == len(s)
+	return s != "" && typeOf(s[0]) == TypeInteger|TypeNumber && literalLength([]byte(s)) == len(s)
 }
 
 // CompareNumbers compares two numbers as in JSON exactly. It returns a negative number if a is less than b, 0 if they are equal, and
@@ -374,7 +374,7 @@ func numbersAreModerate(value []byte) bool {
 					i++
 				}
 			}
-		case c == '-' || digit(c):
+		case c == '-' || isDigit(c):
 			for i+1 < len(value) && !isDelimiter(value[i+1]) {
 				i++
 			}

@@ -19,7 +19,7 @@ const (
 	maxIdentity   = 256
 )
 
-// forwardable reports whether h has the header and it may be forwarded. The name must be canonical. These may be:
+// isForwardable reports whether h has the header and it may be forwarded. The name must be canonical. These may be:
 //
 //   - Accept-Language and User-Agent, given once, at most 256 bytes of visible ASCII and spaces;
 //   - Traceparent, given once, in the format of W3C Trace Context version 00; and with it Tracestate, given once, at most 512
@@ -27,25 +27,25 @@ const (
 //
 // Connection may not: a reverse proxy removes the headers that Connection names, so a caller could otherwise have the gateway's
 // identity headers removed.
-func forwardable(h http.Header, name string) bool {
+func isForwardable(h http.Header, name string) bool {
 	values := h[name]
 	if len(values) != 1 {
 		return false
 	}
 	switch name {
 	case "Accept-Language", "User-Agent":
-		return printable(values[0], maxForwarded, false)
+		return isPrintable(values[0], maxForwarded, false)
 	case "Traceparent":
 		return isTraceparent(values[0])
 	case "Tracestate":
-		return printable(values[0], maxTracestate, true) && forwardable(h, "Traceparent")
+		return isPrintable(values[0], maxTracestate, true) && isForwardable(h, "Traceparent")
 	default:
 		return false
 	}
 }
 
-// printable reports whether s is at most limit bytes of visible ASCII, spaces and, if allowed, tabs.
-func printable(s string, limit int, tabs bool) bool {
+// isPrintable reports whether s is at most limit bytes of visible ASCII, spaces and, if allowed, tabs.
+func isPrintable(s string, limit int, tabs bool) bool {
 	if len(s) > limit {
 		return false
 	}
@@ -57,9 +57,9 @@ func printable(s string, limit int, tabs bool) bool {
 	return true
 }
 
-// visible reports whether s is 1 to 256 bytes of visible ASCII without spaces.
-func visible(s string) bool {
-	return s != "" && printable(s, maxIdentity, false) && !strings.Contains(s, " ")
+// isVisibleASCII reports whether s is 1 to 256 bytes of visible ASCII without spaces.
+func isVisibleASCII(s string) bool {
+	return s != "" && isPrintable(s, maxIdentity, false) && !strings.Contains(s, " ")
 }
 
 // isTraceparent reports whether s is 00-<32 hex>-<16 hex>-<2 hex> in lower case, with neither ID all zeros.

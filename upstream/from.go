@@ -20,9 +20,9 @@ type Source struct {
 	Param string // not empty: the value is this integer parameter of the query
 	Pages string // not empty: the member is a number of records, and the value the number of pages; this parameter of the query is a page's size
 
-	As     Conversion
-	Values map[string]string // not nil: what values become: JSON scalars by the service's text or literal
-	Back   map[string]string // the service's JSON scalars by the texts and literals of Values
+	As            Conversion
+	Values        map[string]string // not nil: what values become: JSON scalars by the service's text or literal
+	ReverseValues map[string]string // the service's JSON scalars by the texts and literals of Values
 }
 
 // converts reports whether the member's value is converted.
@@ -30,14 +30,14 @@ func (f *Source) converts() bool { return f.As != ConvertNone || f.Values != nil
 
 // branch is a member of an object of the data service from which properties are made, or at the root of the tree, that object itself.
 type branch struct {
-	label   string // `"name":`
-	slot    int    // index of its span
-	only    bool   // it has one target, neither Apart nor a choice, and nothing in next: it shares the target's slot
-	mixed   bool   // something in it must not leave, so undocumented members of it never pass
-	targets []target
-	next    []*branch       // members inside it from which properties are made
-	index   map[string]int  // of next, by name
-	follows []atomic.Uint32 // as in Schema
+	label      string // `"name":`
+	slot       int    // index of its span
+	sharesSlot bool   // it has one target, neither Apart nor a choice, and nothing in next: it shares the target's slot
+	hasHidden  bool   // something in it must not leave, so undocumented members of it never pass
+	targets    []target
+	children   []*branch       // members inside it from which properties are made
+	index      map[string]int  // of next, by name
+	follows    []atomic.Uint32 // as in Schema
 }
 
 // target is a property that is made from a member.
@@ -45,7 +45,7 @@ type target struct {
 	slot     int
 	property *Property
 	converts bool     // the value is converted
-	valid    bool     // package definition or place has made sure that converted values are valid, unless they are null
+	valid    bool     // package definition or add has made sure that converted values are valid, unless they are null
 	in       []string // the names of the parts that it is in
 	names    []string // in, and its own name
 }
@@ -59,10 +59,10 @@ type part struct {
 // sources says from which members of the data service an object's properties are made. While the object is read, it has slots spans: those of
 // its properties, of the parts' properties, and of branches.
 type sources struct {
-	tree  branch
-	parts []part   // inner ones before those that they are in
-	given []target // values of the request
-	slots int
+	tree         branch
+	parts        []part   // inner ones before those that they are in
+	queryTargets []target // values of the request
+	slots        int
 
 	concealed []string // those of the schema and of the parts
 }
@@ -74,17 +74,17 @@ func (s *Schema) compileSources() {
 	}
 	s.from = &sources{slots: len(s.Properties), concealed: slices.Clone(s.Concealed)}
 	for i := range s.Properties {
-		s.from.place(i, &s.Properties[i], nil)
+		s.from.add(i, &s.Properties[i], nil)
 	}
 	slices.Reverse(s.from.parts)
 	for _, name := range s.from.concealed {
-		s.from.tree.member(name).mixed = true
+		s.from.tree.member(name).hasHidden = true
 	}
-	s.from.number(&s.from.tree)
+	s.from.assignSlots(&s.from.tree)
 }
 
-// place adds a property with a slot. in has the names of the parts that it is in.
-func (f *sources) place(slot int, p *Property, in []string) {
+// add adds a property with a slot. in has the names of the parts that it is in.
+func (f *sources) add(slot int, p *Property, in []string) {
 	t := target{slot: slot, property: p, in: in, names: append(slices.Clip(in), p.Name)}
 	if f := p.From; f != nil {
 		t.converts = f.converts()
@@ -94,11 +94,11 @@ func (f *sources) place(slot int, p *Property, in []string) {
 		case ConvertNone:
 			t.valid = f.Values != nil
 			for _, value := range f.Values {
-				t.valid = t.valid && p.Schema.Holds(value) && !strings.Contains(value, `\`)
+				t.valid = t.valid && p.Schema.IsValidScalar(value) && !strings.Contains(value, `\`)
 			}
 		}
 	}
-	if p.Apart && p.Name == "" {
+	if p.HoldsRecords && p.Name == "" {
 		t.names = nil // it is the whole body
 	}
 	switch {
@@ -108,11 +108,11 @@ func (f *sources) place(slot int, p *Property, in []string) {
 		f.parts = append(f.parts, own)
 		f.concealed = append(f.concealed, p.Schema.Concealed...)
 		for i := range p.Schema.Properties {
-			f.place(own.first+i, &p.Schema.Properties[i], t.names)
+			f.add(own.first+i, &p.Schema.Properties[i], t.names)
 		}
 	case p.From == nil && len(in) > 0: // it is not in this direction: readOnly, writeOnly or internal
 	case p.From != nil && p.From.Param != "":
-		f.given = append(f.given, t)
+		f.queryTargets = append(f.queryTargets, t)
 	default:
 		at := &f.tree
 		names := []string{p.Name}
@@ -129,37 +129,37 @@ func (f *sources) place(slot int, p *Property, in []string) {
 // member returns the branch of a member of b, and adds it if it is new.
 func (b *branch) member(name string) *branch {
 	if i, ok := b.index[name]; ok {
-		return b.next[i]
+		return b.children[i]
 	}
 	if b.index == nil {
 		b.index = map[string]int{}
 	}
-	b.index[name] = len(b.next)
-	b.next = append(b.next, &branch{label: label(name)})
-	return b.next[len(b.next)-1]
+	b.index[name] = len(b.children)
+	b.children = append(b.children, &branch{label: label(name)})
+	return b.children[len(b.children)-1]
 }
 
-// number gives all branches below b a slot.
-func (f *sources) number(b *branch) {
-	b.follows = make([]atomic.Uint32, len(b.next)+1)
-	for i, next := range b.next {
+// assignSlots gives all branches below b a slot.
+func (f *sources) assignSlots(b *branch) {
+	b.follows = make([]atomic.Uint32, len(b.children)+1)
+	for i, child := range b.children {
 		b.follows[i].Store(uint32(i))
-		if t := next.targets; len(t) == 1 && next.next == nil && !t[0].property.Apart && t[0].property.Schema.Choice == nil {
-			next.only, next.slot = true, t[0].slot
+		if t := child.targets; len(t) == 1 && child.children == nil && !t[0].property.HoldsRecords && t[0].property.Schema.Choice == nil {
+			child.sharesSlot, child.slot = true, t[0].slot
 		} else {
-			next.slot = f.slots
+			child.slot = f.slots
 			f.slots++
 		}
-		f.number(next)
+		f.assignSlots(child)
 	}
 }
 
-// mix sets mixed for all branches below b, and reports whether anything below b must not leave.
-func (b *branch) mix() (hides bool) {
-	for _, next := range b.next {
-		own := slices.ContainsFunc(next.targets, func(t target) bool { return t.property.Internal || t.property.Schema.guarded })
-		inner := next.mix()
-		next.mixed = next.mixed || inner || own && len(next.targets) > 1
+// markHidden sets hasHidden for all branches below b, and reports whether anything below b must not leave.
+func (b *branch) markHidden() (hides bool) {
+	for _, child := range b.children {
+		own := slices.ContainsFunc(child.targets, func(t target) bool { return t.property.Internal || t.property.Schema.guarded })
+		inner := child.markHidden()
+		child.hasHidden = child.hasHidden || inner || own && len(child.targets) > 1
 		hides = hides || inner || own
 	}
 	return hides
@@ -174,28 +174,28 @@ func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 	if err != nil {
 		return err
 	}
-	for i := range s.from.given {
-		t := &s.from.given[i]
+	for i := range s.from.queryTargets {
+		t := &s.from.queryTargets[i]
 		start := len(k.converted)
-		k.converted = strconv.AppendInt(k.converted, int64(k.asked(t.property.From.Param)), 10)
+		k.converted = strconv.AppendInt(k.converted, int64(k.queryNumber(t.property.From.Param)), 10)
 		v := k.convertedFrom(start)
-		if k.spans[base+t.slot] = v; !k.isScalar(t.property.Schema, '0', v) {
+		if k.spans[base+t.slot] = v; !k.isValidScalar(t.property.Schema, '0', v) {
 			k.noteAt(t, '0', v)
 		}
 	}
 	for i := range s.from.parts {
 		p := &s.from.parts[i]
 		spans := k.spans[base+p.first:][:len(p.property.Schema.Properties)]
-		if !slices.ContainsFunc(spans, func(v span) bool { return !v.absent() }) {
+		if !slices.ContainsFunc(spans, func(v span) bool { return !v.isAbsent() }) {
 			continue
 		}
 		invalid := k.invalid.schema
-		before := around{len(k.out), len(k.extra), len(k.listed), k.report.CrossTenant, k.invalid, k.foreign}
+		before := objectState{len(k.out), len(k.extra), len(k.listed), k.report.CrossTenant, k.invalid, k.crossTenant}
 		k.count(p.property.Schema, spans, 0)
 		if k.spans[base+p.slot] = hidden; k.complete(p.property.Schema, spans, 0, before.start, &before) {
 			k.spans[base+p.slot] = span{before.start, len(k.out), true}
 		}
-		k.inside(p.names, invalid, before.listed)
+		k.prefixFaults(p.names, invalid, before.listed)
 	}
 	k.count(s, k.spans[base:][:len(s.Properties)], kept)
 	return nil
@@ -208,10 +208,10 @@ func (k *checker) count(s *Schema, spans []span, further int) {
 		return
 	}
 	for _, v := range spans {
-		further += b2i(!v.absent())
+		further += b2i(!v.isAbsent())
 	}
 	if further < r.MinMembers || r.MaxMembers >= 0 && further > r.MaxMembers {
-		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
+		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers)+" members")
 	}
 }
 
@@ -225,7 +225,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 	k.pos++
 	for n := 0; k.next('}', n); n++ {
 		i := int(b.follows[previous].Load())
-		if i >= len(b.next) || !k.named(b.next[i].label) {
+		if i >= len(b.children) || !k.consumeName(b.children[i].label) {
 			raw := k.name()
 			var known bool
 			if i, known = b.index[string(k.unquote(raw))]; !known {
@@ -233,7 +233,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 					_, err = k.skip(depth)
 				} else {
 					extra := len(k.extra)
-					err = k.unknown(s, raw, depth, isRecord)
+					err = k.unknownMember(s, raw, depth, isRecord)
 					kept += b2i(len(k.extra) > extra)
 				}
 				if err != nil {
@@ -243,24 +243,24 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 			}
 			b.follows[previous].Store(uint32(i)) //nolint:gosec // G115: an index
 		}
-		next := b.next[i]
-		if previous = i + 1; k.spans[base+next.slot].end != 0 {
+		child := b.children[i]
+		if previous = i + 1; k.spans[base+child.slot].end != 0 {
 			if k.listing {
-				k.violate(AnyJSON(), strings.Trim(next.label, `":`), twice)
+				k.addViolation(AnyJSON(), strings.Trim(child.label, `":`), givenTwice)
 			}
 			return 0, k.duplicate()
 		}
-		if first, start := k.kind(), k.pos; next.only && first != '{' && first != '[' {
-			t, v := &next.targets[0], k.scalar(first, start)
-			if t.converts || k.broken || !k.isScalar(t.property.Schema, first, v) {
-				if v, err = k.becomeScalar(t, first, v); err != nil {
+		if first, start := k.kind(), k.pos; child.sharesSlot && first != '{' && first != '[' {
+			t, v := &child.targets[0], k.scalar(first, start)
+			if t.converts || k.broken || !k.isValidScalar(t.property.Schema, first, v) {
+				if v, err = k.targetScalar(t, first, v); err != nil {
 					return 0, err
 				}
 			}
-			k.spans[base+next.slot] = v
+			k.spans[base+child.slot] = v
 			continue
 		}
-		if err := k.member(next, base, depth); err != nil {
+		if err := k.member(child, base, depth); err != nil {
 			return 0, err
 		}
 	}
@@ -268,10 +268,10 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 		return 0, k.notJSON()
 	}
 	if unknown.n > 0 {
-		err = k.distinct(unknown, begin)
+		err = k.checkDistinct(unknown, begin)
 	}
 	if s != nil && s.Additional != nil && unknown.n > maxFree {
-		k.note(holds, s, "", between(0, maxFree)+" members")
+		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
 	}
 	return kept, err
 }
@@ -279,25 +279,25 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 // member reads a member of an object of the data service, once for each property that is made from it.
 func (k *checker) member(b *branch, base, depth int) error {
 	first, start, times := k.kind(), k.pos, 0
-	if b.next != nil && first == '{' {
+	if b.children != nil && first == '{' {
 		if _, err := k.branch(b, nil, base, depth+1, false); err != nil {
 			return err
 		}
 		times++
 	}
-	if enforce := k.enforce; enforce == EnforceTenant && b.mixed {
+	if enforce := k.enforce; enforce == EnforceTenant && b.hasHidden {
 		k.enforce = EnforceMembers // what is undocumented in one property may be what another must not show
 		defer func() { k.enforce = enforce }()
 	}
 	for i := range b.targets {
 		t := &b.targets[i]
 		if times++; times > 1 {
-			if err := k.again(k.pos - start); err != nil {
+			if err := k.countReread(k.pos - start); err != nil {
 				return err
 			}
 			k.pos = start
 		}
-		v, err := k.become(t, first, depth)
+		v, err := k.targetValue(t, first, depth)
 		if err != nil {
 			return err
 		}
@@ -308,39 +308,39 @@ func (k *checker) member(b *branch, base, depth int) error {
 			return err
 		}
 	}
-	if !b.only {
+	if !b.sharesSlot {
 		k.spans[base+b.slot] = span{start: start, end: k.pos}
 	}
 	return nil
 }
 
-// become reads the next value as the value of a property.
-func (k *checker) become(t *target, first byte, depth int) (v span, err error) {
+// targetValue reads the next value as the value of a property.
+func (k *checker) targetValue(t *target, first byte, depth int) (v span, err error) {
 	p := t.property
 	isObject := first == '{' || first == '['
 	switch {
-	case !isObject && !p.Apart && (p.Schema.Choice == nil || first == 'n'):
+	case !isObject && !p.HoldsRecords && (p.Schema.Choice == nil || first == 'n'):
 		v = k.scalar(first, k.pos)
-		return k.becomeScalar(t, first, v)
+		return k.targetScalar(t, first, v)
 	case t.converts:
 		if v, err = k.skip(depth); err == nil {
-			return k.becomeScalar(t, first, v)
+			return k.targetScalar(t, first, v)
 		}
 		return v, err
 	}
 	invalid, listed := k.invalid.schema, len(k.listed)
-	if p.Apart {
+	if p.HoldsRecords {
 		v, err = k.recordsOrRecord(p.Schema, depth)
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
 	k.noteFrom(t, invalid, listed)
-	k.inside(t.names, invalid, listed)
+	k.prefixFaults(t.names, invalid, listed)
 	return v, err
 }
 
-// becomeScalar converts and checks a value that has been read, and returns the span of the property's value.
-func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
+// targetScalar converts and checks a value that has been read, and returns the span of the property's value.
+func (k *checker) targetScalar(t *target, first byte, v span) (span, error) {
 	if k.broken {
 		return v, k.notJSON()
 	}
@@ -349,9 +349,9 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		converted := len(k.converted)
 		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
 			invalid, listed := k.invalid.schema, len(k.listed)
-			k.note(holds, p.Schema, p.Name, expected)
+			k.note(ruleAlways, p.Schema, p.Name, expected)
 			k.noteFrom(t, invalid, listed)
-			k.inside(t.in, invalid, listed)
+			k.prefixFaults(t.in, invalid, listed)
 			k.converted = append(k.converted, "null"...) // it must not count as a tenant or visibility
 			return k.convertedFrom(converted), nil
 		}
@@ -363,7 +363,7 @@ func (k *checker) becomeScalar(t *target, first byte, v span) (span, error) {
 		}
 		k.escapes = k.escapes || bytes.IndexByte(k.raw(v), '\\') >= 0 // the body may have none
 	}
-	if !k.isScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
+	if !k.isValidScalar(p.Schema, first, v) && (!p.Internal || first != 'n') {
 		k.noteAt(t, first, v)
 	}
 	return v, nil
@@ -376,17 +376,17 @@ func (k *checker) noteFrom(t *target, invalid *Schema, listed int) {
 		return
 	}
 	if invalid == nil && k.invalid.schema != nil && k.invalid.from == "" {
-		k.invalid.from = from.place()
+		k.invalid.from = from.location()
 	}
 	for i := listed; i < len(k.listed); i++ {
 		if k.listed[i].From == "" {
-			k.listed[i].From = from.place()
+			k.listed[i].From = from.location()
 		}
 	}
 }
 
-// place returns where the value is: a name, or a JSON Pointer.
-func (f *Source) place() string {
+// location returns where the value is: a name, or a JSON Pointer.
+func (f *Source) location() string {
 	if !f.Pointer {
 		return f.Names[0]
 	}
@@ -397,14 +397,14 @@ func (f *Source) place() string {
 	return string(place)
 }
 
-// inside adds the names of the objects that a value is in to what was noted of it since invalid and listed.
-func (k *checker) inside(names []string, invalid *Schema, listed int) {
+// prefixFaults adds the names of the objects that a value is in to what was noted of it since invalid and listed.
+func (k *checker) prefixFaults(names []string, invalid *Schema, listed int) {
 	for _, name := range slices.Backward(names) {
 		if invalid == nil && k.invalid.schema != nil {
 			k.invalid.path = strings.TrimSuffix(name+"."+k.invalid.path, ".")
 		}
 		if len(k.listed) > listed {
-			k.within(listed, name)
+			k.prefixPointers(listed, name)
 		}
 	}
 }
@@ -414,11 +414,11 @@ func (k *checker) noteAt(t *target, first byte, v span) {
 	invalid, listed := k.invalid.schema, len(k.listed)
 	k.noteScalar(t.property.Schema, t.property.Name, first, v)
 	k.noteFrom(t, invalid, listed)
-	k.inside(t.in, invalid, listed)
+	k.prefixFaults(t.in, invalid, listed)
 }
 
-// below reads a response whose body is at DocumentedResponse.From.
-func (k *checker) below() (span, error) {
+// wrappedBody reads a response whose body is at DocumentedResponse.From.
+func (k *checker) wrappedBody() (span, error) {
 	if k.kind() != '{' {
 		return span{}, k.violation(ErrContractViolation, "", "an object, in which the body is")
 	}
@@ -441,8 +441,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// asked returns the value of an integer parameter of the query.
-func (k *checker) asked(name string) int {
+// queryNumber returns the value of an integer parameter of the query.
+func (k *checker) queryNumber(name string) int {
 	for i := range k.op.Params {
 		if p := &k.op.Params[i]; p.Name == name && p.Number > 0 {
 			return k.q.Numbers[p.Number-1]

@@ -30,7 +30,7 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	base := len(k.spans)
 	v, err := k.object(s, depth+1, true)
 	if err == nil {
-		err = k.settle()
+		err = k.faultError()
 	}
 	switch {
 	case err != nil:
@@ -38,22 +38,22 @@ func (k *checker) recordsOrRecord(s *Schema, depth int) (span, error) {
 	case v == hidden:
 		return v, fmt.Errorf("%w: %s", ErrNotVisible, k.op.ID)
 	}
-	if err := k.askedFor(s, k.spans[base:base+len(s.Properties)]); err != nil {
+	if err := k.checkRecord(s, k.spans[base:base+len(s.Properties)]); err != nil {
 		return v, err
 	}
 	k.report.Records = 1
 	return v, nil
 }
 
-// askedFor returns an error if a record does not have the properties that the path asked for.
-func (k *checker) askedFor(s *Schema, spans []span) error {
-	for i, is := range k.res.is {
+// checkRecord returns an error if a record does not have the properties that the path asked for.
+func (k *checker) checkRecord(s *Schema, spans []span) error {
+	for i, is := range k.res.isIndexes {
 		asked := ""
-		if is[1] < len(k.q.is) {
-			asked = k.q.is[is[1]]
+		if is[1] < len(k.q.pathValues) {
+			asked = k.q.pathValues[is[1]]
 		}
 		name := k.res.Records.Is[i].Property
-		if !k.equals(spans[is[0]], s.Properties[is[0]].Schema.Format, asked) && !k.lets(ruleRecord, name) {
+		if !k.equals(spans[is[0]], s.Properties[is[0]].Schema.Format, asked) && !k.tolerate(ruleRecord, name) {
 			return k.violation(ErrWrongRecord, name, "the record that was asked for")
 		}
 	}
@@ -64,7 +64,7 @@ func (k *checker) askedFor(s *Schema, spans []span) error {
 func (k *checker) equals(v span, f Format, asked string) bool {
 	text := k.text(v)
 	switch {
-	case text == nil && !v.absent() && !v.result:
+	case text == nil && !v.isAbsent() && !v.result:
 		raw := k.raw(v)
 		return string(raw) == asked || IsNumber(asked) && IsNumber(string(raw)) && compareNumbers(raw, []byte(asked)) == 0
 	case f == FormatUUID:
@@ -84,16 +84,16 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	k.pos++
 	begin := len(k.out)
 	k.out = append(k.out, '[')
-	first, most, filtered, begun := len(k.out), k.res.most(k.q), s.Items.visible >= 0, len(k.listed)
+	first, maxRecords, filtered, listedBefore := len(k.out), k.res.maxRecords(k.q), s.Items.visible >= 0, len(k.listed)
 	surplus := false // more records than allowed have passed
-	for k.at = 0; k.next(']', k.at); k.at++ {
+	for k.recordIndex = 0; k.next(']', k.recordIndex); k.recordIndex++ {
 		if k.kind() != '{' {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
-		if !filtered && k.at >= most && !k.judging && !surplus {
-			if surplus = k.lets(ruleRecords, ""); !surplus {
-				k.at = -1
-				return span{}, k.violation(ErrContractViolation, k.res.Records.In, k.atMost(most))
+		if !filtered && k.recordIndex >= maxRecords && !k.allViolations && !surplus {
+			if surplus = k.tolerate(ruleRecords, ""); !surplus {
+				k.recordIndex = -1
+				return span{}, k.violation(ErrContractViolation, k.res.Records.In, k.atMost(maxRecords))
 			}
 		}
 		if len(k.records) > 0 {
@@ -104,10 +104,10 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		listed := len(k.listed)
 		v, err := k.object(s.Items, depth+1, true)
 		if len(k.listed) > listed {
-			k.item(begun, listed, k.at)
+			k.completePointers(listedBefore, listed, k.recordIndex)
 		}
 		if err == nil {
-			err = k.settle()
+			err = k.faultError()
 		}
 		if err != nil {
 			return span{}, err
@@ -117,7 +117,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 			continue
 		}
 		spans := k.spans[base : base+len(s.Items.Properties)]
-		if err := k.askedFor(s.Items, spans); err != nil {
+		if err := k.checkRecord(s.Items, spans); err != nil {
 			return span{}, err
 		}
 		known := false
@@ -127,7 +127,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 				break
 			}
 		}
-		if filtered && !known && len(k.res.order) > 0 && !k.lets(ruleOrder, "") {
+		if filtered && !known && len(k.res.order) > 0 && !k.tolerate(ruleOrder, "") {
 			return span{}, k.violation(ErrContractViolation, k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen")
 		}
 		if n := len(k.records); n > 0 && k.records[n-1].created.compare(r.created) < 0 {
@@ -136,15 +136,15 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		r.end = len(k.out)
 		k.records = append(k.records, r)
 	}
-	n := k.at
-	k.at = -1
+	n := k.recordIndex
+	k.recordIndex = -1
 	if k.broken {
 		return span{}, k.notJSON()
 	}
-	if k.judging && !filtered && n > most {
-		k.violate(s, "", k.atMost(most))
+	if k.allViolations && !filtered && n > maxRecords {
+		k.addViolation(s, "", k.atMost(maxRecords))
 	}
-	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.lets(ruleItems, "") {
+	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.tolerate(ruleItems, "") {
 		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
 	}
 	if !k.ordered {
@@ -152,12 +152,12 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		k.sort(k.out[first:], first)
 	}
 	k.report.Records = len(k.records)
-	if filtered && len(k.records) > most {
-		k.report.Surplus = len(k.records) - most
-		k.report.Records = most
+	if filtered && len(k.records) > maxRecords {
+		k.report.Surplus = len(k.records) - maxRecords
+		k.report.Records = maxRecords
 		k.out = k.out[:first]
-		if most > 0 {
-			k.out = k.out[:k.records[most-1].end]
+		if maxRecords > 0 {
+			k.out = k.out[:k.records[maxRecords-1].end]
 		}
 	}
 	k.out = append(k.out, ']')
@@ -166,7 +166,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 
 // atMost says how many records a list may have.
 func (k *checker) atMost(most int) string {
-	return "at most " + k.op.numbered(k.res.Records.AtMost) + " records, " + strconv.Itoa(most)
+	return "at most " + k.op.numberName(k.res.Records.AtMost) + " records, " + strconv.Itoa(most)
 }
 
 // distinctRecords reports whether no record of the list equals another one.

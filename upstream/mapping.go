@@ -143,11 +143,11 @@ func (m *Mapping) query(c *Call, op *Operation, q Query) string {
 			case p.Business:
 				value += string(appendEscaped(nil, []byte(c.BusinessID)))
 			case p.PathParam > 0: // escaped, because a tool's argument may have : and @, see Fill
-				value += string(appendEscaped(nil, []byte(q.is[p.PathParam-1])))
+				value += string(appendEscaped(nil, []byte(q.pathValues[p.PathParam-1])))
 			case p.Page > 0:
 				value += strconv.Itoa(offset(q.Numbers[p.Page-1], q.Numbers[p.Size-1]))
 			case p.Param > 0:
-				sent, ok := op.Params[p.Param-1].sent(q.Raw)
+				sent, ok := op.Params[p.Param-1].valueIn(q.Raw)
 				value, complete = value+sent, complete && ok
 			default:
 				value += p.escaped
@@ -167,8 +167,8 @@ func (m *Mapping) query(c *Call, op *Operation, q Query) string {
 	return string(out)
 }
 
-// sent returns the encoded value of a parameter in a canonical query.
-func (p *Param) sent(query string) (value string, ok bool) {
+// valueIn returns the encoded value of a parameter in a canonical query.
+func (p *Param) valueIn(query string) (value string, ok bool) {
 	for pair := range strings.SplitSeq(query, "&") {
 		if value, ok = strings.CutPrefix(pair, p.encoded); ok {
 			return value, true
@@ -188,7 +188,7 @@ func offset(page, size int) int {
 	return (page - 1) * size
 }
 
-// callsJSON reports whether a Content-Type counts as JSON because of m.ContentType.
-func (m *Mapping) callsJSON(contentType string) bool {
+// treatsAsJSON reports whether a Content-Type counts as JSON because of m.ContentType.
+func (m *Mapping) treatsAsJSON(contentType string) bool {
 	return m.ContentType != "" && isJSON(contentType, []string{m.ContentType})
 }

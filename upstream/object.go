@@ -17,13 +17,13 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
-	before := around{start: start, extra: extra, listed: listed, crossTenant: k.report.CrossTenant}
+	before := objectState{start: start, extra: extra, listed: listed, crossTenantRecords: k.report.CrossTenant}
 	if s.visible >= 0 {
-		before.invalid, before.foreign = k.invalid, k.foreign
+		before.invalid, before.crossTenant = k.invalid, k.crossTenant
 	}
 	placed, mark := 0, start
 	var err error
-	if s.from == nil || k.request || k.op.ByGateway { // request bodies are mapped after the check, and the gateway's own answers are not mapped
+	if s.from == nil || k.isRequest || k.op.ByGateway { // request bodies are mapped after the check, and the gateway's own answers are not mapped
 		placed, mark, err = k.members(s, depth, isRecord)
 	} else {
 		err = k.gather(s, depth, isRecord)
@@ -39,37 +39,37 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	return span{start, len(k.out), true}, k.checkSize()
 }
 
-// around is the state of a checker before it reads an object. It is restored if the object is removed.
-type around struct {
-	start, extra, listed, crossTenant int
-	invalid, foreign                  fault // set only if the object has a visibility: no other object is removed
+// objectState is the state of a checker before it reads an object. It is restored if the object is removed.
+type objectState struct {
+	start, extra, listed, crossTenantRecords int
+	invalid, crossTenant                     fault // set only if the object has a visibility: no other object is removed
 }
 
 // complete checks the tenant and visibility of an object whose properties have been read, and writes it. It returns false if it must be removed.
-func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *around) bool {
+func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *objectState) bool {
 	switch {
 	case s.tenant < 0 && s.visible < 0:
-	case k.request:
-		k.ownBusiness(s, spans)
-	case k.mustGo(s, spans, before.foreign):
-		k.out, k.extra, k.invalid, k.foreign = k.out[:before.start], k.extra[:before.extra], before.invalid, before.foreign
+	case k.isRequest:
+		k.noteOtherBusiness(s, spans)
+	case k.mustRemove(s, spans, before.crossTenant):
+		k.out, k.extra, k.invalid, k.crossTenant = k.out[:before.start], k.extra[:before.extra], before.invalid, before.crossTenant
 		k.listed = k.listed[:before.listed]
 		switch {
 		case !k.listing:
-		case !k.judging:
-			k.violate(s, "", "is removed: it may not be seen")
-		case k.report.CrossTenant > before.crossTenant:
-			k.violate(s, s.Tenant, OtherBusiness)
+		case !k.allViolations:
+			k.addViolation(s, "", "is removed: it may not be seen")
+		case k.report.CrossTenant > before.crossTenantRecords:
+			k.addViolation(s, s.Tenant, OtherBusiness)
 		}
 		return false
 	}
 	if s.numbers {
 		k.checkNumbers(s, spans)
 	}
-	if in := k.res.in; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
-		k.note(holds, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in an undocumented member
+	if in := k.res.recordsIndex; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
+		k.note(ruleAlways, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in an undocumented member
 	}
-	k.finish(s, spans, placed, mark, before.start, before.extra)
+	k.writeRemaining(s, spans, placed, mark, before.start, before.extra)
 	return true
 }
 
@@ -84,12 +84,12 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	n := 0
 	for ; k.next('}', n); n++ {
 		i := int(s.follows[previous].Load())
-		if i >= len(s.Properties) || !k.named(s.Properties[i].label) {
+		if i >= len(s.Properties) || !k.consumeName(s.Properties[i].label) {
 			raw := k.name()
 			var known bool
 			if i, known = s.index[string(k.unquote(raw))]; !known {
 				k.addName(&unknown, raw)
-				if err := k.unknown(s, raw, depth, isRecord); err != nil {
+				if err := k.unknownMember(s, raw, depth, isRecord); err != nil {
 					return 0, 0, err
 				}
 				continue
@@ -98,7 +98,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		}
 		p := &s.Properties[i]
 		if previous = i + 1; k.spans[base+i].end != 0 {
-			k.note(holds, p.Schema, p.Name, twice)
+			k.note(ruleAlways, p.Schema, p.Name, givenTwice)
 			return 0, 0, k.duplicate()
 		}
 		var first byte // as kind does, which is too large to be inlined
@@ -114,7 +114,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 				return 0, 0, k.notJSON()
 			}
 			k.spans[base+i] = v
-			if k.isScalar(p.Schema, first, v) {
+			if k.isValidScalar(p.Schema, first, v) {
 				continue
 			}
 			if !p.Internal || first != 'n' {
@@ -124,7 +124,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			return 0, 0, err
 		}
 		if depth == 1 && !isRecord && !k.trying {
-			if err := k.settle(); err != nil {
+			if err := k.faultError(); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -133,15 +133,15 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		return 0, 0, k.notJSON()
 	}
 	if unknown.n > 0 {
-		if err := k.distinct(unknown, begin); err != nil {
+		if err := k.checkDistinct(unknown, begin); err != nil {
 			return 0, 0, err
 		}
 	}
 	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
-		k.note(ruleMembers, s, "", between(r.MinMembers, r.MaxMembers)+" members")
+		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers)+" members")
 	}
 	if s.Additional != nil && unknown.n > maxFree {
-		k.note(holds, s, "", between(0, maxFree)+" members")
+		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
 	}
 	return placed, mark, nil
 }
@@ -157,13 +157,13 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 	}
 	valid, listed := k.invalid.schema == nil, len(k.listed)
 	var v span
-	if depth == 1 && i == k.res.in {
+	if depth == 1 && i == k.res.recordsIndex {
 		v, err = k.recordsOrRecord(p.Schema, depth)
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
 	if len(k.listed) > listed {
-		k.within(listed, p.Name)
+		k.prefixPointers(listed, p.Name)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -175,7 +175,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 	switch {
 	case !place:
 		return placed, mark, nil
-	case v.absent():
+	case v.isAbsent():
 		k.out = k.out[:mark]
 		return placed, mark, nil
 	case !v.result:
@@ -203,7 +203,7 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 		}
 		asked := k.q.Numbers[p.Number-1]
 		if k.escaped = strconv.AppendInt(k.escaped[:0], int64(asked), 10); compareNumbers(k.raw(v), k.escaped) != 0 {
-			k.note(rulePage, p.Schema, p.Name, "the requested "+k.op.numbered(p.Number)+", "+strconv.Itoa(asked))
+			k.note(rulePage, p.Schema, p.Name, "the requested "+k.op.numberName(p.Number)+", "+strconv.Itoa(asked))
 			return
 		}
 	}
@@ -215,12 +215,12 @@ func (k *checker) checkNumbers(s *Schema, spans []span) {
 func (k *checker) appendProperties(out []byte, s *Schema, spans []span, from, to int) []byte {
 	for i := from; i < to; {
 		first, v := i, spans[i]
-		if i++; v.end <= 0 || v.end > len(k.body) || v.result || first == s.tenant || first == s.also {
+		if i++; v.end <= 0 || v.end > len(k.body) || v.result || first == s.tenant || first == s.alsoTenant {
 			out = k.appendProperty(out, s, first, v)
 			continue
 		}
 		end := v.end
-		for ; i < to && spans[i].start == end+s.Properties[i].adjacent && !spans[i].result && i != s.tenant && i != s.also; i++ {
+		for ; i < to && spans[i].start == end+s.Properties[i].adjacent && !spans[i].result && i != s.tenant && i != s.alsoTenant; i++ {
 			end = spans[i].end
 		}
 		out = append(append(out, s.Properties[first].head...), k.body[v.start:end]...)
@@ -232,24 +232,24 @@ func (k *checker) appendProperties(out []byte, s *Schema, spans []span, from, to
 func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	p := &s.Properties[i]
 	switch {
-	case v.absent() && !p.Required:
+	case v.isAbsent() && !p.Required:
 		return out
-	case v.absent() && (p.Schema.Types&TypeNull == 0 || k.request):
+	case v.isAbsent() && (p.Schema.Types&TypeNull == 0 || k.isRequest):
 		why := ""
-		if k.request {
+		if k.isRequest {
 			why = "is required"
 		} else if p.Schema.Types&(TypeObject|TypeArray) != 0 {
 			why = "the member " + p.Name
 		}
 		rule := ruleMissing
-		if s == k.res.Body && i == k.res.in {
-			rule = holds
+		if s == k.res.Body && i == k.res.recordsIndex {
+			rule = ruleAlways
 		}
 		k.note(rule, p.Schema, p.Name, why)
 		return out
-	case v.absent():
+	case v.isAbsent():
 		return append(append(out, p.head...), "null"...)
-	case (i == s.tenant || i == s.also) && !k.isNull(v) && !k.request:
+	case (i == s.tenant || i == s.alsoTenant) && !k.isNull(v) && !k.isRequest:
 		// The same form in every resource, even if the data service uses integers. It cannot fail, because
 		// k.business equals a value in the body, which is valid UTF-8.
 		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)
@@ -262,8 +262,8 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	}
 }
 
-// finish writes the properties after the first placed ones, and further members.
-func (k *checker) finish(s *Schema, spans []span, placed, mark, start, extra int) {
+// writeRemaining writes the properties after the first placed ones, and further members.
+func (k *checker) writeRemaining(s *Schema, spans []span, placed, mark, start, extra int) {
 	end := len(k.out) // from mark to here stand objects and arrays that came out of order
 	out := append(k.appendProperties(k.out, s, spans, placed, s.fields), k.extra[extra:]...)
 	k.extra = k.extra[:extra]

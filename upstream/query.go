@@ -66,11 +66,11 @@ func (p *Param) compile() {
 
 // Query is a query returned by CleanQuery.
 type Query struct {
-	Raw     string          // the query for the data service, without the '?'; empty if there is no parameter
-	Numbers [MaxNumbers]int // the integers, by Param.Number
-	Path    string          // the request's path
-	Ignored string          // the names of unknown parameters, for the header X-Ignored-Parameters
-	is      []string        // values of the path's parameters
+	Raw        string          // the query for the data service, without the '?'; empty if there is no parameter
+	Numbers    [MaxNumbers]int // the integers, by Param.Number
+	Path       string          // the request's path
+	Ignored    string          // the names of unknown parameters, for the header X-Ignored-Parameters
+	pathValues []string        // values of the path's parameters
 }
 
 // CleanQuery checks the parameters of a request's path and query, and returns the query's canonical form: the operation's parameters in
@@ -104,7 +104,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 		name, value, _ := strings.Cut(pair, "=")
 		i := op.param(name)
 		if i < 0 {
-			if name, ok := harmless(name); ok && unknown < maxIgnored && !slices.Contains(ignored[:unknown], name) {
+			if name, ok := decodeHarmless(name); ok && unknown < maxIgnored && !slices.Contains(ignored[:unknown], name) {
 				ignored[unknown] = name
 				unknown++
 			}
@@ -164,10 +164,10 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 			return badParam(p.Name, "is required")
 		case len(values) > 1:
 			return badParam(p.Name, "must be given only once")
-		case values[0] == "" || !printable(values[0], maxForwarded, false):
+		case values[0] == "" || !isPrintable(values[0], maxForwarded, false):
 			return badParam(p.Name, "must be 1 to "+strconv.Itoa(maxForwarded)+" visible ASCII characters and spaces")
 		}
-		if why := p.Schema.accepts([]byte(values[0])); why != "" {
+		if why := p.Schema.invalidReason([]byte(values[0])); why != "" {
 			return badParam(p.Name, why)
 		}
 	}
@@ -191,12 +191,12 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 		}
 		_, rest, _ = strings.Cut(after, "}")
 		p := &op.PathParams[n]
-		if why := p.Schema.accepts([]byte(m.values[n])); why != "" {
+		if why := p.Schema.invalidReason([]byte(m.values[n])); why != "" {
 			return q, badParam(p.Name, why)
 		}
 		path = append(path, url.PathEscape(m.values[n])...)
 	}
-	q.Path, q.is = string(path), slices.Clone(m.values[:len(op.PathParams)])
+	q.Path, q.pathValues = string(path), slices.Clone(m.values[:len(op.PathParams)])
 	return q, nil
 }
 
@@ -232,12 +232,12 @@ func (op *Operation) param(encoded string) int {
 	return -1
 }
 
-// harmless decodes the name of an unknown parameter, and reports whether it is safe in a header and in a log.
-func harmless(encoded string) (name string, ok bool) {
+// decodeHarmless decodes the name of an unknown parameter, and reports whether it is safe in a header and in a log.
+func decodeHarmless(encoded string) (name string, ok bool) {
 	name, err := url.QueryUnescape(encoded)
 	ok = err == nil && name != "" && len(name) <= maxIgnoredName
 	for i := 0; ok && i < len(name); i++ {
-		ok = unreserved(name[i])
+		ok = isUnreserved(name[i])
 	}
 	return name, ok
 }
@@ -279,7 +279,7 @@ func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, e
 		}
 		return strconv.AppendInt(p.appendName(dst), int64(n), 10), nil
 	}
-	if why := p.Schema.accepts(text); why != "" {
+	if why := p.Schema.invalidReason(text); why != "" {
 		return nil, badParam(p.Name, why)
 	}
 	if p.Number > 0 {
@@ -319,7 +319,7 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 		if err != nil {
 			return nil, err
 		}
-		if why := p.Schema.accepts(text); why != "" {
+		if why := p.Schema.invalidReason(text); why != "" {
 			return nil, badParam(p.Name, why)
 		}
 		dst = appendEscaped(dst, text)
@@ -369,11 +369,11 @@ func (p *Param) clampInteger(text string) (int, error) {
 	return min(max(n, p.Min), p.Max), nil
 }
 
-// Accepts returns why a decoded text cannot be the value of a parameter, or "".
-func (s *Schema) Accepts(text string) string { return s.accepts([]byte(text)) }
+// InvalidReason returns why a decoded text cannot be the value of a parameter, or "".
+func (s *Schema) InvalidReason(text string) string { return s.invalidReason([]byte(text)) }
 
-// accepts returns why a text cannot be the value of a parameter, or "".
-func (s *Schema) accepts(b []byte) string {
+// invalidReason returns why a text cannot be the value of a parameter, or "".
+func (s *Schema) invalidReason(b []byte) string {
 	why := "must be "
 	switch {
 	case s.Types&TypeString != 0:
@@ -382,24 +382,24 @@ func (s *Schema) accepts(b []byte) string {
 		}
 		why = ""
 		if s.Rules != nil {
-			why = s.Rules.text(b)
+			why = s.Rules.checkText(b)
 		}
 	case s.Types&TypeBoolean != 0 && (string(b) == "true" || string(b) == "false"):
-		if why = ""; s.Rules != nil && !s.Rules.literal(b) {
+		if why = ""; s.Rules != nil && !s.Rules.allowsLiteral(b) {
 			why = "is not one of the possible values"
 		}
 	case s.Types&TypeBoolean != 0 && s.Types&(TypeInteger|TypeNumber) == 0:
 		return why + "true or false"
-	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || literal(b) < len(b)):
+	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || literalLength(b) < len(b)):
 		return why + "a number"
 	case s.Types&TypeNumber == 0 && !isInteger(b):
 		return why + "a whole number"
-	case s.Types&TypeNumber == 0 && literal(b) < len(b): // some services would read it as octal
+	case s.Types&TypeNumber == 0 && literalLength(b) < len(b): // some services would read it as octal
 		return why + "a whole number without leading zeros"
 	default:
 		why = ""
 		if s.Rules != nil {
-			why = s.Rules.number(b)
+			why = s.Rules.checkNumber(b)
 		}
 	}
 	return why
@@ -466,8 +466,8 @@ func (p *Param) appendName(dst []byte) []byte {
 	return append(dst, p.encoded...)
 }
 
-func unreserved(c byte) bool {
-	return letter(c) || digit(c) || c == '-' || c == '.' || c == '_' || c == '~'
+func isUnreserved(c byte) bool {
+	return isLetter(c) || isDigit(c) || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
 // appendEscaped percent-encodes everything except RFC 3986's unreserved characters. A space becomes %20, because not all parsers
@@ -475,7 +475,7 @@ func unreserved(c byte) bool {
 func appendEscaped(dst, text []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	for _, c := range text {
-		if unreserved(c) {
+		if isUnreserved(c) {
 			dst = append(dst, c)
 		} else {
 			dst = append(dst, '%', hex[c>>4], hex[c&15])

@@ -51,7 +51,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	}
 	values := h["Content-Type"]
 	switch {
-	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || op.Mapping != nil && op.Mapping.callsJSON(values[0])),
+	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || op.Mapping != nil && op.Mapping.treatsAsJSON(values[0])),
 		res.Body == nil && res.Unchecked == nil:
 		return res, nil
 	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):
@@ -199,13 +199,13 @@ func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.
 	if values := h["Etag"]; r.ETag && len(values) == 1 && isETag(values[0]) {
 		etag = values[0]
 	}
-	if values := h["Location"]; r.Location && len(values) == 1 && printable(values[0], maxForwarded, false) {
+	if values := h["Location"]; r.Location && len(values) == 1 && isPrintable(values[0], maxForwarded, false) {
 		target := values[0]
 		if u, err := url.Parse(target); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && slices.Contains(hosts, u.Host) {
 			target = u.RequestURI()
 		}
 		if strings.HasPrefix(target, "/") && !strings.HasPrefix(target, "//") {
-			if own := api.published(target, business, func() bool { return true }); own != "" {
+			if own := api.callerPath(target, business, func() bool { return true }); own != "" {
 				location = mounted + own
 			}
 		}
@@ -216,7 +216,7 @@ func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.
 // isETag reports whether s is an entity tag (RFC 9110, section 8.8.3) of at most 256 bytes.
 func isETag(s string) bool {
 	s = strings.TrimPrefix(s, "W/")
-	return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' && strings.Count(s, `"`) == 2 && visible(s)
+	return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' && strings.Count(s, `"`) == 2 && isVisibleASCII(s)
 }
 
 // Identity returns the response of an operation that the gateway answers from the credential. values are the members of its one object.

@@ -68,12 +68,12 @@ func (k *checker) notJSON() error {
 		expected = "a complete JSON document"
 	}
 	return &ContractError{
-		Kind: ErrContractViolation, Resource: k.op.Resource, Record: k.at, Expected: fmt.Sprintf("%s (byte %d)", expected, k.brokenAt),
+		Kind: ErrContractViolation, Resource: k.op.Resource, Record: k.recordIndex, Expected: fmt.Sprintf("%s (byte %d)", expected, k.brokenAt),
 	}
 }
 
-// space skips white space.
-func (k *checker) space() {
+// skipSpace skips white space.
+func (k *checker) skipSpace() {
 	for k.pos < len(k.body) {
 		switch k.body[k.pos] {
 		case ' ', '\t', '\r', '\n':
@@ -93,7 +93,7 @@ func (k *checker) kind() byte {
 }
 
 func (k *checker) kindAfterSpace() byte {
-	k.space()
+	k.skipSpace()
 	if k.pos == len(k.body) {
 		k.abort()
 		return 0
@@ -123,7 +123,7 @@ func (k *checker) nextOrEnd(end byte, n int) bool {
 		return true
 	case c == ',':
 		k.pos++
-		k.space()
+		k.skipSpace()
 		return true
 	default:
 		k.abort()
@@ -182,7 +182,7 @@ func (k *checker) name() []byte {
 		return raw
 	}
 	k.pos++
-	k.space()
+	k.skipSpace()
 	return raw
 }
 
@@ -222,7 +222,7 @@ func (k *checker) skipObject(depth int) error {
 			return err
 		}
 	}
-	return k.distinct(names, start)
+	return k.checkDistinct(names, start)
 }
 
 // skipNested skips an object or array by counting brackets. The caller must validate its content with the library. depth is that
@@ -252,7 +252,7 @@ func (k *checker) skipNested(depth int) error {
 // literal reads a number, true, false or null.
 func (k *checker) literal() {
 	start := k.pos
-	k.pos += literal(k.body[start:])
+	k.pos += literalLength(k.body[start:])
 	if k.pos > start && (k.pos == len(k.body) || isDelimiter(k.body[k.pos])) {
 		return
 	}
@@ -283,8 +283,8 @@ const (
 
 // names are the undocumented names of an object, which must differ. A documented name that comes twice is noticed by its span.
 type names struct {
-	base, n int // they begin at k.names[base]; n is their number
-	twice   bool
+	base, n      int // they begin at k.names[base]; n is their number
+	hasDuplicate bool
 }
 
 func (k *checker) newNames() names { return names{base: len(k.names)} }
@@ -295,7 +295,7 @@ func (k *checker) addName(in *names, raw []byte) {
 		return
 	}
 	for _, other := range k.names[in.base:] {
-		in.twice = in.twice || k.sameName(raw, other)
+		in.hasDuplicate = in.hasDuplicate || k.sameName(raw, other)
 	}
 	k.names = append(k.names, raw)
 }
@@ -309,19 +309,19 @@ func (k *checker) sameName(a, b []byte) bool {
 	return bytes.Equal(k.escaped, k.unquote(b))
 }
 
-// distinct returns an error if two undocumented names of the object from start to k.pos are equal.
-func (k *checker) distinct(in names, start int) error {
+// checkDistinct returns an error if two undocumented names of the object from start to k.pos are equal.
+func (k *checker) checkDistinct(in names, start int) error {
 	k.names = k.names[:in.base]
 	switch {
 	case k.broken:
 		return k.notJSON()
-	case in.twice:
+	case in.hasDuplicate:
 		return k.duplicate()
 	case in.n <= maxCompared:
 		return nil
 	}
 	value := k.body[start:k.pos]
-	if err := k.again(len(value)); err != nil {
+	if err := k.countReread(len(value)); err != nil {
 		return err
 	}
 	if bytes.Count(value, []byte{':'}) > maxNames {
@@ -342,9 +342,9 @@ func (k *checker) checkSize() error {
 	return nil
 }
 
-// named reports whether the next name and its colon are as in the result: compact and without escapes. If they are, named moves
+// consumeName reports whether the next name and its colon are as in the result: compact and without escapes. If they are, consumeName moves
 // to the value.
-func (k *checker) named(head string) bool {
+func (k *checker) consumeName(head string) bool {
 	end := k.pos + len(head)
 	if end > len(k.body) || string(k.body[k.pos:end]) != head {
 		return false
@@ -365,7 +365,7 @@ func (k *checker) unquote(raw []byte) []byte {
 
 // text decodes the string at v, or returns nil if the value is not a string. The result is valid until the next call of unquote.
 func (k *checker) text(v span) []byte {
-	if v.absent() || v.result {
+	if v.isAbsent() || v.result {
 		return nil
 	}
 	raw := k.raw(v)

@@ -100,17 +100,17 @@ type Schema struct {
 	AlsoTenant    string   // another one, which may be absent
 	TenantIsField bool     // the schema itself names Tenant: a missing one is invalid, even with AllowMissingTenant
 	Visible       string   // the property that says whether an object may be seen; empty: all may
-	Shown         []string // the values of Visible with which it may be seen
+	VisibleValues []string // the values of Visible with which it may be seen
 
-	index                 map[string]int
-	fields                int // 1 more than the index of the last property that is not Internal
-	tenant, also, visible int // indexes, -1 if there is none
-	free, nonEmpty        bool
-	guarded               bool            // in its values, a tenant is checked or something is removed; set only if an operation does not enforce all
-	siblings              map[string]bool // below a guarded choice: names in lower case that never pass as undocumented; set as guarded is
-	from                  *sources        // nil: the data service has all properties where they are published
-	numbers               bool            // a property has a Number
-	follows               []atomic.Uint32 // which property came after each one in the last object: a guess, as services usually keep one order
+	index                       map[string]int
+	fields                      int // 1 more than the index of the last property that is not Internal
+	tenant, alsoTenant, visible int // indexes, -1 if there is none
+	free, nonEmpty              bool
+	guarded                     bool            // in its values, a tenant is checked or something is removed; set only if an operation does not enforce all
+	reservedNames               map[string]bool // below a guarded choice: names in lower case that never pass as undocumented; set as guarded is
+	from                        *sources        // nil: the data service has all properties where they are published
+	numbers                     bool            // a property has a Number
+	follows                     []atomic.Uint32 // which property came after each one in the last object: a guess, as services usually keep one order
 }
 
 // Property is a member of an object.
@@ -120,11 +120,11 @@ type Property struct {
 	head     string // the JSON before the value in the result, with the comma
 	adjacent int    // the length of head if the data service has the same name there; otherwise 0
 
-	Schema   *Schema
-	Required bool
-	Internal bool // it does not leave. It may be null or missing: the checks of tenant and visibility decide
-	Part     bool // it is an object that the data service does not have: all of its properties have a Source
-	Apart    bool // its value is the record or the records of a response
+	Schema       *Schema
+	Required     bool
+	Internal     bool // it does not leave. It may be null or missing: the checks of tenant and visibility decide
+	Part         bool // it is an object that the data service does not have: all of its properties have a Source
+	HoldsRecords bool // its value is the record or the records of a response
 
 	Name string
 	From *Source // where the data service has it; nil: where it is published, or a Part
@@ -158,9 +158,9 @@ func NewRules() *Rules { return &Rules{MaxLength: -1, MaxItems: -1, MaxMembers: 
 // Choice is a value that is one of several alternatives. The JSON type of the value decides between them, and for objects the member By. If several
 // are left, they are tried in their order.
 type Choice struct {
-	Alternatives []*Schema // at most MaxAlternatives
-	By           string
-	Values       map[string]*Schema // by the value of By
+	Alternatives  []*Schema // at most MaxAlternatives
+	Discriminator string
+	Values        map[string]*Schema // by the value of By
 }
 
 // AnyJSON returns the schema of any JSON value. All objects in it have at most 1,000 members together.
@@ -196,7 +196,7 @@ func (s *Schema) compile() {
 		return
 	}
 	s.index = make(map[string]int, len(s.Properties))
-	s.tenant, s.also, s.visible = -1, -1, -1
+	s.tenant, s.alsoTenant, s.visible = -1, -1, -1
 	if s.Rules != nil {
 		s.Rules.compile()
 	}
@@ -219,7 +219,7 @@ func (s *Schema) compile() {
 		case s.Tenant:
 			s.tenant = i
 		case s.AlsoTenant:
-			s.also = i
+			s.alsoTenant = i
 		}
 		if p.Name == s.Visible {
 			s.visible = i

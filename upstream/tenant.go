@@ -4,12 +4,12 @@ import "slices"
 
 // This file checks that an object belongs to the authenticated business and that it may be seen.
 
-// owner returns the fault of an object that does not name the authenticated business as its tenant. It updates the report.
-func (k *checker) owner(s *Schema, spans []span) fault {
+// checkTenant returns the fault of an object that does not name the authenticated business as its tenant. It updates the report.
+func (k *checker) checkTenant(s *Schema, spans []span) fault {
 	if tenant := spans[s.tenant]; !k.isNull(tenant) || s.TenantIsField {
-		f := k.sameBusiness(s, tenant, s.Tenant)
-		if f.schema == nil && s.also >= 0 && !k.isNull(spans[s.also]) {
-			f = k.sameBusiness(s, spans[s.also], s.AlsoTenant)
+		f := k.checkBusinessID(s, tenant, s.Tenant)
+		if f.schema == nil && s.alsoTenant >= 0 && !k.isNull(spans[s.alsoTenant]) {
+			f = k.checkBusinessID(s, spans[s.alsoTenant], s.AlsoTenant)
 		}
 		return f
 	}
@@ -22,11 +22,11 @@ func (k *checker) owner(s *Schema, spans []span) fault {
 
 // isNull reports whether a value is missing or null, or cannot be an ID because it is an object or an array.
 func (k *checker) isNull(v span) bool {
-	return v.absent() || v.result || typeOf(k.raw(v)[0])&(TypeNull|TypeObject|TypeArray) != 0
+	return v.isAbsent() || v.result || typeOf(k.raw(v)[0])&(TypeNull|TypeObject|TypeArray) != 0
 }
 
-// sameBusiness returns the fault of a value that is not the authenticated business's ID.
-func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
+// checkBusinessID returns the fault of a value that is not the authenticated business's ID.
+func (k *checker) checkBusinessID(s *Schema, v span, name string) fault {
 	text := k.text(v)
 	if text == nil {
 		if k.isNull(v) || !isInteger(k.raw(v)) {
@@ -41,39 +41,39 @@ func (k *checker) sameBusiness(s *Schema, v span, name string) fault {
 	return fault{schema: s, path: name, kind: ErrCrossTenantRecord, why: "the authenticated business"}
 }
 
-// mustGo reports whether an object with a visibility must be removed: it may not be seen, or it or an object in it is another business's. It notes
-// all other faults of tenant and visibility. foreign is k.foreign from before the object.
-func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
-	var owner fault
+// mustRemove reports whether an object with a visibility must be removed: it may not be seen, or it or an object in it is another business's. It notes
+// all other faults of tenant and visibility. crossTenant is k.crossTenant from before the object.
+func (k *checker) mustRemove(s *Schema, spans []span, crossTenant fault) bool {
+	var tenantFault fault
 	if s.tenant >= 0 {
-		if tenant := k.text(spans[s.tenant]); s.also >= 0 || string(tenant) != k.business { // otherwise, it is the authenticated business's
-			owner = k.owner(s, spans)
+		if tenant := k.text(spans[s.tenant]); s.alsoTenant >= 0 || string(tenant) != k.business { // otherwise, it is the authenticated business's
+			tenantFault = k.checkTenant(s, spans)
 		}
 	}
 	switch {
-	case owner.kind == ErrCrossTenantRecord && s.visible < 0: //nolint:errorlint // it is not wrapped
-		if k.judging {
-			k.violate(s, owner.path, OtherBusiness)
+	case tenantFault.kind == ErrCrossTenantRecord && s.visible < 0: //nolint:errorlint // it is not wrapped
+		if k.allViolations {
+			k.addViolation(s, tenantFault.path, OtherBusiness)
 		}
-		if k.foreign.schema == nil {
-			k.foreign = owner
+		if k.crossTenant.schema == nil {
+			k.crossTenant = tenantFault
 		}
-	case owner.kind == ErrCrossTenantRecord, s.visible >= 0 && k.foreign.schema != foreign.schema: //nolint:errorlint // as above
+	case tenantFault.kind == ErrCrossTenantRecord, s.visible >= 0 && k.crossTenant.schema != crossTenant.schema: //nolint:errorlint // as above
 		return true
-	case owner.schema != nil:
-		k.invalid = owner                                // wins over other faults, even if the object may not be seen
-		if k.judging && owner.kind == ErrMissingTenant { //nolint:errorlint // it is not wrapped
-			k.violate(s, owner.path, NoBusiness)
-		} else if k.judging {
-			k.violate(s, owner.path, owner.why)
+	case tenantFault.schema != nil:
+		k.invalid = tenantFault                                      // wins over other faults, even if the object may not be seen
+		if k.allViolations && tenantFault.kind == ErrMissingTenant { //nolint:errorlint // it is not wrapped
+			k.addViolation(s, tenantFault.path, NoBusiness)
+		} else if k.allViolations {
+			k.addViolation(s, tenantFault.path, tenantFault.why)
 		}
 	case s.visible >= 0:
 		value := k.text(spans[s.visible])
 		if value == nil {
-			if k.invalid = (fault{schema: s, path: s.Visible, why: "a string"}); k.judging {
-				k.violate(s, s.Visible, "a string")
+			if k.invalid = (fault{schema: s, path: s.Visible, why: "a string"}); k.allViolations {
+				k.addViolation(s, s.Visible, "a string")
 			}
-		} else if !slices.Contains(s.Shown, string(value)) {
+		} else if !slices.Contains(s.VisibleValues, string(value)) {
 			k.report.Unpublished++
 			return true
 		}
@@ -81,14 +81,14 @@ func (k *checker) mustGo(s *Schema, spans []span, foreign fault) bool {
 	return false
 }
 
-// ownBusiness notes members that name another business than the authenticated one.
-func (k *checker) ownBusiness(s *Schema, spans []span) {
-	for _, i := range [...]int{s.tenant, s.also} {
-		if i < 0 || spans[i].absent() {
+// noteOtherBusiness notes members that name another business than the authenticated one.
+func (k *checker) noteOtherBusiness(s *Schema, spans []span) {
+	for _, i := range [...]int{s.tenant, s.alsoTenant} {
+		if i < 0 || spans[i].isAbsent() {
 			continue
 		}
-		if p := &s.Properties[i]; p.Schema.Refused == "" && k.sameBusiness(s, spans[i], p.Name).schema != nil {
-			k.note(holds, p.Schema, p.Name, "is not your own business")
+		if p := &s.Properties[i]; p.Schema.Refused == "" && k.checkBusinessID(s, spans[i], p.Name).schema != nil {
+			k.note(ruleAlways, p.Schema, p.Name, "is not your own business")
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (u *unmapper) value(dst []byte, s *Schema) []byte {
 			}
 			listed := len(u.violations)
 			dst = u.value(dst, s.Items)
-			within(u.violations[listed:], strconv.Itoa(i))
+			prefixPointers(u.violations[listed:], strconv.Itoa(i))
 		}
 		u.token()
 		return append(dst, ']')
@@ -97,7 +97,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (furthe
 			u.members(frame, p.Schema, part.first, values)
 		case part != nil: // null, and so are all of its members
 			u.token()
-			frame.empty(part, values)
+			frame.setNull(part, values)
 		case p.From != nil && p.From.converts():
 			converted, expected := p.convertBack(nil, u.raw())
 			if values[first+s.index[name]] = converted; expected != "" && listed < maxViolations {
@@ -106,18 +106,18 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (furthe
 		default:
 			values[first+s.index[name]] = u.value(nil, p.Schema)
 		}
-		within(u.violations[listed:], name)
+		prefixPointers(u.violations[listed:], name)
 	}
 	u.token()
 	return further
 }
 
-// empty sets all members of a part to null, except those that a body must not have.
-func (s *Schema) empty(p *part, values [][]byte) {
+// setNull sets all members of a part to null, except those that a body must not have.
+func (s *Schema) setNull(p *part, values [][]byte) {
 	for i, member := range p.property.Schema.Properties {
 		switch inner := s.part(p.first + i); {
 		case inner != nil:
-			s.empty(inner, values)
+			s.setNull(inner, values)
 		case member.Schema.Refused == "":
 			values[p.first+i] = []byte("null")
 		}
@@ -138,16 +138,16 @@ func (s *Schema) part(slot int) *part {
 
 // appendBranch appends the members of an object of the data service, each after a comma.
 func appendBranch(dst []byte, b *branch, values [][]byte) []byte {
-	for _, next := range b.next {
-		for _, t := range next.targets {
+	for _, child := range b.children {
+		for _, t := range child.targets {
 			if value := values[t.slot]; value != nil {
-				dst = append(append(append(dst, ','), next.label...), value...)
+				dst = append(append(append(dst, ','), child.label...), value...)
 			}
 		}
 		before := len(dst)
-		dst = append(append(dst, ','), next.label...)
+		dst = append(append(dst, ','), child.label...)
 		inner := len(dst)
-		if dst = appendBranch(dst, next, values); len(dst) == inner {
+		if dst = appendBranch(dst, child, values); len(dst) == inner {
 			dst = dst[:before]
 			continue
 		}

@@ -40,20 +40,20 @@ func (k *checker) value(s *Schema, depth int) (span, error) {
 	case s.Choice != nil && first != 'n':
 		return k.choose(s, depth)
 	case first == '{' && s.free || first == '[' && s.free:
-		return k.free(s, depth)
+		return k.freeJSON(s, depth)
 	case first == '{' && s.Types&TypeObject != 0:
 		return k.object(s, depth+1, false)
 	case first == '[' && s.Types&TypeArray != 0:
 		return k.array(s, depth+1)
 	case first == '{' || first == '[':
-		k.note(s.unguarded(ruleType), s, "", "")
+		k.note(s.ruleUnlessGuarded(ruleType), s, "", "")
 		return k.skip(depth)
 	}
 	v := k.scalar(first, start)
 	if k.broken {
 		return v, k.notJSON()
 	}
-	if !k.isScalar(s, first, v) {
+	if !k.isValidScalar(s, first, v) {
 		k.noteScalar(s, "", first, v)
 	}
 	return v, nil
@@ -69,8 +69,8 @@ func (k *checker) scalar(first byte, start int) span {
 	return span{start: start, end: k.pos}
 }
 
-// isScalar reports whether a value that is neither an object nor an array is valid. first is its first byte.
-func (k *checker) isScalar(s *Schema, first byte, v span) bool {
+// isValidScalar reports whether a value that is neither an object nor an array is valid. first is its first byte.
+func (k *checker) isValidScalar(s *Schema, first byte, v span) bool {
 	if first == '"' {
 		if s.Types&TypeString == 0 || s.Format != FormatText && !s.Format.valid(k.text(v)) {
 			return false
@@ -79,19 +79,19 @@ func (k *checker) isScalar(s *Schema, first byte, v span) bool {
 			return true
 		}
 		if s.Rules.Patterns == nil {
-			return s.Rules.unmatched(k.text(v)) == ""
+			return s.Rules.checkLengthAndEnum(k.text(v)) == ""
 		}
-		return k.breaks(s.Rules, k.text(v)) == ""
+		return k.checkText(s.Rules, k.text(v)) == ""
 	}
 	switch t := typeOf(first); {
 	case t&s.Types == 0:
 		return false
 	case t != TypeInteger|TypeNumber:
-		return s.Rules == nil || s.Rules.literal(k.raw(v))
-	case s.Types&TypeNumber == 0 && !isInteger(k.raw(v)), k.request && !isModerate(k.raw(v)):
+		return s.Rules == nil || s.Rules.allowsLiteral(k.raw(v))
+	case s.Types&TypeNumber == 0 && !isInteger(k.raw(v)), k.isRequest && !isModerate(k.raw(v)):
 		return false
 	default:
-		return s.Rules == nil || s.Rules.number(k.raw(v)) == ""
+		return s.Rules == nil || s.Rules.checkNumber(k.raw(v)) == ""
 	}
 }
 
@@ -103,7 +103,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	k.pos++
 	start, kept, n := len(k.out), 0, 0
 	k.out = append(k.out, '[')
-	begun := len(k.listed)
+	listedBefore := len(k.listed)
 	var items []string
 	for ; k.next(']', n); n++ {
 		before := len(k.out)
@@ -113,7 +113,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 		from, listed := len(k.out), len(k.listed)
 		v, err := k.value(s.Items, depth)
 		if len(k.listed) > listed {
-			k.item(begun, listed, n)
+			k.completePointers(listedBefore, listed, n)
 		}
 		switch {
 		case err != nil:
@@ -134,7 +134,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	if r := s.Rules; r != nil && (n < r.MinItems || r.MaxItems >= 0 && n > r.MaxItems) {
-		k.note(ruleItems, s, "", between(r.MinItems, r.MaxItems)+" items")
+		k.note(ruleItems, s, "", describeRange(r.MinItems, r.MaxItems)+" items")
 	}
 	if slices.Sort(items); n > maxUnique && items != nil || len(slices.Compact(items)) < len(items) {
 		k.note(ruleItems, s, "", "different items")
@@ -159,7 +159,7 @@ func canonical(value []byte) string {
 			}
 			end++
 			text = append(text, v[i:end]...)
-		case v[i] == '-' || digit(v[i]):
+		case v[i] == '-' || isDigit(v[i]):
 			for end < len(v) && !isDelimiter(v[end]) {
 				end++
 			}
@@ -172,8 +172,8 @@ func canonical(value []byte) string {
 	return string(text)
 }
 
-// free reads an object or array of free JSON and writes it. depth is that of the surrounding object.
-func (k *checker) free(s *Schema, depth int) (span, error) {
+// freeJSON reads an object or array of free JSON and writes it. depth is that of the surrounding object.
+func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 	v, err := k.skip(depth)
 	if err != nil {
 		return v, err
@@ -193,16 +193,16 @@ func (k *checker) free(s *Schema, depth int) (span, error) {
 		}
 	}
 	if members > maxFree {
-		k.note(holds, s, "", between(0, maxFree)+" members")
+		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
 	}
-	if k.request && !numbersAreModerate(k.out[start:]) {
-		k.note(holds, s, "", moderate)
+	if k.isRequest && !numbersAreModerate(k.out[start:]) {
+		k.note(ruleAlways, s, "", moderate)
 	}
 	return span{start, len(k.out), true}, nil
 }
 
-// state is the part of a checker's state that is restored when an alternative does not fit.
-type state struct {
+// choiceState is the part of a checker's state that is restored when an alternative does not fit.
+type choiceState struct {
 	pos, out, spans, extra, converted int
 	report                            Report
 	strict, trying                    bool
@@ -225,8 +225,8 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			n++
 		}
 	}
-	if n > 1 && first == '{' && s.Choice.By != "" {
-		value, err := k.decisive(s.Choice.By)
+	if n > 1 && first == '{' && s.Choice.Discriminator != "" {
+		value, err := k.decidingValue(s.Choice.Discriminator)
 		if err != nil {
 			return span{}, err
 		}
@@ -239,7 +239,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	case 0:
 		rule := ruleType
 		if first == '{' || first == '[' {
-			rule = s.unguarded(ruleType)
+			rule = s.ruleUnlessGuarded(ruleType)
 		}
 		k.note(rule, s, "", "")
 		return k.skip(depth)
@@ -247,7 +247,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		return k.value(fitting[0], depth)
 	}
 	invalid, listed := k.invalid, len(k.listed)
-	before := state{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.strict, k.trying}
+	before := choiceState{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.strict, k.trying}
 	k.trying = true
 	for _, strict := range [...]bool{true, false} {
 		if !strict && before.strict {
@@ -257,7 +257,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			k.strict, k.invalid = strict, fault{}
 			v, err := k.value(alternative, depth)
 			if err == nil {
-				err = k.again(k.pos - start)
+				err = k.countReread(k.pos - start)
 			}
 			if err != nil {
 				return span{}, err
@@ -268,10 +268,10 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 				return v, nil
 			}
 			k.listed = k.listed[:listed]
-			foreign := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
+			crossTenantRecords := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
 			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
 			k.converted = k.converted[:before.converted]
-			k.report.CrossTenant = foreign
+			k.report.CrossTenant = crossTenantRecords
 			k.trying = true
 		}
 	}
@@ -279,14 +279,14 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	k.invalid = invalid
 	rule := ruleChoice
 	if first == '{' || first == '[' {
-		rule = s.unguarded(rule)
+		rule = s.ruleUnlessGuarded(rule)
 	}
 	k.note(rule, s, "", "")
 	return k.skip(depth)
 }
 
-// decisive looks ahead in the next object, and returns the value of the member that decides between the alternatives.
-func (k *checker) decisive(name string) (value string, err error) {
+// decidingValue looks ahead in the next object, and returns the value of the member that decides between the alternatives.
+func (k *checker) decidingValue(name string) (value string, err error) {
 	start := k.pos
 	k.pos++
 	for n := 0; k.next('}', n); n++ {
@@ -315,15 +315,15 @@ func (k *checker) decisive(name string) (value string, err error) {
 	if k.broken {
 		return "", k.notJSON()
 	}
-	if err := k.again(k.pos - start); err != nil {
+	if err := k.countReread(k.pos - start); err != nil {
 		return "", err
 	}
 	k.pos = start
 	return value, nil
 }
 
-// unknown reads a member that is not a property. It removes the member, or keeps it in k.extra. depth is that of the object.
-func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) error {
+// unknownMember reads a member that is not a property. It removes the member, or keeps it in k.extra. depth is that of the object.
+func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord bool) error {
 	start := len(k.out)
 	var v span
 	var err error
@@ -332,31 +332,31 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
 		if k.enforce != EnforceAll && len(k.listed) > listed {
-			k.within(listed, "*") // names of further members are data
+			k.prefixPointers(listed, "*") // names of further members are data
 		} else if len(k.listed) > listed {
-			k.within(listed, string(k.unquote(rawName)))
+			k.prefixPointers(listed, string(k.unquote(rawName)))
 		}
-	case isRecord && k.pass && !s.Withheld:
-		v, err = k.free(AnyJSON(), depth)
-	case k.enforce == EnforceTenant && !k.strict && !s.Withheld && !s.isSiblings(k.unquote(rawName)):
-		if v, err = k.free(AnyJSON(), depth); err == nil && !s.similar(k.unquote(rawName)) {
-			k.deviate(ruleUndocumented, string(k.unquote(rawName)))
+	case isRecord && k.passUnknown && !s.Withheld:
+		v, err = k.freeJSON(AnyJSON(), depth)
+	case k.enforce == EnforceTenant && !k.strict && !s.Withheld && !s.isReserved(k.unquote(rawName)):
+		if v, err = k.freeJSON(AnyJSON(), depth); err == nil && !s.hasSimilarName(k.unquote(rawName)) {
+			k.addDeviation(ruleUndocumented, string(k.unquote(rawName)))
 		}
 	default:
 		switch {
-		case k.request:
-			k.note(holds, s, string(k.unquote(rawName)), Undocumented)
+		case k.isRequest:
+			k.note(ruleAlways, s, string(k.unquote(rawName)), Undocumented)
 		case k.strict:
-			k.note(holds, s, "", "no undocumented members")
-		case k.listing && !k.judging:
-			k.violate(s, string(k.unquote(rawName)), "is removed: it is not documented")
+			k.note(ruleAlways, s, "", "no undocumented members")
+		case k.listing && !k.allViolations:
+			k.addViolation(s, string(k.unquote(rawName)), "is removed: it is not documented")
 		}
 		_, err = k.skip(depth)
 		return err
 	}
-	if similar := err == nil && s.similar(k.unquote(rawName)); similar && k.request {
-		k.note(holds, s, string(k.unquote(rawName)), Undocumented)
-	} else if err == nil && !v.absent() && !similar {
+	if similar := err == nil && s.hasSimilarName(k.unquote(rawName)); similar && k.isRequest {
+		k.note(ruleAlways, s, string(k.unquote(rawName)), Undocumented)
+	} else if err == nil && !v.isAbsent() && !similar {
 		k.extra = append(append(append(k.extra, ','), rawName...), ':')
 		if v.result {
 			k.extra = append(k.extra, k.out[v.start:v.end]...)
@@ -368,36 +368,36 @@ func (k *checker) unknown(s *Schema, rawName []byte, depth int, isRecord bool) e
 	return err
 }
 
-// isSiblings reports whether a name is that of a member which must not leave, or only after a check, in another alternative of a choice.
-func (s *Schema) isSiblings(name []byte) bool {
-	return s.siblings != nil && s.siblings[strings.ToLower(string(name))]
+// isReserved reports whether a name is that of a member which must not leave, or only after a check, in another alternative of a choice.
+func (s *Schema) isReserved(name []byte) bool {
+	return s.reservedNames != nil && s.reservedNames[strings.ToLower(string(name))]
 }
 
-// similar reports whether a name equals that of a property, ignoring case. Case-insensitive readers would confuse the two.
-func (s *Schema) similar(name []byte) bool {
+// hasSimilarName reports whether a name equals that of a property, ignoring case. Case-insensitive readers would confuse the two.
+func (s *Schema) hasSimilarName(name []byte) bool {
 	for i := range s.Properties {
 		if strings.EqualFold(s.Properties[i].Name, string(name)) {
 			return true
 		}
 	}
 	sent := func(b *branch) bool { return strings.EqualFold(b.label, label(string(name))) }
-	return s.from != nil && slices.ContainsFunc(s.from.tree.next, sent) // the data service's names count, too
+	return s.from != nil && slices.ContainsFunc(s.from.tree.children, sent) // the data service's names count, too
 }
 
-// Holds reports whether a JSON value that is neither an object nor an array is valid.
-func (s *Schema) Holds(scalar string) bool {
-	k := checker{body: []byte(scalar), escapes: true, matching: matching{left: maxMatching}}
-	return k.isScalar(s, scalar[0], span{end: len(scalar)})
+// IsValidScalar reports whether a JSON value that is neither an object nor an array is valid.
+func (s *Schema) IsValidScalar(scalar string) bool {
+	k := checker{body: []byte(scalar), escapes: true, matcher: patternMatcher{left: maxMatching}}
+	return k.isValidScalar(s, scalar[0], span{end: len(scalar)})
 }
 
 // onlyNonEmpty reports whether the only rule for strings is that they are not empty.
 func (r *Rules) onlyNonEmpty() bool { return r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil }
 
-// text returns which rule a parameter's value breaks, or "". It is at most MaxText bytes long, so patterns need no time limit.
-func (r *Rules) text(text []byte) string {
-	why := r.unmatched(text)
+// checkText returns which rule a parameter's value breaks, or "". It is at most MaxText bytes long, so patterns need no time limit.
+func (r *Rules) checkText(checkText []byte) string {
+	why := r.checkLengthAndEnum(checkText)
 	for i := 0; why == "" && i < len(r.Patterns); i++ {
-		if !r.Patterns[i].MatchString(string(text)) {
+		if !r.Patterns[i].MatchString(string(checkText)) {
 			why = mismatch
 		}
 	}
@@ -407,15 +407,15 @@ func (r *Rules) text(text []byte) string {
 // mismatch is why a string that does not match a pattern is invalid.
 const mismatch = "does not have the required form"
 
-// breaks returns which rule a string in a body breaks, or "".
-func (k *checker) breaks(r *Rules, text []byte) string {
-	why := r.unmatched(text)
+// checkText returns which rule a string in a body breaks, or "".
+func (k *checker) checkText(r *Rules, text []byte) string {
+	why := r.checkLengthAndEnum(text)
 	for i := 0; why == "" && i < len(r.Patterns); i++ {
 		switch {
 		case len(text) > maxMatched:
 			why = mismatch
-		case k.matching.match(r.Patterns[i], text):
-		case k.matching.left < 0:
+		case k.matcher.match(r.Patterns[i], text):
+		case k.matcher.left < 0:
 			why = "is too expensive to check"
 		default:
 			why = mismatch
@@ -424,8 +424,8 @@ func (k *checker) breaks(r *Rules, text []byte) string {
 	return why
 }
 
-// unmatched returns which rule a string breaks, not counting patterns, or "".
-func (r *Rules) unmatched(text []byte) string {
+// checkLengthAndEnum returns which rule a string breaks, not counting patterns, or "".
+func (r *Rules) checkLengthAndEnum(text []byte) string {
 	if len(text) < utf8.UTFMax*r.MinLength || r.MaxLength >= 0 && len(text) > r.MaxLength { // otherwise, the number of bytes suffices
 		switch n := utf8.RuneCount(text); {
 		case n < r.MinLength:
@@ -450,8 +450,8 @@ const (
 	shortText, longText = 32, 4 << 10
 )
 
-// matching limits the time for patterns. As an io.RuneReader, it returns the characters of the text that is being matched.
-type matching struct {
+// patternMatcher limits the time for patterns. As an io.RuneReader, it returns the characters of the text that is being matched.
+type patternMatcher struct {
 	left    time.Duration // negative: it is used up
 	text    []byte
 	n       int
@@ -459,7 +459,7 @@ type matching struct {
 }
 
 // match reports whether a text matches a pattern. It returns false if no time is left.
-func (m *matching) match(pattern *regexp.Regexp, text []byte) (matches bool) {
+func (m *patternMatcher) match(pattern *regexp.Regexp, text []byte) (matches bool) {
 	switch {
 	case m.left < 0:
 		return false
@@ -479,7 +479,7 @@ func (m *matching) match(pattern *regexp.Regexp, text []byte) (matches bool) {
 }
 
 // ReadRune implements io.RuneReader. It ends the text when no time is left.
-func (m *matching) ReadRune() (r rune, size int, err error) {
+func (m *patternMatcher) ReadRune() (r rune, size int, err error) {
 	if m.n++; len(m.text) == 0 || m.n%256 == 0 && time.Since(m.started) > m.left {
 		return 0, 0, io.EOF
 	}
@@ -505,19 +505,19 @@ func (r *Rules) hasText(text []byte) bool {
 	return false
 }
 
-// number returns which rule a JSON number breaks, or "".
-func (r *Rules) number(number []byte) string {
+// checkNumber returns which rule a JSON number breaks, or "".
+func (r *Rules) checkNumber(checkNumber []byte) string {
 	if r.Min != "" {
-		if c := compareNumbers(number, []byte(r.Min)); c < 0 || c == 0 && r.MinOpen || number[0] == '-' && r.Min[0] != '-' { // -0 too
+		if c := compareNumbers(checkNumber, []byte(r.Min)); c < 0 || c == 0 && r.MinOpen || checkNumber[0] == '-' && r.Min[0] != '-' { // -0 too
 			return "is too small"
 		}
 	}
 	if r.Max != "" {
-		if c := compareNumbers(number, []byte(r.Max)); c > 0 || c == 0 && r.MaxOpen {
+		if c := compareNumbers(checkNumber, []byte(r.Max)); c > 0 || c == 0 && r.MaxOpen {
 			return "is too large"
 		}
 	}
-	if r.Enum != nil && !r.hasNumber(number) {
+	if r.Enum != nil && !r.hasNumber(checkNumber) {
 		return "is not one of the possible values"
 	}
 	return ""
@@ -535,8 +535,8 @@ func (r *Rules) hasNumber(number []byte) bool {
 // isNumber reports whether a possible value is a number.
 func isNumber(e string) bool { return typeOf(e[0]) == TypeInteger|TypeNumber }
 
-// literal reports whether true, false or null is one of the possible values. Null always is: its type has been checked.
-func (r *Rules) literal(text []byte) bool {
+// allowsLiteral reports whether true, false or null is one of the possible values. Null always is: its type has been checked.
+func (r *Rules) allowsLiteral(text []byte) bool {
 	if r.Enum == nil || text[0] == 'n' {
 		return true
 	}

@@ -26,7 +26,7 @@ func (k *checker) violation(kind error, field, expected string) error {
 	if field == k.op.Resource {
 		field = "" // the error has the resource's name already
 	}
-	return &ContractError{Kind: kind, Resource: k.op.Resource, Record: k.at, Field: field, Expected: expected}
+	return &ContractError{Kind: kind, Resource: k.op.Resource, Record: k.recordIndex, Field: field, Expected: expected}
 }
 
 func (k *checker) tooDeep() error {
@@ -37,24 +37,24 @@ func (k *checker) duplicate() error {
 	return k.violation(ErrContractViolation, "", noDuplicates)
 }
 
-// again counts bytes that are read again. It bounds the work for a hostile response.
-func (k *checker) again(n int) error {
-	if k.work += n; k.work > maxWork*len(k.body)+lessWork {
+// countReread counts bytes that are read again. It bounds the work for a hostile response.
+func (k *checker) countReread(n int) error {
+	if k.reread += n; k.reread > maxRereads*len(k.body)+rereadAllowance {
 		return k.violation(ErrContractViolation, "", "fewer nested choices and undocumented members")
 	}
 	return nil
 }
 
-// settle returns the error for the fault that was noted, or nil. For requests, and with judging, it leaves faults to the list.
-func (k *checker) settle() error {
+// faultError returns the error for the fault that was noted, or nil. For requests, and with judging, it leaves faults to the list.
+func (k *checker) faultError() error {
 	if k.broken {
 		return k.notJSON()
 	}
-	f := k.foreign
+	f := k.crossTenant
 	if f.schema == nil {
 		f = k.invalid
 	}
-	if f.schema == nil || k.request || k.judging {
+	if f.schema == nil || k.isRequest || k.allViolations {
 		return nil
 	}
 	if f.kind == nil {
@@ -75,19 +75,19 @@ func (k *checker) settle() error {
 // note notes an invalid value, unless it breaks only a rule that is not enforced. name is the member's, if it is one.
 func (k *checker) note(rule string, s *Schema, name, why string) {
 	if k.passes(rule) {
-		k.deviate(rule, name)
+		k.addDeviation(rule, name)
 		return
 	}
 	if k.invalid.schema == nil {
 		k.invalid = fault{schema: s, path: name, why: why}
 	}
 	if k.listing {
-		k.violate(s, name, why)
+		k.addViolation(s, name, why)
 	}
 }
 
-// violate lists an invalid value, unless many are listed already.
-func (k *checker) violate(s *Schema, name, why string) {
+// addViolation lists an invalid value, unless many are listed already.
+func (k *checker) addViolation(s *Schema, name, why string) {
 	if len(k.listed) == maxViolations {
 		return
 	}
@@ -105,20 +105,20 @@ func (k *checker) violate(s *Schema, name, why string) {
 	}
 	k.listed = append(k.listed, Violation{Reason: why})
 	if name != "" {
-		k.within(len(k.listed)-1, name)
+		k.prefixPointers(len(k.listed)-1, name)
 	}
 }
 
-// within prefixes the pointers of the violations from the given one on with the name of the member or item that they are in.
-func (k *checker) within(from int, name string) {
-	if !k.request && !isIdentifier(name) {
+// prefixPointers prefixes the pointers of the violations from the given one on with the name of the member or item that they are in.
+func (k *checker) prefixPointers(from int, name string) {
+	if !k.isRequest && !isIdentifier(name) {
 		name = "*" // it may be a value
 	}
-	within(k.listed[from:], name)
+	prefixPointers(k.listed[from:], name)
 }
 
-// within prefixes the pointers of violations with the name of the member or item that they are in.
-func within(listed []Violation, name string) {
+// prefixPointers prefixes the pointers of violations with the name of the member or item that they are in.
+func prefixPointers(listed []Violation, name string) {
 	for i := range listed {
 		if len(name) > maxPointed {
 			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
@@ -130,7 +130,7 @@ func within(listed []Violation, name string) {
 // isIdentifier reports whether a name is at most 64 letters, digits, hyphens and underscores.
 func isIdentifier(name string) bool {
 	for i := range len(name) {
-		if c := name[i]; !letter(c) && !digit(c) && c != '-' && c != '_' {
+		if c := name[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {
 			return false
 		}
 	}
@@ -140,10 +140,10 @@ func isIdentifier(name string) bool {
 // noteScalar notes an invalid value that is neither an object nor an array.
 func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	why := ""
-	if number := k.raw(v); (k.request || k.judging) && s.Types&typeOf(first) != 0 {
+	if number := k.raw(v); (k.isRequest || k.allViolations) && s.Types&typeOf(first) != 0 {
 		switch {
 		case first == '"' && s.Format.valid(k.text(v)) && s.Rules != nil:
-			why = k.breaks(s.Rules, k.text(v))
+			why = k.checkText(s.Rules, k.text(v))
 		case first == '"':
 		case typeOf(first) != TypeInteger|TypeNumber:
 			why = "is not one of the possible values"
@@ -151,14 +151,14 @@ func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 		case !isModerate(number):
 			why = moderate
 		case s.Rules != nil:
-			why = s.Rules.number(number)
+			why = s.Rules.checkNumber(number)
 		}
 	}
 	k.note(k.ruleOf(s, first, v), s, name, why)
 }
 
-// between describes a permitted number of items or members. A negative maximum means that there is none.
-func between(least, most int) string {
+// describeRange describes a permitted number of items or members. A negative maximum means that there is none.
+func describeRange(least, most int) string {
 	switch {
 	case most < 0:
 		return "at least " + strconv.Itoa(least)

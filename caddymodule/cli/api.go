@@ -198,7 +198,7 @@ func printOperations(out io.Writer, api *upstream.API) error {
 func tenantRule(op *upstream.Operation) string {
 	var rule string
 	switch {
-	case op.ByGateway && op.Answer != nil:
+	case op.ByGateway && op.StaticBody != nil:
 		rule = "the same answer for all"
 	case op.ByGateway:
 		rule = "the credential, from which the gateway answers"

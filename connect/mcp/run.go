@@ -76,7 +76,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 	op := t.brief
 	var names []string
 	if json.Unmarshal(c.args.own[argFields], &names) == nil {
-		op = t.Operation.Only(append(names, t.Fields[0]))
+		op = t.Operation.WithProperties(append(names, t.Fields[0]))
 	}
 	joined := make([]jsontext.Value, len(t.With))
 	group, ctx := errgroup.WithContext(ctx)

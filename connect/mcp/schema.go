@@ -61,9 +61,9 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 func alternatives(c *upstream.Choice, depth int) (all []map[string]any) {
 	for _, a := range c.Alternatives {
 		of := shape(a, depth, true)
-		if members, ok := of["properties"].(map[string]any); ok && members[c.By] != nil && a.Property(c.By).Schema.Types&upstream.TypeString != 0 {
+		if members, ok := of["properties"].(map[string]any); ok && members[c.Discriminator] != nil && a.Property(c.Discriminator).Schema.Types&upstream.TypeString != 0 {
 			others := func(value string) bool { return c.Values[value] != a }
-			members[c.By] = map[string]any{"type": "string", "enum": slices.DeleteFunc(slices.Sorted(maps.Keys(c.Values)), others)}
+			members[c.Discriminator] = map[string]any{"type": "string", "enum": slices.DeleteFunc(slices.Sorted(maps.Keys(c.Values)), others)}
 		}
 		all = append(all, of)
 	}

@@ -208,7 +208,7 @@ func (o *Options) complete() error {
 // Reads returns the operations that the tools read and that need no arguments, in the order of the definition.
 func (s *Server) Reads() (all []*upstream.Operation) {
 	for _, op := range s.o.Definition.API.Operations() {
-		if op.NeedsNothing() && slices.ContainsFunc(slices.Collect(maps.Values(s.tools)), func(t *tool) bool {
+		if op.NeedsNoParams() && slices.ContainsFunc(slices.Collect(maps.Values(s.tools)), func(t *tool) bool {
 			return t.Operation == op || slices.Contains(t.With, op)
 		}) {
 			all = append(all, op)

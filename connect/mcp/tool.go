@@ -116,7 +116,7 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	}
 	t.brief, t.about = op, aboutOf(op)
 	if t.Fields != nil {
-		t.brief, t.fields = op.Only(t.Fields), fieldsOf(op)
+		t.brief, t.fields = op.WithProperties(t.Fields), fieldsOf(op)
 	}
 	for _, one := range append([]*upstream.Operation{op}, t.With...) {
 		for i := range one.Responses {

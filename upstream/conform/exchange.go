@@ -142,7 +142,7 @@ func (r *run) accept(q request) *exchange {
 		return nil
 	}
 	for _, h := range q.op.Headers {
-		if value := q.header.Get(h.Name); value != "" && h.Schema.Accepts(value) != "" {
+		if value := q.header.Get(h.Name); value != "" && h.Schema.InvalidReason(value) != "" {
 			return nil
 		}
 	}

@@ -187,7 +187,7 @@ func (r *run) invent(p *upstream.Param, id *string, known []string) bool {
 		candidates = append(candidates, uuid.NewString())
 	}
 	for _, candidate := range slices.Backward(candidates) {
-		if p.Schema.Accepts(candidate) == "" && candidate != *id && !slices.Contains(known, candidate) {
+		if p.Schema.InvalidReason(candidate) == "" && candidate != *id && !slices.Contains(known, candidate) {
 			*id = candidate
 			return true
 		}

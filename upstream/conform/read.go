@@ -67,7 +67,7 @@ func (r *run) compareParents(x *exchange) {
 	for i, p := range x.op.PathParams {
 		for n, record := range x.records {
 			members, _ := record.(map[string]any)
-			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.Accepts(got) == "" && !alike(got, x.values[i]) {
+			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.InvalidReason(got) == "" && !alike(got, x.values[i]) {
 				at := recordsIn(x.res)
 				if x.list {
 					at = strings.Trim(pointerTo(x, n, ""), "/")
@@ -104,7 +104,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 		all = slices.Clone(s.Known)
 	case s.Types&upstream.TypeString == 0:
 		for _, upper := range []bool{false, true} {
-			if n := bound(p, upper, 1); p.Schema.Accepts(strconv.Itoa(n)) == "" && !slices.Contains(all, strconv.Itoa(n)) {
+			if n := bound(p, upper, 1); p.Schema.InvalidReason(strconv.Itoa(n)) == "" && !slices.Contains(all, strconv.Itoa(n)) {
 				all = append(all, strconv.Itoa(n))
 			}
 		}
@@ -113,7 +113,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 		for _, text := range []string{
 			unlikely, "2024-02-29", "2024-02-29T12:30:00Z", "12:30", "12:30:00Z", "12.50", "x@business.example", "https://business.example/", uuid.NewString(),
 		} {
-			if s.Accepts(text) == "" {
+			if s.InvalidReason(text) == "" {
 				return []string{text}, false
 			}
 		}
@@ -172,7 +172,7 @@ func (r *run) idIn(first *exchange, p *upstream.Param) string {
 	}
 	members, _ := first.records[r.random.IntN(len(first.records))].(map[string]any)
 	id := scalar(members[p.Name])
-	if p.Schema.Accepts(id) != "" {
+	if p.Schema.InvalidReason(id) != "" {
 		return ""
 	}
 	return id
@@ -209,7 +209,7 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 
 // possible reports whether a record's member can have a value, so that a parameter of the same name filters by it.
 func possible(s *upstream.Schema, value string) bool {
-	return (s.Known == nil || slices.Contains(s.Known, value)) && s.Accepts(value) == ""
+	return (s.Known == nil || slices.Contains(s.Known, value)) && s.InvalidReason(value) == ""
 }
 
 // probeConditional sends If-None-Match for a record that has not changed.

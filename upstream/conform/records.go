@@ -138,7 +138,7 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 			for _, record := range x.records {
 				switch id := r.id(list, record); {
 				case id == "":
-				case p.Schema.Accepts(id) == "":
+				case p.Schema.InvalidReason(id) == "":
 					ids = append(ids, id)
 				default:
 					r.find("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})

@@ -42,7 +42,7 @@ func again(q request) request {
 	long := uuid.NewString()
 	keys := []string{long, strings.ReplaceAll(long, "-", ""), long[:18], long[:8], strconv.Itoa(1e9 + int(uuid.New().ID()))}
 	for _, h := range q.op.Headers {
-		if i := slices.IndexFunc(keys, func(key string) bool { return h.Schema.Accepts(key) == "" }); h.Name == headerKey && i >= 0 {
+		if i := slices.IndexFunc(keys, func(key string) bool { return h.Schema.InvalidReason(key) == "" }); h.Name == headerKey && i >= 0 {
 			q.header.Set(headerKey, keys[i])
 		}
 	}

@@ -26,8 +26,8 @@ func TestPublicContractIsCompiledFromItsDocument(t *testing.T) {
 	require.Equal(t, "count", events.Params[0].Name)
 	require.Equal(t, [2]int{1, 100}, [2]int{events.Params[0].Min, events.Params[0].Max})
 	require.Equal(t, []string{"published_at", "created_at"}, events.Responses[0].Records.Order)
-	require.Equal(t, []string{"published"}, events.Responses[0].Body.Property("events").Schema.Items.Shown)
-	require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, string(api.Operations()[0].Answer))
+	require.Equal(t, []string{"published"}, events.Responses[0].Body.Property("events").Schema.Items.VisibleValues)
+	require.JSONEq(t, `{"status":"ok","api_version":"v1"}`, string(api.Operations()[0].StaticBody))
 	require.True(t, api.Operations()[0].Public)
 	require.False(t, api.Operations()[1].Public)
 }

@@ -55,7 +55,7 @@ func (c *compiler) source(n node) *upstream.Source {
 		}
 	}
 	if values := n.get("values"); values.Node != nil {
-		f.Values, f.Back = map[string]string{}, map[string]string{}
+		f.Values, f.ReverseValues = map[string]string{}, map[string]string{}
 		for i := 0; values.isObject() && i < len(values.Content); i += 2 {
 			c.pair(f, values, values.Content[i], values.Content[i+1])
 		}
@@ -97,8 +97,8 @@ func (c *compiler) pair(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 		encoded = c.number(at)
 	}
 	f.Values[theirs.Value] = encoded
-	if _, ok := f.Back[value]; !ok { // if several become ours, the first one is sent
-		f.Back[value] = sent
+	if _, ok := f.ReverseValues[value]; !ok { // if several become ours, the first one is sent
+		f.ReverseValues[value] = sent
 	}
 }
 
@@ -185,7 +185,7 @@ func (c *compiler) mapped(op *upstream.Operation, r *upstream.DocumentedResponse
 		body, own.Properties = &own, slices.Clone(own.Properties)
 		c.about[body] = c.about[r.Body]
 		if p := body.Property(r.Records.In); p != nil {
-			if p.Apart, p.Part = true, false; names != nil {
+			if p.HoldsRecords, p.Part = true, false; names != nil {
 				p.From = &upstream.Source{Names: names, Pointer: true}
 			}
 		}
@@ -241,7 +241,7 @@ func (c *framer) below(s *upstream.Schema, chosen bool) {
 		for _, alternative := range s.Choice.Alternatives {
 			objects += b2i(alternative.Types&upstream.TypeObject != 0)
 			arrays += b2i(alternative.Types&upstream.TypeArray != 0)
-			if p := alternative.Property(s.Choice.By); p != nil && p.From != nil {
+			if p := alternative.Property(s.Choice.Discriminator); p != nil && p.From != nil {
 				c.fault(c.sources[p.From], "decides which of several objects it is, and must be where it is published"+adapter)
 			}
 		}
@@ -291,7 +291,7 @@ func (c *framer) members(in frame, s *upstream.Schema, depth int) {
 			continue
 		case depth > 0 && !elsewhere && !p.Part:
 			c.fault(c.about[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s", p.Name, adapter)
-		case p.From != nil && !p.Apart && c.pointers(p.Schema):
+		case p.From != nil && !p.HoldsRecords && c.pointers(p.Schema):
 			c.fault(n, "is where the data service has it, but pointers of its members begin outside: give them names, or all of them pointers"+adapter)
 		case p.From != nil:
 			c.conversion(c.op, p, n)
@@ -477,7 +477,7 @@ func (c *compiler) conversion(op *upstream.Operation, p *upstream.Property, n no
 		return
 	}
 	for theirs, ours := range f.Values {
-		if !s.Holds(ours) {
+		if !s.IsValidScalar(ours) {
 			c.fault(n, "%s becomes %s, which is not valid here", strconv.Quote(theirs), ours)
 		}
 	}

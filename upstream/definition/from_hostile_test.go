@@ -193,7 +193,7 @@ func TestAnswersOfTheGatewayAreNotMapped(t *testing.T) {
 	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/own: {get: {x-gatehouse-answer: {a: b}, responses: {"200": {description: "",
 		content: {application/json: {schema: {type: object, required: [a], properties: {a: {type: string, x-gatehouse-from: theirs}}}}}}}}}}}`, definition.Options{})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"a":"b"}`, string(d.API.Operations()[0].Answer))
+	require.JSONEq(t, `{"a":"b"}`, string(d.API.Operations()[0].StaticBody))
 }
 
 // Records that are elsewhere than the definition says are not checked for their tenant, so nothing undocumented passes without them.

@@ -505,7 +505,7 @@ func (c *compiler) defaults(p *upstream.Param, n node) {
 		p.Default = []string{value.text()}
 	}
 	for _, text := range p.Default {
-		if why := p.Schema.Accepts(text); why != "" {
+		if why := p.Schema.InvalidReason(text); why != "" {
 			c.fault(value, "the default %s", why)
 		}
 	}
@@ -618,7 +618,7 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 		return
 	}
 	link := c.string(d.get("link"))
-	if uri := (upstream.Schema{Types: upstream.TypeString, Format: upstream.FormatURI}); link != "" && uri.Accepts(link) != "" {
+	if uri := (upstream.Schema{Types: upstream.TypeString, Format: upstream.FormatURI}); link != "" && uri.InvalidReason(link) != "" {
 		c.fault(d.get("link"), "must be the URL of a page")
 	}
 	op.Deprecated = upstream.DeprecationHeaders(since, sunset, link)
@@ -924,11 +924,11 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 	case body == nil:
 		c.fault(n, "needs a response with status 200 and a JSON body")
 	case n.isObject():
-		op.Answer = c.encoded(n)
+		op.StaticBody = c.encoded(n)
 		if len(c.faults) > 0 {
 			return // the schema may be incomplete
 		}
-		if err := upstream.CheckAnswer(op); err != nil {
+		if err := upstream.CheckStaticBody(op); err != nil {
 			c.fault(n, "does not match the schema: %v", err)
 		}
 	case n.text() != "identity":

@@ -304,7 +304,7 @@ func TestWhatIsNotCheckedNeedsAnotherTenant(t *testing.T) {
 func TestGatewayAnswersWhatTheDefinitionSays(t *testing.T) {
 	t.Parallel()
 	d := loaded(t, definition.Options{}, theOperation, theOperation+"\n      x-gatehouse-answer: {y: b, z: 1, x: a}")
-	require.Equal(t, `{"x":"a","y":"b"}`, string(d.API.Operations()[0].Answer), "what the schema does not have does not leave")
+	require.Equal(t, `{"x":"a","y":"b"}`, string(d.API.Operations()[0].StaticBody), "what the schema does not have does not leave")
 
 	const me = `"404": {}
         "200": {content: {application/json: {schema: {properties: {me: {properties: {id: {type: string}, slug: {type: string}}}}}}}}`

@@ -37,7 +37,7 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 // patch publishes the schema of a merge patch. If it is a choice that a member decides, only that is required.
 func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
 	out, objects := p.schema(p.optional(n)), 0
-	if choice != nil && choice.By != "" {
+	if choice != nil && choice.Discriminator != "" {
 		for _, alternative := range choice.Alternatives {
 			objects += b2i(alternative.Types&upstream.TypeObject != 0)
 		}
@@ -45,7 +45,7 @@ func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
 	if objects < 2 {
 		return out
 	}
-	required := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{text(choice.By)}}
+	required := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{text(choice.Discriminator)}}
 	return object("allOf", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{out, object("required", required)}})
 }
 

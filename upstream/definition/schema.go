@@ -691,9 +691,9 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 	}
 	visible := n.get(extVisible)
 	for _, e := range visible.entries() {
-		s.Visible, s.Shown = e.name, c.strings(e.value)
+		s.Visible, s.VisibleValues = e.name, c.strings(e.value)
 	}
-	if visible.Node != nil && (len(s.Shown) == 0 || len(visible.Content) != 2) {
+	if visible.Node != nil && (len(s.VisibleValues) == 0 || len(visible.Content) != 2) {
 		c.fault(visible, "must be one member with a list of values, such as {status: [published]}")
 	}
 }
@@ -917,11 +917,11 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	}
 	arrange(m, info)
 	m.Tenant, m.TenantIsField = cmp.Or(a.Tenant, b.Tenant), a.TenantIsField || b.TenantIsField
-	switch m.Visible, m.Shown = cmp.Or(a.Visible, b.Visible), a.Shown; {
+	switch m.Visible, m.VisibleValues = cmp.Or(a.Visible, b.Visible), a.VisibleValues; {
 	case a.Visible == "":
-		m.Shown = b.Shown
+		m.VisibleValues = b.VisibleValues
 	case b.Visible != "":
-		m.Shown = slices.DeleteFunc(slices.Clone(a.Shown), func(value string) bool { return !slices.Contains(b.Shown, value) })
+		m.VisibleValues = slices.DeleteFunc(slices.Clone(a.VisibleValues), func(value string) bool { return !slices.Contains(b.VisibleValues, value) })
 	}
 	if a.Tenant != "" && b.Tenant != "" && a.Tenant != b.Tenant || a.Visible != "" && b.Visible != "" && a.Visible != b.Visible {
 		c.fault(n, "two schemas that must hold name different members for %s or %s", extTenant, extVisible)
@@ -1064,16 +1064,16 @@ func (c *compiler) decide(s *upstream.Schema) {
 	} else if len(objects) > 1 {
 		byConstant(s, objects)
 	}
-	if s.Choice.By == "" {
+	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
 	}
-	if s.Withheld && s.Choice.By == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
+	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
 	}
 	f, seen := &framer{compiler: c}, map[[2]*upstream.Schema]bool{}
 	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
 		for j, b := range s.Choice.Alternatives {
-			if i != j && (s.Choice.By == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
+			if i != j && (s.Choice.Discriminator == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
 				c.fault(info.node, "one alternative has further members, or any JSON, where another one hides something that would pass: list its members, or add a "+
 					"discriminator or a constant that is required")
 			}
@@ -1101,19 +1101,19 @@ func (c *compiler) declaring(objects []*upstream.Schema) (n int) {
 func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 	c.only(d, "propertyName", "mapping")
 	info := c.about[s]
-	s.Choice.By, s.Choice.Values = c.string(d.get("propertyName")), map[string]*upstream.Schema{}
+	s.Choice.Discriminator, s.Choice.Values = c.string(d.get("propertyName")), map[string]*upstream.Schema{}
 	mapping := c.members(d.get("mapping"))
 	for i, alternative := range s.Choice.Alternatives {
 		if alternative.Types&upstream.TypeObject == 0 {
 			continue
 		}
-		p := alternative.Property(s.Choice.By)
+		p := alternative.Property(s.Choice.Discriminator)
 		switch {
 		case alternative.Choice != nil:
 		case p == nil || p.Schema.Types&upstream.TypeString == 0:
-			c.fault(d, "every alternative must have the member %q, which is a string", s.Choice.By)
+			c.fault(d, "every alternative must have the member %q, which is a string", s.Choice.Discriminator)
 		case !p.Required:
-			c.warn(c.about[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.By)
+			c.warn(c.about[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.Discriminator)
 		}
 		name := ""
 		if i < len(info.names) {
@@ -1171,7 +1171,7 @@ func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 			}
 		}
 		if len(values) == len(objects) {
-			s.Choice.By, s.Choice.Values = p.Name, values
+			s.Choice.Discriminator, s.Choice.Values = p.Name, values
 			return
 		}
 	}

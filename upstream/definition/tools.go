@@ -390,7 +390,7 @@ func lossy(p *upstream.Property) bool {
 	case f.As == upstream.ConvertUnix || f.As == upstream.ConvertUnixMilli:
 		return p.Schema.Format == upstream.FormatDate
 	case f.Values != nil: // null is not converted back
-		return len(f.Back) < len(f.Values) || slices.Contains(slices.Collect(maps.Values(f.Values)), "null")
+		return len(f.ReverseValues) < len(f.Values) || slices.Contains(slices.Collect(maps.Values(f.Values)), "null")
 	}
 	return f.As == upstream.ConvertURL
 }

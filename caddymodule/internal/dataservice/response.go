@@ -76,7 +76,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 			return err
 		}
 		if body, ok := res.Body.(upstream.PatientBody); ok {
-			body.Patient(stallTimeout, func() bool { return !r.service.shares.contended() })
+			body.SetPatience(stallTimeout, func() bool { return !r.service.shares.contended() })
 		}
 		r.body.Grow(int(size+1-n) + bytes.MinRead)
 		n, err = r.readUpTo(res.Body, size+1-n)
