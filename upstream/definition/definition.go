@@ -189,11 +189,11 @@ func Load(document File, o Options) (*Definition, error) {
 	}
 	newCompiler := func() *compiler {
 		return &compiler{
-			document: newDocument(at(root)), file: document.Name, origin: origin, o: o, schemas: map[schemaKey]*upstream.Schema{},
-			about: map[*upstream.Schema]*about{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
-			patterns: map[string]*regexp.Regexp{}, places: map[*yaml.Node]bool{}, left: maxSteps,
+			document: newDocument(rootNode(root)), file: document.Name, origin: origin, o: o, schemas: map[schemaKey]*upstream.Schema{},
+			infos: map[*upstream.Schema]*schemaInfo{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
+			patterns: map[string]*regexp.Regexp{}, memberNodes: map[*yaml.Node]bool{}, stepsLeft: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
-			broken: map[*upstream.Schema]bool{}, sources: map[*upstream.Source]node{}, elsewhere: map[*upstream.Schema]bool{},
+			broken: map[*upstream.Schema]bool{}, sources: map[*upstream.Source]node{}, pointerResults: map[*upstream.Schema]bool{},
 		}
 	}
 	c := newCompiler()
@@ -224,12 +224,12 @@ func Load(document File, o Options) (*Definition, error) {
 func (c *compiler) marks() map[string]Mark {
 	all := map[string]Mark{}
 	for _, n := range c.operations() {
-		says := n.get(extTool)
-		for _, id := range []string{n.id, says.get("replace").text()} {
-			if says.Node != nil && id != "" {
-				was := all[id]
+		ext := n.get(extTool)
+		for _, id := range []string{n.id, ext.get("replace").text()} {
+			if ext.Node != nil && id != "" {
+				mark := all[id]
 				all[id] = Mark{
-					was.Tool || id == n.id, was.People || says.get("risk").Node != nil, cmp.Or(was.Version, says.get("version").text()),
+					mark.Tool || id == n.id, mark.People || ext.get("risk").Node != nil, cmp.Or(mark.Version, ext.get("version").text()),
 				}
 			}
 		}
@@ -263,40 +263,40 @@ type schemaKey struct {
 type compiler struct {
 	document
 
-	file      string
-	origin    map[*yaml.Node]string // the overlay's file, for names and values from overlays
-	o         Options
-	view      view // of what is being compiled
-	schemas   map[schemaKey]*upstream.Schema
-	about     map[*upstream.Schema]*about
-	merged    map[[2]*upstream.Schema]*upstream.Schema
-	postponed []func()           // merges that wait for schemas to be complete
-	choices   []*upstream.Schema // choices for decide
-	places    map[*yaml.Node]bool
-	patterns  map[string]*regexp.Regexp
-	partials  map[*upstream.Schema]*upstream.Schema
-	broken    map[*upstream.Schema]bool // stands for something with a fault, and allows anything
-	sources   map[*upstream.Source]node
-	elsewhere map[*upstream.Schema]bool // the results of pointers
-	maps      bool                      // the data service has a member or the records under another name or place
-	programs  int                       // the size of all patterns
-	tried     map[*upstream.Schema]int
-	depth     int // how many schemas that refer to each other are being compiled
-	left      int // of maxSteps
-	seen      map[FaultError]bool
-	faulty    map[*yaml.Node]bool // nodes with a fault
-	faults    []*FaultError
-	warnings  []*FaultError
-	tools     []*Tool
-	areas     []Area
+	file           string
+	origin         map[*yaml.Node]string // the overlay's file, for names and values from overlays
+	o              Options
+	view           view // of what is being compiled
+	schemas        map[schemaKey]*upstream.Schema
+	infos          map[*upstream.Schema]*schemaInfo
+	merged         map[[2]*upstream.Schema]*upstream.Schema
+	postponed      []func()           // merges that wait for schemas to be complete
+	choices        []*upstream.Schema // choices for decide
+	memberNodes    map[*yaml.Node]bool
+	patterns       map[string]*regexp.Regexp
+	partials       map[*upstream.Schema]*upstream.Schema
+	broken         map[*upstream.Schema]bool // stands for something with a fault, and allows anything
+	sources        map[*upstream.Source]node
+	pointerResults map[*upstream.Schema]bool // the results of pointers
+	usesFrom       bool                      // the data service has a member or the records under another name or place
+	programs       int                       // the size of all patterns
+	tried          map[*upstream.Schema]int
+	depth          int // how many schemas that refer to each other are being compiled
+	stepsLeft      int // of maxSteps
+	seen           map[FaultError]bool
+	faulty         map[*yaml.Node]bool // nodes with a fault
+	faults         []*FaultError
+	warnings       []*FaultError
+	tools          []*Tool
+	areas          []Area
 }
 
 // spend counts steps, and reports whether some are left.
 func (c *compiler) spend(steps int) bool {
-	if c.left -= steps; c.left < 0 {
+	if c.stepsLeft -= steps; c.stepsLeft < 0 {
 		c.fault(c.root, "the schemas are too large, or hold together too often: serve fewer operations of this document")
 	}
-	return c.left >= 0
+	return c.stepsLeft >= 0
 }
 
 // failed returns the error of a document with faults.
@@ -314,7 +314,7 @@ func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
 	parents, references := map[*yaml.Node]*yaml.Node{}, map[*yaml.Node][]*yaml.Node{}
 	var walk func(*yaml.Node)
 	walk = func(n *yaml.Node) {
-		if ref := at(n).get("$ref"); ref.Node != nil {
+		if ref := rootNode(n).get("$ref"); ref.Node != nil {
 			if target := c.lookup(ref.text()); target.Node != nil {
 				references[target.Node] = append(references[target.Node], n)
 			}
@@ -384,8 +384,8 @@ func isRemark(name string) bool {
 		strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, extPrefix)
 }
 
-// only reports a fault for each member of an object that is not in a list.
-func (c *compiler) only(n node, names ...string) {
+// allowOnly reports a fault for each member of an object that is not in a list.
+func (c *compiler) allowOnly(n node, names ...string) {
 	if !n.isObject() {
 		c.fault(n, "an object is missing")
 		return
@@ -416,15 +416,15 @@ func (c *compiler) resolve(n node) node {
 			return n
 		}
 	}
-	c.fault(n, circle)
-	return n.nothing()
+	c.fault(n, circularReference)
+	return n.withoutValue()
 }
 
 const (
 	// maxReferences is the maximum number of references in a row without other members beside them.
 	maxReferences = 16
 
-	circle = "the references lead in a circle"
+	circularReference = "the references lead in a circle"
 )
 
 // follow follows one local reference.
@@ -432,28 +432,28 @@ func (c *compiler) follow(n node) node {
 	ref := n.get("$ref")
 	if !strings.HasPrefix(ref.text(), "#/") {
 		c.fault(ref, "%q is not in this document: put a document in several files together with a bundler, such as `redocly bundle`", ref.text())
-		return n.nothing()
+		return n.withoutValue()
 	}
 	target := c.lookup(ref.text())
 	if target.Node == nil {
 		c.fault(ref, "%s is not a value of this document", ref.text())
-		return n.nothing()
+		return n.withoutValue()
 	}
 	return target
 }
 
 // document is a document in which references are followed.
 type document struct {
-	root      node
-	old       bool                          // OpenAPI 3.0
-	positions map[*yaml.Node]map[string]int // of members, for objects that references lead through: large ones are used often
-	hiding    map[bool]map[*yaml.Node]bool  // see hidden, for responses and for requests
+	root          node
+	isOpenAPI30   bool                          // OpenAPI 3.0
+	positions     map[*yaml.Node]map[string]int // of members, for objects that references lead through: large ones are used often
+	hiddenSchemas map[bool]map[*yaml.Node]bool  // see hidden, for responses and for requests
 }
 
 func newDocument(root node) document {
 	return document{
-		root: root, old: strings.HasPrefix(root.get("openapi").text(), "3.0."), positions: map[*yaml.Node]map[string]int{},
-		hiding: map[bool]map[*yaml.Node]bool{},
+		root: root, isOpenAPI30: strings.HasPrefix(root.get("openapi").text(), "3.0."), positions: map[*yaml.Node]map[string]int{},
+		hiddenSchemas: map[bool]map[*yaml.Node]bool{},
 	}
 }
 
@@ -462,7 +462,7 @@ func (d *document) lookup(ref string) node {
 	n := d.root
 	rest, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
-		return n.nothing()
+		return n.withoutValue()
 	}
 	for name := range strings.SplitSeq(rest, "/") {
 		if decoded, err := url.PathUnescape(name); err == nil {
@@ -481,7 +481,7 @@ func (d *document) lookup(ref string) node {
 		}
 		i, ok := d.positions[n.Node][name]
 		if !ok {
-			return n.nothing()
+			return n.withoutValue()
 		}
 		n = n.child(n.Content[i], name)
 	}
@@ -491,10 +491,10 @@ func (d *document) lookup(ref string) node {
 // hidden reports whether values of a schema do not occur in this direction: they are readOnly in requests, or writeOnly in responses. The keyword
 // may be in the schema, in one that it refers to or that is in its allOf, in the items of an array, or in all alternatives of a choice but null.
 func (d *document) hidden(n node, request bool) bool {
-	if d.hiding[request] == nil {
-		d.hiding[request] = d.findHidden(otherSide(request))
+	if d.hiddenSchemas[request] == nil {
+		d.hiddenSchemas[request] = d.findHidden(hidingKeyword(request))
 	}
-	return d.hiding[request][n.Node]
+	return d.hiddenSchemas[request][n.Node]
 }
 
 // findHidden returns the schemas that are hidden because of a keyword. Schemas can contain each other in circles, so it begins with those that have
@@ -523,7 +523,7 @@ func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 		if ref.Node != nil {
 			hold(n, d.lookup(ref.text()))
 		}
-		if d.old && ref.Node != nil {
+		if d.isOpenAPI30 && ref.Node != nil {
 			return // OpenAPI 3.0 ignores members beside $ref
 		}
 		if n.get(keyword).text() == "true" {
@@ -549,8 +549,8 @@ func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 	return hidden
 }
 
-// otherSide returns the keyword of values that do not occur in requests, or in responses.
-func otherSide(request bool) string {
+// hidingKeyword returns the keyword of values that do not occur in requests, or in responses.
+func hidingKeyword(request bool) string {
 	if request {
 		return "readOnly"
 	}
@@ -622,16 +622,16 @@ type path struct {
 	name string
 }
 
-// at returns a value as the root of a document.
-func at(value *yaml.Node) node { return node{value, value, nil} }
+// rootNode returns a value as the root of a document.
+func rootNode(value *yaml.Node) node { return node{value, value, nil} }
 
 // child returns a value in n.
 func (n node) child(value *yaml.Node, name string) node {
 	return node{value, value, &path{n.path, name}}
 }
 
-// nothing returns the place of n without a value.
-func (n node) nothing() node { return node{nil, n.in, n.path} }
+// withoutValue returns the place of n without a value.
+func (n node) withoutValue() node { return node{nil, n.in, n.path} }
 
 // pointer returns the JSON Pointer (RFC 6901).
 func (n node) pointer() string {

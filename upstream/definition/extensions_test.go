@@ -108,8 +108,8 @@ components:
         state: {type: string, «from "values"»}
 `
 
-// placed puts an extension in its place, and removes the other places, or returns "" if it has none.
-func placed(t *testing.T, name string, example any) string {
+// schemaVisit puts an extension in its place, and removes the other places, or returns "" if it has none.
+func schemaVisit(t *testing.T, name string, example any) string {
 	t.Helper()
 	encoded, err := json.Marshal(example)
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestSchemaForEditorsHasAllExtensions(t *testing.T) {
 		assert.Positive(t, bytes.Index(page, []byte("\n| `x-gatehouse-"+name+":")), "docs/definition.md has no row for %s", name)
 		require.NotEmpty(t, extension.Examples, name)
 		for _, example := range extension.Examples {
-			text := placed(t, name, example)
+			text := schemaVisit(t, name, example)
 			require.NotEmpty(t, text, "%s: %v has no place", name, example)
 			require.NoError(t, valid(tree(t, text)), "%s: %v", name, example)
 			_, err := load(text, definition.Options{})

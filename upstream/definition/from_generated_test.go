@@ -102,7 +102,7 @@ func (g mappingGenerator) one(n int) bool { return g.IntN(n) == 0 }
 const (
 	framed = iota
 	inPart
-	plain
+	copyPlain
 )
 
 func (g mappingGenerator) object(depth, in int) *mappedSchema {
@@ -126,7 +126,7 @@ func (g mappingGenerator) object(depth, in int) *mappedSchema {
 		case in == inPart:
 			m.schema = &mappedSchema{kind: "array", items: g.object(depth, framed)}
 		default:
-			m.schema = g.object(depth, plain)
+			m.schema = g.object(depth, copyPlain)
 		}
 		if m.hidden = []string{"writeOnly", "x-gatehouse-internal"}[g.IntN(2)]; !g.one(6) {
 			m.hidden = ""
@@ -141,7 +141,7 @@ func (g mappingGenerator) object(depth, in int) *mappedSchema {
 	}
 	for i, m := range s.members {
 		conversions := map[string][]string{"string": {"cents", "unix", "string", "values"}, "number": {"cents", "number"}, "integer": {"number", "parameter"}}[m.schema.kind]
-		if m.schema.kind == "integer" && in == plain {
+		if m.schema.kind == "integer" && in == copyPlain {
 			conversions = conversions[:1] // a parameter would make it a part
 		}
 		switch {

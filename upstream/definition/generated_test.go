@@ -720,7 +720,7 @@ func format(parts []object) string {
 
 func (m *maker) sampleObject(d *naive, parts []object, depth int) *wire {
 	w, names := &wire{}, map[string]bool{}
-	needed := required(parts)
+	needed := isRequired(parts)
 	for _, s := range parts {
 		properties, _ := s["properties"].(object)
 		for name := range properties {
@@ -780,13 +780,13 @@ func (m *maker) anything(depth int) any {
 }
 
 // places are all values of an answer, and how each is set.
-type place struct {
+type locatedNode struct {
 	value any
 	set   func(any)
 }
 
-func places(value any, set func(any), all []place) []place {
-	all = append(all, place{value, set})
+func places(value any, set func(any), all []locatedNode) []locatedNode {
+	all = append(all, locatedNode{value, set})
 	switch v := value.(type) {
 	case *wire:
 		for i := range v.members {
@@ -920,7 +920,7 @@ func (m *maker) mutate(value any, set func(any), last bool) {
 }
 
 // mutateRequest changes a value in a way that only matters for requests: one is a place in it, and w an object with members.
-func (m *maker) mutateRequest(all []place, one place, w *wire) {
+func (m *maker) mutateRequest(all []locatedNode, one locatedNode, w *wire) {
 	own := &w.members[m.IntN(len(w.members))]
 	kind := m.IntN(9)
 	if m.old && kind > 2 {
@@ -961,7 +961,7 @@ func (m *maker) mutateRequest(all []place, one place, w *wire) {
 			w.members = append(w.members, member{name: name, value: clone(own.value)})
 		}
 	case 6, 7: // another notation
-		if numbers := slices.DeleteFunc(slices.Clone(all), func(p place) bool { _, ok := p.value.(json.Number); return !ok }); len(numbers) > 0 {
+		if numbers := slices.DeleteFunc(slices.Clone(all), func(p locatedNode) bool { _, ok := p.value.(json.Number); return !ok }); len(numbers) > 0 {
 			one = pick(m.Rand, numbers...)
 		}
 		one.set(json.Number(pick(m.Rand, immoderate...)))

@@ -54,7 +54,7 @@ func TestHostileDefinitionsEndInAFault(t *testing.T) {
 		"a reference to a file by its URL":         {x(`{$ref: "file://` + file + `#/type"}`), "is not in this document"},
 		"references that climb":                    {x(`{$ref: "#/../components/schemas/Order"}`), "is not a value of this document"},
 		"an escape that is none":                   {x(`{$ref: "#/components/%zz/~2"}`), "is not a value of this document"},
-		"a path of many ambiguous segments":        {strings.Replace(orders, "components:", ambiguous(9)+"components:", 1), "at more than 8 segments"},
+		"a path of many ambiguous segments":        {strings.Replace(orders, "components:", ambiguousScalar(9)+"components:", 1), "at more than 8 segments"},
 		"a path of many parameters":                {strings.Replace(orders, "/orders/{id}:", "/orders/{id}"+strings.Join(numbered("/{p%d}", 9), "")+":", 1), "at most 8 parameters of a path"},
 		"the same faults in very many operations":  {strings.Replace(orders, "components:", strings.Join(numbered(`  /o%d: {get: {responses: {"200": {`+strings.Replace(theResponse, "Order", "Bad", 1)+`}}}}`+"\n", 5_000), "")+"components:", 1), "is not a value"},
 		"very many operations of one large schema": {strings.Replace(x(ref("S0"), chain(3_000, "{properties: {business_id: {type: string}, n: NEXT}}")...), "components:", strings.Join(numbered(`  /o%d: {get: {responses: {"200": {content: {application/json: {schema: {properties: {x: `+ref("S0")+`, typo: {typo: 1}}}}}}}}}`+"\n", 5_000), "")+"components:", 1), "typo cannot be enforced"},

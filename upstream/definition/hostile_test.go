@@ -50,8 +50,8 @@ func rings(lengths ...int) (all []string) {
 	return all
 }
 
-// ambiguous returns paths in which a literal and a parameter are possible at n segments.
-func ambiguous(n int) string {
+// ambiguousScalar returns paths in which a literal and a parameter are possible at n segments.
+func ambiguousScalar(n int) string {
 	var text strings.Builder
 	for i := range n {
 		for _, last := range []string{"{p}", "b"} {
@@ -123,7 +123,7 @@ func TestHostileAnswersEndInAnError(t *testing.T) {
 // Paths that overlap as much as a definition may are found, and nothing else is.
 func TestOverlappingPathsAreFound(t *testing.T) {
 	t.Parallel()
-	d, err := load(strings.Replace(orders, "components:", ambiguous(8)+strings.Join(numbered("  /x/%d/{id}: {get: {parameters: [{name: id, in: path, schema: {type: string}}], x-gatehouse-tenant: none, responses: {\"204\": {}}}}\n", 1000), "")+"components:", 1), definition.Options{})
+	d, err := load(strings.Replace(orders, "components:", ambiguousScalar(8)+strings.Join(numbered("  /x/%d/{id}: {get: {parameters: [{name: id, in: path, schema: {type: string}}], x-gatehouse-tenant: none, responses: {\"204\": {}}}}\n", 1000), "")+"components:", 1), definition.Options{})
 	require.NoError(t, err)
 	for _, op := range d.API.Operations() {
 		m, ok := d.API.Match(op.Sample())

@@ -35,12 +35,12 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 		case ext.Node == nil, forAll && op.ByGateway:
 			continue
 		case forAll:
-			c.only(ext, "query", "headers", "content_type")
+			c.allowOnly(ext, "query", "headers", "content_type")
 		case op.ByGateway:
 			c.fault(ext, "is for operations of a data service")
 			continue
 		default:
-			c.only(ext, "path", "query", "headers", "content_type")
+			c.allowOnly(ext, "path", "query", "headers", "content_type")
 		}
 		if path := ext.get("path"); path.Node != nil {
 			m.Path = c.servicePath(op, n, path)
@@ -49,9 +49,9 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			if forAll && unknown(e) {
 				continue
 			}
-			c.businessAlone(e.value, e.value.text())
+			c.checkBusinessAlone(e.value, e.value.text())
 			v := upstream.MappedValue{Name: e.name, Value: c.template(op, n, e.value, true, true)}
-			if m.Query = set(m.Query, v); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
+			if m.Query = setValue(m.Query, v); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
 				c.fault(e.value, "a parameter that may be repeated must be the whole value")
 			}
 		}
@@ -69,8 +69,8 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			if strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }) {
 				c.fault(e.value, "must be visible ASCII and spaces")
 			}
-			c.businessAlone(e.value, e.value.text())
-			m.Headers = set(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
+			c.checkBusinessAlone(e.value, e.value.text())
+			m.Headers = setValue(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
 		}
 		if media := ext.get("content_type"); media.Node != nil {
 			if _, params, err := mime.ParseMediaType(c.string(media)); err != nil || len(params) > 0 {
@@ -78,15 +78,15 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			}
 			m.ContentType = strings.ToLower(media.text())
 		}
-		c.unambiguous(op, m, ext)
+		c.checkQueryNames(op, m, ext)
 	}
 	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
 		op.Mapping = m
 	}
 }
 
-// set replaces the value with the same name, or appends it.
-func set(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedValue {
+// setValue replaces the value with the same name, or appends it.
+func setValue(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedValue {
 	if i := slices.IndexFunc(all, func(o upstream.MappedValue) bool { return o.Name == v.Name }); i >= 0 {
 		all[i] = v
 		return all
@@ -94,19 +94,19 @@ func set(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedVa
 	return append(all, v)
 }
 
-// unambiguous reports a fault if a service could take a parameter that keeps its name for another value of the query, as some do with account_id
+// checkQueryNames reports a fault if a service could take a parameter that keeps its name for another value of the query, as some do with account_id
 // and Account.Id: a caller could otherwise replace that value, such as the business.
-func (c *compiler) unambiguous(op *upstream.Operation, m *upstream.Mapping, ext node) {
-	asRead := func(name string) string {
+func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, ext node) {
+	normalize := func(name string) string {
 		name, _, _ = strings.Cut(name, "[")
 		return strings.ToLower(strings.NewReplacer(".", "_", " ", "_", "-", "_").Replace(name))
 	}
 	seen := map[string]bool{}
 	for _, v := range m.Query {
-		if seen[asRead(v.Name)] {
+		if seen[normalize(v.Name)] {
 			c.fault(ext, "services may take two names of the query for one: %s", v.Name)
 		}
-		seen[asRead(v.Name)] = true
+		seen[normalize(v.Name)] = true
 	}
 	for i, p := range op.Params {
 		used := slices.ContainsFunc(m.Query, func(v upstream.MappedValue) bool {
@@ -114,7 +114,7 @@ func (c *compiler) unambiguous(op *upstream.Operation, m *upstream.Mapping, ext 
 				return part.Param == i+1 || part.Page > 0 && (p.Number == part.Page || p.Number == part.Size)
 			})
 		})
-		if !used && seen[asRead(p.Name)] {
+		if !used && seen[normalize(p.Name)] {
 			c.fault(ext, "the parameter %s of callers would come beside a value of this name", p.Name)
 		}
 	}
@@ -130,14 +130,14 @@ func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path no
 			c.fault(path, "must begin with a slash; each segment must be letters, digits and -._~!$&'()*+,=:@, or have placeholders such as {business}")
 			return nil
 		}
-		c.businessAlone(path, segment)
+		c.checkBusinessAlone(path, segment)
 	}
 	return c.template(op, n, path, false, false)
 }
 
-// businessAlone reports a fault if a text has other placeholders beside {business}: by their values, callers could produce another business's text,
+// checkBusinessAlone reports a fault if a text has other placeholders beside {business}: by their values, callers could produce another business's text,
 // or have the whole value left out.
-func (c *compiler) businessAlone(value node, text string) {
+func (c *compiler) checkBusinessAlone(value node, text string) {
 	if all := placeholder.FindAllString(text, 2); len(all) > 1 && strings.Contains(text, "{business}") {
 		c.fault(value, "{business} must be the only placeholder of a segment, a header and a value of the query")
 	}
@@ -195,7 +195,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		if number == 0 {
 			c.fault(value, "{%s} needs a parameter that is an integer", name)
 		}
-		return upstream.Part{Page: number, Size: c.numbered(op, size)}
+		return upstream.Part{Page: number, Size: c.paramNumber(op, size)}
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}
 	default:

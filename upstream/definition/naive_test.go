@@ -142,7 +142,7 @@ func (d *naive) withheld(schemas []object) bool {
 		if of, ok := s["items"].(object); ok {
 			items = append(items, of)
 		}
-		values := slices.DeleteFunc(slices.Concat(members(s["oneOf"]), members(s["anyOf"])), func(s object) bool { return s["type"] == "null" })
+		values := slices.DeleteFunc(slices.Concat(memberPublishers(s["oneOf"]), memberPublishers(s["anyOf"])), func(s object) bool { return s["type"] == "null" })
 		if len(values) > 0 && !slices.ContainsFunc(values, func(s object) bool { return !d.withheld([]object{s}) }) {
 			return true
 		}
@@ -201,8 +201,8 @@ func integer(n any) int {
 	return int(i)
 }
 
-// members returns a list of schemas.
-func members(v any) (all []object) {
+// memberPublishers returns a list of schemas.
+func memberPublishers(v any) (all []object) {
 	list, _ := v.([]any)
 	for _, s := range list {
 		all = append(all, s.(object))
@@ -224,7 +224,7 @@ func (d *naive) parts(schemas []object) (all []object) {
 		if s["$ref"] != nil {
 			all = append(all, d.parts([]object{d.target(s)})...)
 		}
-		all = append(all, d.parts(members(s["allOf"]))...)
+		all = append(all, d.parts(memberPublishers(s["allOf"]))...)
 		own := maps.Clone(s)
 		delete(own, "$ref")
 		delete(own, "allOf")
@@ -269,9 +269,9 @@ func (d *naive) null(s object) bool {
 		return true
 	}
 	all := func(list []object) bool { return !slices.ContainsFunc(list, func(s object) bool { return !d.null(s) }) }
-	ok := (types(s) == nil || slices.Contains(types(s), any("null"))) && all(members(s["allOf"])) && (s["$ref"] == nil || d.null(d.target(s)))
+	ok := (types(s) == nil || slices.Contains(types(s), any("null"))) && all(memberPublishers(s["allOf"])) && (s["$ref"] == nil || d.null(d.target(s)))
 	for _, keyword := range []string{"oneOf", "anyOf"} {
-		ok = ok && (s[keyword] == nil || slices.ContainsFunc(members(s[keyword]), func(s object) bool { return d.null(s) && !d.withheld([]object{s}) }))
+		ok = ok && (s[keyword] == nil || slices.ContainsFunc(memberPublishers(s[keyword]), func(s object) bool { return d.null(s) && !d.withheld([]object{s}) }))
 	}
 	return ok
 }
@@ -331,7 +331,7 @@ func (d *naive) alternatives(parts []object, i int) (all [][]object, choice obje
 		keyword = "anyOf"
 	}
 	delete(own, keyword)
-	for _, alternative := range members(parts[i][keyword]) {
+	for _, alternative := range memberPublishers(parts[i][keyword]) {
 		if !d.withheld([]object{alternative}) {
 			all = append(all, append(append(slices.Clone(parts[:i]), own, alternative), parts[i+1:]...))
 		}
@@ -383,7 +383,7 @@ func (d *naive) choose(parts []object, i int, v any, strict bool) verdict {
 // fits reports whether the JSON type of a value is possible.
 func (d *naive) fits(schemas []object, v any) bool {
 	return !slices.ContainsFunc(d.parts(schemas), func(s object) bool {
-		inner := slices.Concat(members(s["oneOf"]), members(s["anyOf"]))
+		inner := slices.Concat(memberPublishers(s["oneOf"]), memberPublishers(s["anyOf"]))
 		return !typed(s, v, true) || inner != nil && !slices.ContainsFunc(inner, func(s object) bool { return d.fits([]object{s}, v) })
 	})
 }
@@ -399,7 +399,7 @@ func (d *naive) byConstant(all [][]object, o object) (found []object, decided bo
 		objects++
 		parts := d.parts(schemas)
 		for _, s := range d.properties(parts, "kind") {
-			if values := possible(s); len(values) == 1 && required(parts)["kind"] {
+			if values := possible(s); len(values) == 1 && isRequired(parts)["kind"] {
 				constants[values[0]]++
 				if o["kind"] == values[0] {
 					found = schemas
@@ -428,7 +428,7 @@ func (d *naive) properties(parts []object, name string) (all []object) {
 	return all
 }
 
-func required(parts []object) map[string]bool {
+func isRequired(parts []object) map[string]bool {
 	names := map[string]bool{}
 	for _, s := range parts {
 		list, _ := s["required"].([]any)
@@ -501,7 +501,7 @@ func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 
 // object reads an object with properties, further members, or both.
 func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
-	result, names := object{}, required(parts)
+	result, names := object{}, isRequired(parts)
 	if d.patch {
 		names = nil
 		defer d.whole()()

@@ -28,7 +28,7 @@ const maxAmbiguous = 8
 //nolint:gochecknoglobals // constants
 var (
 	methods         = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"} // of OpenAPI
-	served          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	servedMethods   = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
 	responseHeaders = []string{"ETag", "Location"}
 )
@@ -40,8 +40,8 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		c.fault(swagger, "OpenAPI 2.0 (Swagger) is not possible: convert the document to 3.0 or 3.1")
 		return "", nil
 	}
-	c.only(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
-	if !c.old && !strings.HasPrefix(version.text(), "3.1.") {
+	c.allowOnly(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
+	if !c.isOpenAPI30 && !strings.HasPrefix(version.text(), "3.1.") {
 		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
 	}
 	base = c.base()
@@ -51,9 +51,9 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	}
 	all = slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
 	for _, n := range all {
-		c.pathItem(n.item)
+		c.checkPathItem(n.item)
 	}
-	c.templates(all)
+	c.checkTemplates(all)
 	ids := map[string]bool{}
 	for _, n := range all {
 		if ids[n.id] {
@@ -62,7 +62,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		ids[n.id] = true
 		c.operation(base, n)
 	}
-	c.settle()
+	c.resolvePostponed()
 	for _, n := range all {
 		for i := range n.op.Responses {
 			c.finish(n.op.Responses[i].Body)
@@ -72,12 +72,12 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		}
 	}
 	for _, s := range c.choices {
-		if c.about[s].finished {
+		if c.infos[s].finished {
 			c.decide(s)
 		}
 	}
 	for _, n := range all {
-		c.afterwards(n)
+		c.finishOperation(n)
 	}
 	for _, n := range all {
 		if answer := n.get(extAnswer); answer.Node != nil {
@@ -141,7 +141,7 @@ func (c *compiler) operations() (all []*operationNode) {
 		}
 		item, faults, others := path.value, len(c.faults), len(all)
 		if item.get("$ref").Node != nil {
-			c.only(item, "$ref") // operations beside it would be ignored
+			c.allowOnly(item, "$ref") // operations beside it would be ignored
 			if item = c.resolve(item); item.Node == nil {
 				if len(c.o.Only) > 0 { // nothing of it is selected
 					c.warnings, c.faults = append(c.warnings, c.faults[faults:]...), c.faults[:faults]
@@ -164,21 +164,21 @@ func (c *compiler) operations() (all []*operationNode) {
 			all = append(all, n)
 		}
 		if len(all) == others && len(c.o.Only) == 0 {
-			c.pathItem(item)
+			c.checkPathItem(item)
 		}
 	}
 	return all
 }
 
-// pathItem reports what else is in the path of an operation that is served.
-func (c *compiler) pathItem(item node) {
+// checkPathItem reports what else is in the path of an operation that is served.
+func (c *compiler) checkPathItem(item node) {
 	faults := len(c.faults)
-	c.only(item, append(methods, "parameters", "servers")...)
+	c.allowOnly(item, append(methods, "parameters", "servers")...)
 	c.faulty[item.Node] = c.faulty[item.Node] || len(c.faults) > faults
 }
 
-// templates checks the templates of all paths for what makes matching them ambiguous.
-func (c *compiler) templates(all []*operationNode) {
+// checkTemplates checks the templates of all paths for what makes matching them ambiguous.
+func (c *compiler) checkTemplates(all []*operationNode) {
 	paths := map[string]string{}    // by their form, in which {} stands for every parameter
 	literals := map[string]string{} // a path that goes on with a literal, by what precedes it
 	parameters := map[string]bool{} // whether a path goes on with a parameter, by what precedes it
@@ -222,7 +222,7 @@ func (c *compiler) templates(all []*operationNode) {
 	}
 }
 
-// operation compiles one operation. What needs complete schemas is left to afterwards.
+// operation compiles one operation. What needs complete schemas is left to finishOperation.
 func (c *compiler) operation(base string, n *operationNode) {
 	if ref := n.get("$ref"); ref.Node != nil {
 		if n.op = new(upstream.Operation); c.follow(n.node).Node != nil {
@@ -230,7 +230,7 @@ func (c *compiler) operation(base string, n *operationNode) {
 		}
 		return
 	}
-	c.only(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
+	c.allowOnly(n.node, "operationId", "parameters", "responses", "security", "deprecated", "callbacks", "requestBody", "servers",
 		extPublic, extAnswer, extTenant, extUnchecked, extDeprecated, extRead, extUpstream, extEnforce, extTool)
 	op := &upstream.Operation{ID: n.id, Method: n.method, Path: base + n.path, Public: c.flag(n.get(extPublic))}
 	n.op = op
@@ -245,8 +245,8 @@ func (c *compiler) operation(base string, n *operationNode) {
 			c.warn(servers, "is ignored: the path of the document's first server holds for all operations")
 		}
 	}
-	if !slices.Contains(served, n.method) {
-		c.fault(n.node, "%s cannot be served: possible are %s", n.method, strings.Join(served, ", "))
+	if !slices.Contains(servedMethods, n.method) {
+		c.fault(n.node, "%s cannot be served: possible are %s", n.method, strings.Join(servedMethods, ", "))
 		return
 	}
 	op.Read = n.method == http.MethodGet || c.flag(n.get(extRead))
@@ -362,7 +362,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 
 // parameter compiles a parameter, and reports whether it is used. Others are ignored.
 func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bool {
-	c.only(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
+	c.allowOnly(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
 	required := c.flag(p.get("required"))
 	if clamp := p.get(extClamp); clamp.Node != nil && in != "query" {
 		c.fault(clamp, "is for parameters of the query")
@@ -378,7 +378,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		case canonical == "Accept-Language" && !required: // forwarded by every operation
 			return true
 		case slices.Contains(requestHeaders, canonical):
-			own := c.value(p, canonical, required)
+			own := c.compileParam(p, canonical, required)
 			if own == nil || own.Array {
 				c.fault(p, "a header must be a string, an integer, a number or a boolean")
 				return false
@@ -399,7 +399,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 			}
 			return false
 		}
-		own := c.value(p, name, true)
+		own := c.compileParam(p, name, true)
 		if own == nil || own.Array {
 			c.fault(p, "a parameter of a path must be a string, an integer, a number or a boolean")
 			own = &upstream.Param{Name: name, Schema: upstream.AnyJSON()}
@@ -411,7 +411,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		c.fault(p.get("in"), "%q cannot be enforced: possible are query, path and header", in)
 		return false
 	}
-	own := c.value(p, name, required)
+	own := c.compileParam(p, name, required)
 	switch {
 	case own == nil && required:
 		c.fault(p, "the parameter %s is required, and can only be a string, an integer, a number, a boolean or an array of them in form style", name)
@@ -432,15 +432,15 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	return own != nil
 }
 
-// value compiles the schema of a parameter. It returns nil if a parameter of this kind cannot be enforced.
-func (c *compiler) value(p node, name string, required bool) *upstream.Param {
+// compileParam compiles the schema of a parameter. It returns nil if a parameter of this kind cannot be enforced.
+func (c *compiler) compileParam(p node, name string, required bool) *upstream.Param {
 	n := p.get("schema")
 	style := p.get("style").text()
 	if n.Node == nil || p.get("content").Node != nil || style != "" && style != "form" && style != "simple" {
 		return nil
 	}
 	s := c.schema(n)
-	if c.about[s] == nil || c.about[s].active {
+	if c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
 	param := &upstream.Param{Name: name, Required: required, MaxBytes: upstream.MaxText, Description: oneLine(p.get("description").text())}
@@ -458,10 +458,10 @@ func (c *compiler) value(p node, name string, required bool) *upstream.Param {
 		s = s.Items
 	}
 	const scalars = upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean
-	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.about[s] == nil || c.about[s].active {
+	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
-	if s.Rules != nil && contradict(s.Rules) || param.MinItems > param.MaxItems {
+	if s.Rules != nil && isContradictory(s.Rules) || param.MinItems > param.MaxItems {
 		c.fault(n, "no value can be valid: what must hold contradicts itself")
 	}
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
@@ -524,7 +524,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	if n = c.resolve(n); n.Node == nil {
 		return
 	}
-	c.only(n, "content", "required")
+	c.allowOnly(n, "content", "required")
 	op.Body = &upstream.RequestBody{Required: c.flag(n.get("required"))}
 	c.view.request = true
 	defer func() { c.view.request = false }()
@@ -533,7 +533,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	for _, e := range content {
 		switch {
 		case isPossible(e):
-			c.only(e.value, "schema", "encoding")
+			c.allowOnly(e.value, "schema", "encoding")
 			if c.hidden(e.value.get("schema"), true) {
 				c.fault(reference, "is readOnly: no body would be accepted")
 			}
@@ -570,8 +570,8 @@ func mediaType(name string) string {
 	return media
 }
 
-// partial returns the schema of a merge patch, which has no required members (RFC 7396). In nested objects, members stay required.
-func (c *compiler) partial(s *upstream.Schema) *upstream.Schema {
+// partialSchema returns the schema of a merge patch, which has no required members (RFC 7396). In nested objects, members stay required.
+func (c *compiler) partialSchema(s *upstream.Schema) *upstream.Schema {
 	if s.FreeJSON() {
 		return s
 	}
@@ -588,7 +588,7 @@ func (c *compiler) partial(s *upstream.Schema) *upstream.Schema {
 		choice := *s.Choice
 		choice.Alternatives, choice.Values = nil, maps.Clone(s.Choice.Values)
 		for _, alternative := range s.Choice.Alternatives {
-			patch := c.partial(alternative)
+			patch := c.partialSchema(alternative)
 			choice.Alternatives = append(choice.Alternatives, patch)
 			for value, of := range choice.Values {
 				if of == alternative {
@@ -608,7 +608,7 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 	if d.Node == nil {
 		return
 	}
-	c.only(d, "since", "sunset", "link")
+	c.allowOnly(d, "since", "sunset", "link")
 	if !deprecated {
 		c.fault(d, "needs deprecated: true")
 	}
@@ -687,7 +687,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 func b2i(b bool) int { return map[bool]int{true: 1}[b] }
 
 func (c *compiler) response(n node, status int, unchecked []string) upstream.DocumentedResponse {
-	c.only(n, "content", "headers", "links", extRecords, extPage)
+	c.allowOnly(n, "content", "headers", "links", extRecords, extPage)
 	r := upstream.DocumentedResponse{Status: status}
 	for _, e := range c.members(n.get("headers")) {
 		switch name := http.CanonicalHeaderKey(e.name); {
@@ -716,7 +716,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			c.warn(e.value, "is taken for the first JSON of this response")
 			r.Media = append(r.Media, media)
 		default:
-			c.only(e.value, "schema", "encoding")
+			c.allowOnly(e.value, "schema", "encoding")
 			if c.hidden(e.value.get("schema"), false) {
 				c.fault(n.get("content"), "is writeOnly: nothing of it may leave")
 			}
@@ -726,16 +726,16 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 	return r
 }
 
-// afterwards compiles and checks what needs complete schemas.
-func (c *compiler) afterwards(n *operationNode) {
+// finishOperation compiles and checks what needs complete schemas.
+func (c *compiler) finishOperation(n *operationNode) {
 	op := n.op
 	for i, kind := range op.Body.All() {
-		op.Body.Kinds[i].Mapped = c.maps
-		if c.nesting(kind.Schema, 1); c.maps {
-			c.frames(op, kind.Schema)
+		op.Body.Kinds[i].Mapped = c.usesFrom
+		if c.checkNesting(kind.Schema, 1); c.usesFrom {
+			c.checkSources(op, kind.Schema)
 		}
 		if kind.Media == mediaPatch {
-			op.Body.Kinds[i].Schema = c.partial(kind.Schema)
+			op.Body.Kinds[i].Schema = c.partialSchema(kind.Schema)
 		}
 	}
 	byRecord := !op.ByGateway && tenantMember(op.Tenant) != ""
@@ -743,7 +743,7 @@ func (c *compiler) afterwards(n *operationNode) {
 		r := &op.Responses[i]
 		response := c.resolve(n.responses[r.Status])
 		success := r.Status/100 == 2 || r.Status == 2
-		c.nesting(r.Body, 1)
+		c.checkNesting(r.Body, 1)
 		for _, extension := range []node{response.get(extRecords), response.get(extPage)} {
 			switch {
 			case extension.Node == nil:
@@ -756,34 +756,34 @@ func (c *compiler) afterwards(n *operationNode) {
 		if success && r.Body != nil && !op.ByGateway {
 			c.records(op, r, response.get(extRecords))
 		}
-		r.Body = c.mapped(op, r, response.get(extRecords))
+		r.Body = c.mapResponse(op, r, response.get(extRecords))
 		if success && r.Body != nil && !op.ByGateway {
 			r.Body = c.pages(op, r, response.get(extPage))
 		}
 		if byRecord && r.Unchecked != nil {
 			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
 		}
-		if byRecord && success && r.Body != nil && r.Records == nil && !r.Body.FreeJSON() && !c.owned(r.Body, map[*upstream.Schema]bool{}) {
+		if byRecord && success && r.Body != nil && r.Records == nil && !r.Body.FreeJSON() && !c.hasTenant(r.Body, map[*upstream.Schema]bool{}) {
 			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
 		}
 	}
 }
 
-// owned reports whether an object below a schema has a tenant.
-func (c *compiler) owned(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
+// hasTenant reports whether an object below a schema has a tenant.
+func (c *compiler) hasTenant(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 	if s == nil || seen[s] || !c.spend(1) {
 		return false
 	}
 	seen[s] = true
-	if s.Tenant != "" || c.broken[s] || c.owned(s.Items, seen) || c.owned(s.Additional, seen) {
+	if s.Tenant != "" || c.broken[s] || c.hasTenant(s.Items, seen) || c.hasTenant(s.Additional, seen) {
 		return true
 	}
 	for i := range s.Properties {
-		if !s.Properties[i].Internal && c.owned(s.Properties[i].Schema, seen) {
+		if !s.Properties[i].Internal && c.hasTenant(s.Properties[i].Schema, seen) {
 			return true
 		}
 	}
-	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.owned(a, seen) })
+	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.hasTenant(a, seen) })
 }
 
 // records compiles x-gatehouse-records: where the records of a response are, and how they are compared with what was asked for.
@@ -791,11 +791,11 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	if n.Node == nil {
 		return
 	}
-	c.only(n, "in", "from", "order", "at_most", "is")
+	c.allowOnly(n, "in", "from", "order", "at_most", "is")
 	r := &upstream.Records{In: c.string(n.get("in")), Most: c.o.MaxItems, Order: c.strings(n.get("order"))}
 	result.Records = r
 	if at := n.get("at_most"); at.Node != nil {
-		r.AtMost = c.numbered(op, at)
+		r.AtMost = c.paramNumber(op, at)
 	}
 	for _, e := range c.members(n.get("is")) {
 		r.Is = append(r.Is, upstream.Is{Property: e.name, Param: e.value.text()})
@@ -845,8 +845,8 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	}
 }
 
-// numbered returns Param.Number of a parameter that is an integer.
-func (c *compiler) numbered(op *upstream.Operation, n node) int {
+// paramNumber returns Param.Number of a parameter that is an integer.
+func (c *compiler) paramNumber(op *upstream.Operation, n node) int {
 	if number := numberOf(op, n.text()); number > 0 {
 		return number
 	}
@@ -883,13 +883,13 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 	asked := page.get("request")
 	number := 0
 	if cursor := page.get("cursor"); cursor.Node != nil {
-		c.only(page, "cursor", "response")
+		c.allowOnly(page, "cursor", "response")
 		if !slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == cursor.text() }) {
 			c.fault(cursor, "is not a parameter")
 		}
 	} else {
-		c.only(page, "request", "response")
-		number = c.numbered(op, asked)
+		c.allowOnly(page, "request", "response")
+		number = c.paramNumber(op, asked)
 	}
 	s := body
 	names := namesIn(page.get("response").text())
@@ -924,7 +924,7 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 	case body == nil:
 		c.fault(n, "needs a response with status 200 and a JSON body")
 	case n.isObject():
-		op.StaticBody = c.encoded(n)
+		op.StaticBody = c.encodeJSON(n)
 		if len(c.faults) > 0 {
 			return // the schema may be incomplete
 		}
@@ -943,8 +943,8 @@ func (c *compiler) answer(op *upstream.Operation, n node) {
 	}
 }
 
-// encoded returns a value as JSON.
-func (c *compiler) encoded(n node) []byte {
+// encodeJSON returns a value as JSON.
+func (c *compiler) encodeJSON(n node) []byte {
 	var value any
 	if err := n.Decode(&value); err != nil {
 		c.fault(n, "cannot be read: %v", err)

@@ -13,8 +13,8 @@ const maxActions = 1000
 // applyOverlay applies an OpenAPI Overlay 1.0, document, to the document root. Both come from parse. It registers in origin the file of every name
 // and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
 func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
-	o := overlay{search: search{root: root, left: maxWork}, file: file, origin: origin}
-	return o.apply(at(document))
+	o := overlay{search: search{root: root, workLeft: maxWork}, file: file, origin: origin}
+	return o.apply(rootNode(document))
 }
 
 type overlay struct {
@@ -29,9 +29,9 @@ type overlay struct {
 
 func (o *overlay) apply(top node) []*FaultError {
 	o.size = measure(o.root)
-	o.members(top, "overlay", "info", "extends", "actions")
+	o.allowOnly(top, "overlay", "info", "extends", "actions")
 	info := top.get("info")
-	o.members(info, "title", "version")
+	o.allowOnly(info, "title", "version")
 	for _, text := range []node{info.get("title"), info.get("version")} {
 		if info.isObject() && text.text() == "" {
 			o.fault(text, "a text is missing")
@@ -59,8 +59,8 @@ func (o *overlay) fault(n node, message string, args ...any) {
 	}
 }
 
-// members reports members of an object that are not in a list, except extensions (x-).
-func (o *overlay) members(n node, names ...string) {
+// allowOnly reports members of an object that are not in a list, except extensions (x-).
+func (o *overlay) allowOnly(n node, names ...string) {
 	if !n.isObject() {
 		o.fault(n, "an object is missing")
 	}
@@ -74,7 +74,7 @@ func (o *overlay) members(n node, names ...string) {
 // action applies one action, unless it has a fault.
 func (o *overlay) action(action node) {
 	before := len(o.faults)
-	if o.members(action, "target", "description", "update", "remove"); !action.isObject() {
+	if o.allowOnly(action, "target", "description", "update", "remove"); !action.isObject() {
 		return
 	}
 	expression, update, remove := action.get("target"), action.get("update"), action.get("remove")
@@ -109,7 +109,7 @@ func (o *overlay) action(action node) {
 }
 
 // remove takes values out of the objects and arrays in which they are.
-func (o *overlay) remove(expression node, places []place) {
+func (o *overlay) remove(expression node, places []locatedNode) {
 	removed, parents := make(map[*yaml.Node]bool), make(map[*yaml.Node]bool)
 	for _, p := range places {
 		if p.parent == nil {
@@ -154,7 +154,7 @@ func measure(n *yaml.Node) extent {
 }
 
 // fits reports whether the document stays within its limits with an update in all of these places. It counts as if the update replaced nothing.
-func (o *overlay) fits(update node, places []place) bool {
+func (o *overlay) fits(update node, places []locatedNode) bool {
 	more, levels := measure(update.Node), 0
 	for _, p := range places {
 		if p.Kind == yaml.SequenceNode && update.Kind != yaml.SequenceNode {
@@ -165,7 +165,7 @@ func (o *overlay) fits(update node, places []place) bool {
 	nodes, text := more.nodes*len(places), more.text*len(places)
 	if o.size.nodes+nodes > maxNodes || o.size.text+text > maxText {
 		o.size = measure(o.root) // without what was replaced or removed
-		o.left -= o.size.nodes / 2
+		o.workLeft -= o.size.nodes / 2
 	}
 	o.size.nodes += nodes
 	o.size.text += text
@@ -203,7 +203,7 @@ func (o *overlay) merge(old *yaml.Node, update, expression node) {
 	for i := 0; i < len(old.Content); i += 2 {
 		positions[old.Content[i].Value] = i + 1
 	}
-	o.left -= 2 * len(old.Content)
+	o.workLeft -= 2 * len(old.Content)
 	for i, e := range update.entries() {
 		position, ok := positions[e.name]
 		switch {
@@ -224,7 +224,7 @@ func (o *overlay) merge(old *yaml.Node, update, expression node) {
 func (o *overlay) copy(n *yaml.Node) *yaml.Node {
 	c := *n
 	c.Content = make([]*yaml.Node, len(n.Content))
-	o.left -= 5
+	o.workLeft -= 5
 	for i, child := range n.Content {
 		c.Content[i] = o.copy(child)
 	}
@@ -235,7 +235,7 @@ func (o *overlay) copy(n *yaml.Node) *yaml.Node {
 // forget removes a value from origin that is no longer in the document.
 func (o *overlay) forget(n *yaml.Node) {
 	delete(o.origin, n)
-	o.left--
+	o.workLeft--
 	for _, child := range n.Content {
 		o.forget(child)
 	}

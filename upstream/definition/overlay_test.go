@@ -41,8 +41,8 @@ func overlaidWithin(t *testing.T, document, text string, work int) (*yaml.Node, 
 	require.Empty(t, errs)
 	changes, errs := parse("o.yaml", []byte(text))
 	require.Empty(t, errs)
-	o := overlay{search: search{root: root, left: work}, file: "o.yaml", origin: make(map[*yaml.Node]string)}
-	errs = o.apply(at(changes))
+	o := overlay{search: search{root: root, workLeft: work}, file: "o.yaml", origin: make(map[*yaml.Node]string)}
+	errs = o.apply(rootNode(changes))
 	return root, o.origin, errs
 }
 
@@ -107,7 +107,7 @@ func TestWhatAnOverlayAddsHasItsFileAndLine(t *testing.T) {
 	root, origin, errs := overlaid(t, "a: {x: 1}\nb: {x: 1}\nc: {x: {y: 1}}", head+"- target: $[*]\n  update:\n    z: {y: 3}\n- target: $['a', 'b']\n  update:\n    x:\n      2\n- {target: $.b.z, remove: true}")
 	require.Empty(t, errs)
 	require.Equal(t, "{a:{x:2 z:{y:3}} b:{x:2} c:{x:{y:1} z:{y:3}}}", values(root))
-	a, c := at(root).get("a"), at(root).get("c")
+	a, c := rootNode(root).get("a"), rootNode(root).get("c")
 	for name, n := range map[string]*yaml.Node{"a member": a.get("z").Node, "what is in it": a.get("z").get("y").Node, "its name": a.Content[2]} {
 		require.Equal(t, "o.yaml", origin[n], name)
 		require.Equal(t, 6, n.Line, name)
@@ -128,7 +128,7 @@ func pointers(root *yaml.Node, text string) (all []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	places, err := (&search{root: root, left: maxWork}).find(expression)
+	places, err := (&search{root: root, workLeft: maxWork}).find(expression)
 	selected := make(map[*yaml.Node]bool)
 	for _, p := range places {
 		selected[p.Node] = true
@@ -145,7 +145,7 @@ func pointers(root *yaml.Node, text string) (all []string, err error) {
 			visit(e.value)
 		}
 	}
-	visit(at(root))
+	visit(rootNode(root))
 	return all, err
 }
 
@@ -210,7 +210,7 @@ func selectedByLibrary(t *testing.T, root *yaml.Node, target string) []string {
 	path, err := jsonpath.Parse(target)
 	require.NoError(t, err)
 	all := make(map[string]bool)
-	for _, found := range path.SelectLocated((&search{decoded: map[*yaml.Node]decoded{}}).decode(root).value) {
+	for _, found := range path.SelectLocated((&search{decoded: map[*yaml.Node]decodedValue{}}).decode(root).value) {
 		all[found.Path.Pointer()] = true
 	}
 	return slices.Sorted(maps.Keys(all))
@@ -313,7 +313,7 @@ func TestHostileOverlaysAreRefused(t *testing.T) {
 		require.Empty(t, errs)
 		require.Greater(t, measure(root).nodes, 40_000)
 		for target, selected := range map[string]int{"$..properties.created_at": 1200, "$..[?@.type=='string' && !@.format]": 4800} {
-			s := search{root: root, left: maxWork / 50}
+			s := search{root: root, workLeft: maxWork / 50}
 			expression, err := parseTarget(target)
 			require.NoError(t, err)
 			places, err := s.find(expression)

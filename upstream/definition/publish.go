@@ -31,13 +31,13 @@ func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
 	}
 	p := &publisher{
-		document: newDocument(d.root), operations: d.operations, common: newDocument(at(copyOf(common.Content[0]))),
-		own: map[string]*yaml.Node{}, ours: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
+		document: newDocument(d.root), operations: d.operations, common: newDocument(rootNode(copyOf(common.Content[0]))),
+		components: map[string]*yaml.Node{}, commonComponents: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
 		values:    strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),
 	}
 	for _, kind := range componentKinds() {
-		p.own[kind], p.ours[kind] = object(), object()
+		p.components[kind], p.commonComponents[kind] = object(), object()
 	}
 	p.rules = p.common.root.get("rules")
 	doc := p.published()
@@ -57,26 +57,26 @@ func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 type publisher struct {
 	document // of the definition
 
-	operations     []*operationNode
-	common         document
-	rules          node                  // rules of common
-	values         *strings.Replacer     // of placeholders in common
-	own, ours      map[string]*yaml.Node // published components, of the definition and of published.yaml, by kind
-	names          map[string]string     // published names of the definition's components, by kind and reference
-	texts          map[string]string     // encoded responses, by name
-	ids            []string              // operation IDs that are in use
-	tenant         string                // the member that names the business, for the operation that is being published
-	others, writes bool                  // an operation is not a GET; an operation changes something
-	sent           bool                  // a request body is being published
-	differing      map[string]bool       // see differs, by reference
-	err            error                 // the first one
+	operations                   []*operationNode
+	common                       document
+	rules                        node                  // rules of common
+	values                       *strings.Replacer     // of placeholders in common
+	components, commonComponents map[string]*yaml.Node // published components, of the definition and of published.yaml, by kind
+	names                        map[string]string     // published names of the definition's components, by kind and reference
+	texts                        map[string]string     // encoded responses, by name
+	ids                          []string              // operation IDs that are in use
+	tenant                       string                // the member that names the business, for the operation that is being published
+	hasNonGet, hasWrites         bool                  // an operation is not a GET; an operation changes something
+	inRequest                    bool                  // a request body is being published
+	differing                    map[string]bool       // see differs, by reference
+	err                          error                 // the first one
 }
 
-// members says how members of an object are published.
-type members map[string]func(out *yaml.Node, e entry)
+// memberPublishers says how members of an object are published.
+type memberPublishers map[string]func(out *yaml.Node, e entry)
 
 // pick publishes members of an object in their order: those in list as they are, and those in others with their function.
-func (p *publisher) pick(n node, list string, others members) *yaml.Node {
+func (p *publisher) pick(n node, list string, others memberPublishers) *yaml.Node {
 	out := object()
 	if n.isObject() {
 		out.Style = n.Style
@@ -85,7 +85,7 @@ func (p *publisher) pick(n node, list string, others members) *yaml.Node {
 		if publish := others[e.name]; publish != nil {
 			publish(out, e)
 		} else if slices.Contains(strings.Fields(list), e.name) {
-			if value := plain(e.value); value != nil {
+			if value := copyPlain(e.value); value != nil {
 				put(out, e.name, value)
 			}
 		}
@@ -100,15 +100,15 @@ func componentKinds() []string {
 func (p *publisher) published() *yaml.Node {
 	paths, tags := p.paths()
 	common := p.common.root
-	other := p.our(common.get("x-other-requests"))
-	info := p.pick(p.root.get("info"), "title version summary description", members{"license": func(out *yaml.Node, e entry) {
+	other := p.publishCommon(common.get("x-other-requests"))
+	info := p.pick(p.root.get("info"), "title version summary description", memberPublishers{"license": func(out *yaml.Node, e entry) {
 		put(out, e.name, p.pick(e.value, "name identifier url", nil))
 	}})
 	if version := member(info, "version"); version != nil {
 		version.Tag = "!!str" // also if it is written as a number
 	}
-	description := p.our(common.get("info").get("description"))
-	for name, is := range map[string]bool{"bodies": p.others, "writes": p.writes} {
+	description := p.publishCommon(common.get("info").get("description"))
+	for name, is := range map[string]bool{"bodies": p.hasNonGet, "writes": p.hasWrites} {
 		added := ""
 		if is {
 			added = p.rules.get(name).text()
@@ -119,28 +119,28 @@ func (p *publisher) published() *yaml.Node {
 		description.Value = strings.TrimRight(own.Value, "\n") + "\n\n" + description.Value
 	}
 	put(info, "description", description)
-	if p.others {
-		put(member(p.ours["headers"], p.ourName("headers", "Allow")), "schema", p.our(p.rules.get("allow")))
+	if p.hasNonGet {
+		put(member(p.commonComponents["headers"], p.commonName("headers", "Allow")), "schema", p.publishCommon(p.rules.get("allow")))
 	}
-	components := object("securitySchemes", p.our(common.get("components").get("securitySchemes")))
+	components := object("securitySchemes", p.publishCommon(common.get("components").get("securitySchemes")))
 	for _, kind := range componentKinds() {
 		all := object()
-		for _, e := range slices.Concat(p.root.get("components").get(kind).entries(), at(p.own[kind]).entries()) {
-			if value := member(p.own[kind], e.name); value != nil {
+		for _, e := range slices.Concat(p.root.get("components").get(kind).entries(), rootNode(p.components[kind]).entries()) {
+			if value := member(p.components[kind], e.name); value != nil {
 				put(all, e.name, value)
 			}
 		}
 		for _, e := range common.get("components").get(kind).entries() {
-			if name := p.ourName(kind, e.name); member(p.ours[kind], name) != nil {
-				put(all, name, member(p.ours[kind], name))
+			if name := p.commonName(kind, e.name); member(p.commonComponents[kind], name) != nil {
+				put(all, name, member(p.commonComponents[kind], name))
 			}
 		}
 		if len(all.Content) > 0 {
 			put(components, kind, all)
 		}
 	}
-	doc := object("openapi", p.our(common.get("openapi")), "info", info, "servers", p.our(common.get("servers")),
-		"security", p.our(common.get("security")))
+	doc := object("openapi", p.publishCommon(common.get("openapi")), "info", info, "servers", p.publishCommon(common.get("servers")),
+		"security", p.publishCommon(common.get("security")))
 	if len(tags.Content) > 0 {
 		put(doc, "tags", tags)
 	}
@@ -197,7 +197,7 @@ func (p *publisher) operation(n *operationNode) *yaml.Node {
 	name := n.get("operationId").text()
 	switch {
 	case name == "":
-		name = unusual.ReplaceAllString(strings.ToLower(n.method)+n.path, "_")
+		name = unusualCharacters.ReplaceAllString(strings.ToLower(n.method)+n.path, "_")
 	case n.method == http.MethodGet:
 		name = noun(name)
 	}
@@ -205,11 +205,11 @@ func (p *publisher) operation(n *operationNode) *yaml.Node {
 	return out
 }
 
-// kinds returns the kinds of an operation by which rules.errors of published.yaml lists errors.
-func (p *publisher) kinds(n *operationNode) (kinds []string) {
+// errorKinds returns the kinds of an operation by which rules.errors of published.yaml lists errors.
+func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 	op := n.op
 	signed, byService, isGet := !op.Public, !op.ByGateway, n.method == http.MethodGet
-	p.others, p.writes = p.others || !isGet, p.writes || !op.Read
+	p.hasNonGet, p.hasWrites = p.hasNonGet || !isGet, p.hasWrites || !op.Read
 	for _, kind := range []struct {
 		name string
 		is   bool
@@ -227,10 +227,10 @@ func (p *publisher) kinds(n *operationNode) (kinds []string) {
 		{"signed_write", !op.Read && signed},
 	} {
 		if kind.is {
-			kinds = append(kinds, kind.name)
+			errorKinds = append(errorKinds, kind.name)
 		}
 	}
-	return kinds
+	return errorKinds
 }
 
 // head returns the HEAD beside a GET.
@@ -240,7 +240,7 @@ func (p *publisher) head(get *yaml.Node) *yaml.Node {
 		value := member(get, name)
 		switch {
 		case name == "description":
-			value = p.our(rules.get(name))
+			value = p.publishCommon(rules.get(name))
 		case value == nil:
 			continue
 		case name == "summary":
@@ -261,7 +261,7 @@ func (p *publisher) head(get *yaml.Node) *yaml.Node {
 // responses publishes the responses of an operation that reach callers, and adds the gateway's own.
 func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 	ours, own, all := map[string]node{}, map[string]*upstream.DocumentedResponse{}, map[string]bool{}
-	for _, kind := range p.kinds(n) {
+	for _, kind := range p.errorKinds(n) {
 		for _, e := range p.rules.get("errors").get(kind).entries() {
 			ours[e.name], all[e.name] = e.value, true
 		}
@@ -289,7 +289,7 @@ func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 			}
 		}
 		if response == nil {
-			put(out, status, p.our(common))
+			put(out, status, p.publishCommon(common))
 			continue
 		}
 		documented := n.responses[response.Status]
@@ -309,7 +309,7 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 	add := func(all node, replace bool) {
 		for _, e := range all.entries() {
 			if replace || member(headers, e.name) == nil {
-				put(headers, e.name, p.our(e.value))
+				put(headers, e.name, p.publishCommon(e.value))
 			}
 		}
 	}
@@ -321,7 +321,7 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 	for _, e := range n.get("headers").entries() {
 		for _, name := range responseHeaders {
 			if strings.EqualFold(name, e.name) {
-				put(headers, name, p.pick(p.resolve(e.value), "description deprecated", p.valued(p.resolve(e.value))))
+				put(headers, name, p.pick(p.resolve(e.value), "description deprecated", p.valueMembers(p.resolve(e.value))))
 				add(p.rules.get("headers").get("with_"+name), true)
 			}
 		}
@@ -333,15 +333,15 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 		case slices.Contains(r.Media, media):
 			first = cmp.Or(first, value)
 			if schema := first.get("schema"); value != first && value.get("schema").get("$ref").text() != cmp.Or(schema.get("$ref").text(), "-") {
-				value = at(object("schema", schema.Node)) // without examples, which are of another schema
+				value = rootNode(object("schema", schema.Node)) // without examples, which are of another schema
 			}
-			put(content, media, p.pick(value, "", p.valued(value)))
+			put(content, media, p.pick(value, "", p.valueMembers(value)))
 		case slices.Contains(r.Unchecked, media):
-			put(content, media, p.pick(value, "", p.valued(value)))
+			put(content, media, p.pick(value, "", p.valueMembers(value)))
 		}
 	}
 	if media := common.get("content").get(mediaJSON); media.Node != nil {
-		put(content, mediaJSON, either(member(content, mediaJSON), p.our(media)))
+		put(content, mediaJSON, mergeMedia(member(content, mediaJSON), p.publishCommon(media)))
 	}
 	description, added := strings.TrimSpace(n.get("description").text()), common.get("description").text()
 	if description != "" && added != "" && !strings.ContainsAny(description[len(description)-1:], ".!?:") {

@@ -10,8 +10,8 @@ import (
 
 // requestBody publishes the body of an operation.
 func (p *publisher) requestBody(n *operationNode) *yaml.Node {
-	p.sent = true
-	defer func() { p.sent = false }()
+	p.inRequest = true
+	defer func() { p.inRequest = false }()
 	return p.reference("requestBodies", n.get("requestBody"), func(body node) *yaml.Node {
 		body = p.resolve(body)
 		content := object()
@@ -22,11 +22,11 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 				continue
 			}
 			e.value = p.resolve(e.value)
-			how := p.valued(e.value)
+			publishers := p.valueMembers(e.value)
 			if media == mediaPatch {
-				how["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.patch(e.value, n.op.Body.Kinds[i].Schema.Choice)) }
+				publishers["schema"] = func(out *yaml.Node, e entry) { put(out, e.name, p.patch(e.value, n.op.Body.Kinds[i].Schema.Choice)) }
 			}
-			put(content, media, p.pick(e.value, "", how))
+			put(content, media, p.pick(e.value, "", publishers))
 		}
 		out := p.pick(body, "description required", nil)
 		put(out, "content", content)
@@ -36,7 +36,7 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 
 // patch publishes the schema of a merge patch. If it is a choice that a member decides, only that is required.
 func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
-	out, objects := p.schema(p.optional(n)), 0
+	out, objects := p.schema(p.withoutRequired(n)), 0
 	if choice != nil && choice.Discriminator != "" {
 		for _, alternative := range choice.Alternatives {
 			objects += b2i(alternative.Types&upstream.TypeObject != 0)
@@ -49,8 +49,8 @@ func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
 	return object("allOf", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{out, object("required", required)}})
 }
 
-// optional returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.
-func (p *publisher) optional(n node) node {
+// withoutRequired returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.
+func (p *publisher) withoutRequired(n node) node {
 	if !slices.ContainsFunc(p.parts(n, true), func(part node) bool { return part.get("required").Node != nil }) {
 		return n
 	}
@@ -63,18 +63,18 @@ func (p *publisher) optional(n node) node {
 			case "oneOf", "anyOf":
 				alternatives := list()
 				for _, alternative := range e.value.items() {
-					alternatives.Content = append(alternatives.Content, p.optional(alternative).Node)
+					alternatives.Content = append(alternatives.Content, p.withoutRequired(alternative).Node)
 				}
 				all.Content = append(all.Content, object("anyOf", alternatives))
 			default:
 				put(out, e.name, e.value.Node)
 			}
 		}
-		if len(out.Content) > 0 && (part.get("$ref").Node == nil || !p.old) {
+		if len(out.Content) > 0 && (part.get("$ref").Node == nil || !p.isOpenAPI30) {
 			all.Content = append(all.Content, out)
 		}
 	}
-	return at(object("allOf", all))
+	return rootNode(object("allOf", all))
 }
 
 // differs reports whether a schema has different members in bodies and in responses. Such a schema is published once for each, because in JSON

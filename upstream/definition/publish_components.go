@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func (p *publisher) plain(n node) *yaml.Node { return p.schema(n) }
+func (p *publisher) publishSchema(n node) *yaml.Node { return p.schema(n) }
 
 // reference publishes a value where it stands. If it is a reference, it publishes the target as a component.
 func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node) *yaml.Node {
@@ -24,20 +24,20 @@ func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node
 // component publishes a value of the definition as a component, once, and returns the reference to it. A component keeps its name.
 func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) string {
 	key, other := kind+ref, ""
-	if kind == "schemas" && p.sent && p.differs(ref) {
+	if kind == "schemas" && p.inRequest && p.differs(ref) {
 		key, other = key+" in a body", "Body"
 	}
 	name, ok := p.names[key]
 	if !ok {
-		if name, ok = strings.CutPrefix(ref, "#/components/"+kind+"/"); !ok || unusual.MatchString(name) {
+		if name, ok = strings.CutPrefix(ref, "#/components/"+kind+"/"); !ok || unusualCharacters.MatchString(name) {
 			name, other = "Shared", other+" " // its place may be one that callers must not see
 		}
 		if other != "" {
-			name = p.free(kind, name+strings.TrimSpace(other), func(string) bool { return false })
+			name = p.unusedName(kind, name+strings.TrimSpace(other), func(string) bool { return false })
 		}
 		p.names[key] = name
 		slot := object()
-		put(p.own[kind], name, slot) // before what it refers to, which may be itself
+		put(p.components[kind], name, slot) // before what it refers to, which may be itself
 		*slot = *publish(p.target(ref))
 	}
 	return "#/components/" + kind + "/" + name
@@ -47,22 +47,22 @@ func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) s
 func (p *publisher) hoist(wanted string, response *yaml.Node) *yaml.Node {
 	encoded, err := yaml.Marshal(response)
 	p.fail(err)
-	name := p.free("responses", wanted, func(name string) bool { return p.texts[name] == string(encoded) })
+	name := p.unusedName("responses", wanted, func(name string) bool { return p.texts[name] == string(encoded) })
 	p.texts[name] = string(encoded)
-	put(p.own["responses"], name, response)
+	put(p.components["responses"], name, response)
 	return reference("#/components/responses/" + name)
 }
 
-var unusual = regexp.MustCompile(`[^A-Za-z0-9._-]+`) // characters that names of components do not have
+var unusualCharacters = regexp.MustCompile(`[^A-Za-z0-9._-]+`) // characters that names of components do not have
 
-// free returns a name for a component that no other one has, unless same reports that it is equal.
-func (p *publisher) free(kind, wanted string, same func(name string) bool) string {
-	wanted = unusual.ReplaceAllString(wanted, "_")
+// unusedName returns a name for a component that no other one has, unless same reports that it is equal.
+func (p *publisher) unusedName(kind, wanted string, same func(name string) bool) string {
+	wanted = unusualCharacters.ReplaceAllString(wanted, "_")
 	name := wanted
 	for i := 2; !same(name); i++ {
 		declared := kind != "responses" && p.root.get("components").get(kind).get(name).Node != nil // responses are never published as declared
-		if !declared && member(p.own[kind], name) == nil && !slices.ContainsFunc(p.common.root.get("components").get(kind).entries(),
-			func(e entry) bool { return p.ourName(kind, e.name) == name }) {
+		if !declared && member(p.components[kind], name) == nil && !slices.ContainsFunc(p.common.root.get("components").get(kind).entries(),
+			func(e entry) bool { return p.commonName(kind, e.name) == name }) {
 			break
 		}
 		name = wanted + strconv.Itoa(i)
@@ -70,34 +70,34 @@ func (p *publisher) free(kind, wanted string, same func(name string) bool) strin
 	return name
 }
 
-// ourName returns the name of a component of published.yaml: another one if the definition has a component of its name.
-func (p *publisher) ourName(kind, name string) string {
+// commonName returns the name of a component of published.yaml: another one if the definition has a component of its name.
+func (p *publisher) commonName(kind, name string) string {
 	for p.root.get("components").get(kind).get(name).Node != nil {
 		name = "Gateway" + name
 	}
 	return name
 }
 
-// our publishes a value of published.yaml, and what it refers to.
-func (p *publisher) our(n node) *yaml.Node {
+// publishCommon publishes a value of published.yaml, and what it refers to.
+func (p *publisher) publishCommon(n node) *yaml.Node {
 	out := copyOf(n.Node)
-	p.refer(out)
+	p.publishReferences(out)
 	return out
 }
 
-func (p *publisher) refer(n *yaml.Node) {
+func (p *publisher) publishReferences(n *yaml.Node) {
 	n.Value = p.values.Replace(n.Value)
 	ref, ok := strings.CutPrefix(n.Value, "#/components/")
 	if kind, name, _ := strings.Cut(ref, "/"); ok {
-		renamed := p.ourName(kind, name)
-		if n.Value = "#/components/" + kind + "/" + renamed; member(p.ours[kind], renamed) == nil {
+		renamed := p.commonName(kind, name)
+		if n.Value = "#/components/" + kind + "/" + renamed; member(p.commonComponents[kind], renamed) == nil {
 			slot := object()
-			put(p.ours[kind], renamed, slot)
-			*slot = *p.our(p.common.root.get("components").get(kind).get(name))
+			put(p.commonComponents[kind], renamed, slot)
+			*slot = *p.publishCommon(p.common.root.get("components").get(kind).get(name))
 		}
 	}
 	for _, child := range n.Content {
-		p.refer(child)
+		p.publishReferences(child)
 	}
 }
 
@@ -158,7 +158,7 @@ func object(pairs ...any) *yaml.Node {
 	return out
 }
 
-func member(object *yaml.Node, name string) *yaml.Node { return at(object).get(name).Node }
+func member(object *yaml.Node, name string) *yaml.Node { return rootNode(object).get(name).Node }
 
 // put sets a member of an object.
 func put(object *yaml.Node, name string, value *yaml.Node) {
@@ -179,9 +179,9 @@ func remove(object *yaml.Node, names ...string) {
 	}
 }
 
-// plain copies a text, a number or a truth value, or a list of them. It returns nil for anything else, which could have contents that callers must
+// copyPlain copies a text, a number or a truth value, or a list of them. It returns nil for anything else, which could have contents that callers must
 // not see.
-func plain(n node) *yaml.Node {
+func copyPlain(n node) *yaml.Node {
 	isObject := func(n *yaml.Node) bool { return n.Kind != yaml.ScalarNode }
 	if n.isObject() || slices.ContainsFunc(n.Content, isObject) {
 		return nil
@@ -204,12 +204,12 @@ func copyOf(n *yaml.Node) *yaml.Node {
 	return out
 }
 
-// ambiguous are strings that readers of YAML 1.1 take for truth values or numbers.
-var ambiguous = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
+// ambiguousScalar are strings that readers of YAML 1.1 take for truth values or numbers.
+var ambiguousScalar = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
 // layOut puts members and items on lines of their own, unless the definition has them on one short line. It returns the length of that line.
 func layOut(n *yaml.Node) int {
-	if n.Style == 0 && n.Tag == "!!str" && ambiguous.MatchString(n.Value) {
+	if n.Style == 0 && n.Tag == "!!str" && ambiguousScalar.MatchString(n.Value) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	length := len(n.Value) + 2

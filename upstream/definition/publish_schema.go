@@ -13,15 +13,15 @@ import (
 func (p *publisher) parameter(n node) *yaml.Node {
 	n = p.resolve(n)
 	schema := p.resolve(n.get("schema"))
-	how := p.valued(n)
+	publishers := p.valueMembers(n)
 	clamped := n.get(extClamp).text() == "true"
 	if clamped { // what is outside the bounds is accepted, so they are only described
-		how["schema"] = func(out *yaml.Node, e entry) {
+		publishers["schema"] = func(out *yaml.Node, e entry) {
 			put(out, e.name, p.schema(schema))
 			remove(member(out, e.name), "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 		}
 	}
-	out := p.pick(n, "name in description required deprecated style explode", how)
+	out := p.pick(n, "name in description required deprecated style explode", publishers)
 	if n.get("in").text() == "path" && member(out, "required") == nil {
 		put(out, "required", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"}) // OpenAPI requires it
 	}
@@ -44,24 +44,24 @@ func (p *publisher) parameter(n node) *yaml.Node {
 	return out
 }
 
-// valued says how to publish the schema and the examples of a parameter, a header or a media type.
-func (p *publisher) valued(n node) members {
+// valueMembers says how to publish the schema and the examples of a parameter, a header or a media type.
+func (p *publisher) valueMembers(n node) memberPublishers {
 	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
-	return members{
+	return memberPublishers{
 		"schema":  func(out *yaml.Node, e entry) { put(out, e.name, p.schema(e.value)) },
 		"example": example,
 		"examples": func(out *yaml.Node, e entry) {
 			examples := object()
 			for _, e := range e.value.entries() {
-				put(examples, e.name, p.pick(p.resolve(e.value), "summary description", members{"value": example}))
+				put(examples, e.name, p.pick(p.resolve(e.value), "summary description", memberPublishers{"value": example}))
 			}
 			put(out, e.name, examples)
 		},
 	}
 }
 
-// either returns a media type that allows the values of own and of ours. own may be nil.
-func either(own, ours *yaml.Node) *yaml.Node {
+// mergeMedia returns a media type that allows the values of own and of ours. own may be nil.
+func mergeMedia(own, ours *yaml.Node) *yaml.Node {
 	if own == nil {
 		return ours
 	}
@@ -73,7 +73,7 @@ func either(own, ours *yaml.Node) *yaml.Node {
 		if example := member(media, "example"); example != nil {
 			put(examples, []string{"documented", "gateway"}[i], object("value", example))
 		}
-		for _, e := range at(media).get("examples").entries() {
+		for _, e := range rootNode(media).get("examples").entries() {
 			put(examples, e.name, e.value.Node)
 		}
 	}
@@ -88,7 +88,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	hidden = slices.Clip(hidden) // so that append does not change the caller's
 	for _, part := range p.parts(n, false) {
 		for _, e := range part.get("properties").entries() {
-			if p.inside(e.value) {
+			if p.isHidden(e.value) {
 				hidden = append(hidden, e.name)
 			}
 		}
@@ -96,7 +96,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	out := object()
 	out.Style = n.Style
 	// OpenAPI 3.0 ignores members beside $ref.
-	alone := n.get("$ref").Node != nil && p.old
+	alone := n.get("$ref").Node != nil && p.isOpenAPI30
 	var pattern *yaml.Node // of the format, if the schema has one of its own, too
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
@@ -166,17 +166,17 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	switch e.name {
 	case "title", "summary", "description", "deprecated", "readOnly", "writeOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
 		"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties":
-		return plain(e.value)
+		return copyPlain(e.value)
 	case "minimum", "maximum":
 		if n.get("exclusiveM"+e.name[1:]).text() != "true" {
-			return plain(e.value)
+			return copyPlain(e.value)
 		}
 	case "exclusiveMinimum", "exclusiveMaximum": // in OpenAPI 3.0, true excludes the bound beside it
 		switch bound := n.get("m" + e.name[len("exclusiveM"):]); {
 		case e.value.text() != "true" && e.value.text() != "false":
-			return plain(e.value)
+			return copyPlain(e.value)
 		case e.value.text() == "true" && bound.Node != nil:
-			return plain(bound)
+			return copyPlain(bound)
 		}
 	case "example", "default", "const":
 		return p.example(e.value, n)
@@ -197,7 +197,7 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	case "discriminator":
 		return p.discriminator(n, e.value)
 	case "$ref":
-		return member(p.reference("schemas", n, p.plain), "$ref")
+		return member(p.reference("schemas", n, p.publishSchema), "$ref")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (p *publisher) discriminator(schema, n node) *yaml.Node {
 			ref = "#/components/schemas/" + ref
 		}
 		if mapped[ref] = slices.ContainsFunc(alternatives, func(a node) bool { return a.get("$ref").text() == ref }); mapped[ref] {
-			put(mapping, e.name, member(reference(p.component("schemas", ref, p.plain)), "$ref"))
+			put(mapping, e.name, member(reference(p.component("schemas", ref, p.publishSchema)), "$ref"))
 		}
 	}
 	for _, alternative := range alternatives {
@@ -272,7 +272,7 @@ func (p *publisher) discriminator(schema, n node) *yaml.Node {
 		}
 		name := ref[strings.LastIndex(ref, "/")+1:]
 		value := cmp.Or(p.constant(alternative, n.get("propertyName").text()), name)
-		if published := p.component("schemas", ref, p.plain); !mapped[ref] && (published != ref || value != name) {
+		if published := p.component("schemas", ref, p.publishSchema); !mapped[ref] && (published != ref || value != name) {
 			put(mapping, value, member(reference(published), "$ref"))
 		}
 	}
@@ -296,9 +296,9 @@ func (p *publisher) constant(schema node, name string) string {
 	return ""
 }
 
-// inside reports whether a member is hidden from callers: they do not see it in a response, or must not send it in a body.
-func (p *publisher) inside(member node) bool {
-	return member.get(extInternal).text() == "true" || member.get(otherSide(p.sent)).text() == "true" || p.hidden(member, p.sent)
+// isHidden reports whether a member is hidden from callers: they do not see it in a response, or must not send it in a body.
+func (p *publisher) isHidden(member node) bool {
+	return member.get(extInternal).text() == "true" || member.get(hidingKeyword(p.inRequest)).text() == "true" || p.hidden(member, p.inRequest)
 }
 
 // isTenant reports whether a member of an object names the business.
@@ -313,7 +313,7 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	for _, part := range []node{p.resolve(n), n} {
 		for _, e := range part.entries() {
 			if slices.Contains(strings.Fields("title description deprecated minLength maxLength pattern"), e.name) {
-				if value := plain(e.value); value != nil {
+				if value := copyPlain(e.value); value != nil {
 					put(out, e.name, value)
 				}
 			}
@@ -350,7 +350,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 	hasMembers := func(part node) bool { return part.get("properties").Node != nil || part.get("items").Node != nil }
 	if text := jsontext.Value(value.text()); (text.Kind() == '{' || text.Kind() == '[') && slices.ContainsFunc(parts, hasMembers) {
 		root, _ := parse("", text) // some tools have JSON in a text here
-		value = at(root)
+		value = rootNode(root)
 	}
 	if value.Node == nil || value.Kind == yaml.ScalarNode {
 		return copyOf(value.Node)
@@ -370,7 +370,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
 			switch {
 			case property.Node != nil:
-				known, hidden, tenant, of = true, hidden || p.inside(property), tenant || p.isTenant(part, e.name), append(of, property)
+				known, hidden, tenant, of = true, hidden || p.isHidden(property), tenant || p.isTenant(part, e.name), append(of, property)
 			case more.Node != nil && more.text() != "false":
 				known, of = true, append(of, more)
 			}

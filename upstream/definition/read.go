@@ -28,7 +28,7 @@ const (
 func parse(file string, text []byte) (*yaml.Node, []*FaultError) {
 	r := reader{file: file}
 	if root := r.read(bytes.TrimPrefix(text, []byte("\ufeff"))); root != nil {
-		r.value(at(root), 0)
+		r.value(rootNode(root), 0)
 		if r.faults == nil {
 			return root, nil
 		}
@@ -42,15 +42,15 @@ type reader struct {
 	faults []*FaultError
 }
 
-// full reports whether reading ends because of too many faults or values.
-func (r *reader) full() bool { return len(r.faults) >= maxFaults || r.nodes > maxNodes }
+// isFull reports whether reading ends because of too many faults or values.
+func (r *reader) isFull() bool { return len(r.faults) >= maxFaults || r.nodes > maxNodes }
 
 func (r *reader) fault(n node, message string, args ...any) {
 	r.faults = append(r.faults, faultAt(r.file, n, message, args...))
 }
 
 // atLine returns a place in a line, for faults of the text itself.
-func atLine(line int) node { return at(&yaml.Node{Line: line}) }
+func atLine(line int) node { return rootNode(&yaml.Node{Line: line}) }
 
 // read returns the value of a text, or nil after a fault.
 func (r *reader) read(text []byte) *yaml.Node {
@@ -101,13 +101,13 @@ func (r *reader) read(text []byte) *yaml.Node {
 
 // value checks a value and all values in it, and sets tags. levels is the number of objects and arrays around it.
 func (r *reader) value(n node, levels int) {
-	if r.full() {
+	if r.isFull() {
 		return
 	}
 	r.nodes++
 	tag := n.ShortTag()
 	switch {
-	case r.full():
+	case r.isFull():
 		r.fault(n, "the document has more than %d names and values", maxNodes)
 	case n.Kind == yaml.AliasNode:
 		r.fault(n, "an alias is not possible: write the value itself, or $ref")
@@ -128,7 +128,7 @@ func (r *reader) value(n node, levels int) {
 
 func (r *reader) object(n node, levels int) {
 	lines := make(map[string]int, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content) && !r.full(); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !r.isFull(); i += 2 {
 		name := n.child(n.Content[i], n.Content[i].Value)
 		switch first := lines[name.Value]; {
 		case name.Kind == yaml.MappingNode || name.Kind == yaml.SequenceNode || name.Value == "" && name.Style == 0:

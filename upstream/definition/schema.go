@@ -53,7 +53,7 @@ const (
 	// maxTried is the maximum number of alternatives that are tried along a nesting of choices.
 	maxTried = 64
 
-	notPlaced       = "is for the place of the member, and not for all references to a schema"
+	misplaced       = "is for the place of the member, and not for all references to a schema"
 	besideReference = "is ignored, because OpenAPI 3.0 ignores members beside $ref: put both into allOf"
 )
 
@@ -70,8 +70,8 @@ var formats = map[string]upstream.Format{
 	"time-of-day": upstream.FormatTimeOfDay, "decimal": upstream.FormatDecimal,
 }
 
-// about is what only the compiler needs to know of a schema.
-type about struct {
+// schemaInfo is what only the compiler needs to know of a schema.
+type schemaInfo struct {
 	node      node
 	of        string          // " of m", if members m of two objects are merged
 	view      view            // what it is compiled for
@@ -93,22 +93,22 @@ type about struct {
 }
 
 // describe registers about for a new schema.
-func (c *compiler) describe(s *upstream.Schema, info about) *about {
+func (c *compiler) describe(s *upstream.Schema, info schemaInfo) *schemaInfo {
 	info.view = c.view
-	c.about[s] = &info
+	c.infos[s] = &info
 	return &info
 }
 
 // clone returns a copy of a schema that can be changed.
 func (c *compiler) clone(s *upstream.Schema) *upstream.Schema {
-	own, info := *s, *c.about[s]
+	own, info := *s, *c.infos[s]
 	info.finished = false
-	c.about[&own] = &info
+	c.infos[&own] = &info
 	return &own
 }
 
-// lost returns a schema in place of one that has a fault.
-func (c *compiler) lost() *upstream.Schema {
+// brokenSchema returns a schema in place of one that has a fault.
+func (c *compiler) brokenSchema() *upstream.Schema {
 	s := upstream.AnyJSON()
 	c.broken[s] = true
 	return s
@@ -118,22 +118,22 @@ func (c *compiler) lost() *upstream.Schema {
 func (c *compiler) schema(n node) *upstream.Schema {
 	if n.Node == nil {
 		c.fault(n, "the schema is missing")
-		return c.lost()
+		return c.brokenSchema()
 	}
 	if !n.isObject() {
 		c.fault(n, "a schema must be an object")
-		return c.lost()
+		return c.brokenSchema()
 	}
 	var target node
 	for i := 0; n.get("$ref").Node != nil; i++ { // follow references that have nothing beside them
 		if target = c.follow(n); target.Node == nil || i == maxReferences {
 			if target.Node != nil {
-				c.fault(n, circle)
+				c.fault(n, circularReference)
 			}
-			return c.lost()
+			return c.brokenSchema()
 		}
-		c.placed(target)
-		if !c.beside(n) {
+		c.checkPlacement(target)
+		if !c.hasKeywordsBesideRef(n) {
 			n, target = target, node{}
 			continue
 		}
@@ -145,34 +145,34 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	}
 	if c.depth == maxChain {
 		c.fault(n, "more than %d schemas refer to each other in a row", maxChain)
-		return c.lost()
+		return c.brokenSchema()
 	}
 	if !c.spend(20 + len(n.Content)) {
-		return c.lost()
+		return c.brokenSchema()
 	}
 	c.depth++
 	defer func() { c.depth-- }()
 	s := new(upstream.Schema)
-	info := c.describe(s, about{node: n, active: true})
+	info := c.describe(s, schemaInfo{node: n, active: true})
 	c.schemas[key] = s
 	compiled := c.keywords(n)
 	if target.Node != nil {
 		if compiled = c.merge(n, c.schema(target), compiled); c.flag(n.get("nullable")) { // nullable holds for the target, too
 			compiled = c.newChoice(n, compiled)
-			c.about[compiled].null = true
+			c.infos[compiled].null = true
 		}
 	}
-	from := c.about[compiled]
+	from := c.infos[compiled]
 	switch {
 	case compiled == s:
 		c.fault(n, "the schemas that must hold lead in a circle")
 		s.Types = allTypes
 	case from == nil: // any JSON
-		*s, *info = *compiled, about{node: n, view: c.view, typed: true, shaped: true}
+		*s, *info = *compiled, schemaInfo{node: n, view: c.view, typed: true, shaped: true}
 	default:
 		if from.active { // it has no content yet
 			compiled = c.newChoice(n, compiled)
-			from = c.about[compiled]
+			from = c.infos[compiled]
 		}
 		*s, *info = *compiled, *from
 	}
@@ -183,28 +183,28 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	return s
 }
 
-// placed reports a fault if a schema that is not only that of a member says what is about the member.
-func (c *compiler) placed(n node) {
+// checkPlacement reports a fault if a schema that is not only that of a member says what is about the member.
+func (c *compiler) checkPlacement(n node) {
 	for _, name := range []string{extInternal, extFrom, extUntrusted} {
 		if own := n.get(name); own.Node != nil {
-			c.fault(own, notPlaced)
+			c.fault(own, misplaced)
 		}
 	}
 }
 
-// beside reports whether keywords beside a reference must hold, too.
-func (c *compiler) beside(n node) bool {
+// hasKeywordsBesideRef reports whether keywords beside a reference must hold, too.
+func (c *compiler) hasKeywordsBesideRef(n node) bool {
 	found := false
 	for _, e := range n.entries() {
 		switch {
-		case (e.name == extInternal || e.name == extFrom || e.name == extUntrusted) && !c.places[n.Node]:
-			c.fault(e.value, notPlaced)
+		case (e.name == extInternal || e.name == extFrom || e.name == extUntrusted) && !c.memberNodes[n.Node]:
+			c.fault(e.value, misplaced)
 		case e.name == "readOnly" || e.name == "writeOnly":
-			if c.flag(e.value) && c.old && e.name == otherSide(c.view.request) { // for members, hides has obeyed it already
+			if c.flag(e.value) && c.isOpenAPI30 && e.name == hidingKeyword(c.view.request) { // for members, hides has obeyed it already
 				c.fault(e.value, besideReference)
 			}
 		case e.name == "$ref" || isRemark(e.name) || slices.Contains(annotations, e.name):
-		case !c.old:
+		case !c.isOpenAPI30:
 			found = true
 		case strings.HasPrefix(e.name, extPrefix):
 			c.fault(e.value, besideReference)
@@ -215,8 +215,8 @@ func (c *compiler) beside(n node) bool {
 	return found
 }
 
-// settle completes merges that had to wait for other schemas, and finds the types of choices.
-func (c *compiler) settle() {
+// resolvePostponed completes merges that had to wait for other schemas, and finds the types of choices.
+func (c *compiler) resolvePostponed() {
 	for len(c.postponed) > 0 {
 		next := c.postponed[0]
 		c.postponed = c.postponed[1:]
@@ -238,17 +238,17 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 	}
 	only := s.Choice.Alternatives[0]
 	if depth > maxReferences || only == s {
-		c.fault(c.about[s].node, "the schemas that must hold lead in a circle")
+		c.fault(c.infos[s].node, "the schemas that must hold lead in a circle")
 		s.Choice = nil
 		return
 	}
 	c.unwrap(only, depth+1)
-	info, withheld := *c.about[s], s.Withheld
-	if *s = *only; c.about[only] != nil {
-		*c.about[s] = *c.about[only]
+	info, withheld := *c.infos[s], s.Withheld
+	if *s = *only; c.infos[only] != nil {
+		*c.infos[s] = *c.infos[only]
 	}
 	s.Withheld = s.Withheld || withheld
-	own := c.about[s]
+	own := c.infos[s]
 	if own.node, own.view, own.null = info.node, info.view, own.null || info.null; info.null && s.Choice == nil {
 		s.Types |= upstream.TypeNull
 	}
@@ -256,15 +256,15 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 
 // finish completes and checks a schema, and the schemas in it, as soon as all schemas have their content.
 func (c *compiler) finish(s *upstream.Schema) {
-	if s == nil || c.about[s] == nil || c.about[s].finished || !c.spend(2+len(s.Properties)) {
+	if s == nil || c.infos[s] == nil || c.infos[s].finished || !c.spend(2+len(s.Properties)) {
 		return
 	}
-	info := c.about[s]
+	info := c.infos[s]
 	info.finished = true
 	s.Properties = slices.Clone(s.Properties)
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		p.Part = c.maps && p.From == nil && c.pointers(p.Schema)
+		p.Part = c.usesFrom && p.From == nil && c.hasPointers(p.Schema)
 	}
 	c.complete(s, info)
 	for i := range s.Properties {
@@ -280,7 +280,7 @@ func (c *compiler) finish(s *upstream.Schema) {
 }
 
 // complete checks one schema.
-func (c *compiler) complete(s *upstream.Schema, info *about) {
+func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	if s.Choice != nil {
 		return
 	}
@@ -295,7 +295,7 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 	case s.FreeJSON():
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
-	case s.Types == 0 || s.Rules != nil && contradict(s.Rules):
+	case s.Types == 0 || s.Rules != nil && isContradictory(s.Rules):
 		c.fault(info.node, "no value%s can be valid: what must hold contradicts itself", info.of)
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
@@ -309,11 +309,11 @@ func (c *compiler) complete(s *upstream.Schema, info *about) {
 	if s.Additional != nil && s.Additional.FreeJSON() && !info.view.request && tenantMember(info.view.tenant) != "" {
 		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
 	}
-	c.owner(s, info)
+	c.findTenant(s, info)
 }
 
-// contradict reports whether no value can satisfy the rules.
-func contradict(r *upstream.Rules) bool {
+// isContradictory reports whether no value can satisfy the rules.
+func isContradictory(r *upstream.Rules) bool {
 	return r.MaxLength >= 0 && r.MinLength > r.MaxLength || r.MaxItems >= 0 && r.MinItems > r.MaxItems ||
 		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || r.Min != "" && r.Max != "" && upstream.CompareNumbers(r.Min, r.Max) > 0
 }
@@ -326,8 +326,8 @@ func tenantMember(tenant string) string {
 	return tenant
 }
 
-// owner finds the properties that name the business.
-func (c *compiler) owner(s *upstream.Schema, info *about) {
+// findTenant finds the properties that name the business.
+func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 	tenant := tenantMember(info.view.tenant)
 	switch {
 	case s.Tenant != "" && s.Property(s.Tenant) == nil:
@@ -342,7 +342,7 @@ func (c *compiler) owner(s *upstream.Schema, info *about) {
 		if name == "" || p == nil || p.Schema.Refused != "" {
 			continue
 		}
-		if c.about[p.Schema] == nil || p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
+		if c.infos[p.Schema] == nil || p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) == 0 || p.Schema.Choice != nil {
 			c.fault(info.node, "the tenant %s must be a string or an integer", name)
 			continue
 		}
@@ -373,14 +373,14 @@ func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 
 // keywords compiles the keywords of one schema, without $ref.
 func (c *compiler) keywords(n node) *upstream.Schema {
-	c.only(n, schemaKeywords...)
+	c.allowOnly(n, schemaKeywords...)
 	s := &upstream.Schema{Types: allTypes}
-	info := c.describe(s, about{node: n})
+	info := c.describe(s, schemaInfo{node: n})
 	for _, name := range []string{"readOnly", "writeOnly"} {
 		c.flag(n.get(name)) // for document.hidden
 	}
-	if !c.places[n.Node] {
-		c.placed(n)
+	if !c.memberNodes[n.Node] {
+		c.checkPlacement(n)
 	}
 	c.types(n, s, info)
 	c.text(n, s)
@@ -406,13 +406,13 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	if n.get("discriminator").Node != nil && n.get("oneOf").Node == nil && n.get("anyOf").Node == nil {
 		c.warn(n.get("discriminator"), "does nothing without oneOf or anyOf: what only one kind has is removed")
 	}
-	switch nullable, known := c.flag(n.get("nullable")), c.about[whole]; {
+	switch nullable, known := c.flag(n.get("nullable")), c.infos[whole]; {
 	case !nullable || known == nil:
 	case whole == s:
 		s.Types |= upstream.TypeNull
 	case known.active || whole.Choice != nil:
 		whole = c.newChoice(n, whole)
-		c.about[whole].null = true
+		c.infos[whole].null = true
 	default:
 		whole = c.clone(whole)
 		whole.Types |= upstream.TypeNull
@@ -421,7 +421,7 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 }
 
 // types compiles type, enum and const.
-func (c *compiler) types(n node, s *upstream.Schema, info *about) {
+func (c *compiler) types(n node, s *upstream.Schema, info *schemaInfo) {
 	t := n.get("type")
 	names := t.items()
 	if t.Node != nil && t.Kind == yaml.ScalarNode {
@@ -467,7 +467,7 @@ func (c *compiler) types(n node, s *upstream.Schema, info *about) {
 }
 
 // values compiles the possible values of enum or const.
-func (c *compiler) values(n node, s *upstream.Schema, info *about, values []node) {
+func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values []node) {
 	r := upstream.NewRules()
 	r.Enum = []string{}
 	var types upstream.Types
@@ -590,11 +590,11 @@ func (c *compiler) numbers(n node, s *upstream.Schema) {
 		lower                bool
 	}{{"minimum", "exclusiveMinimum", true}, {"maximum", "exclusiveMaximum", false}} {
 		inclusive, exclusive := n.get(side.inclusive), n.get(side.exclusive)
-		open := c.old && c.flag(exclusive) // in OpenAPI 3.0, it is about the bound beside it
+		open := c.isOpenAPI30 && c.flag(exclusive) // in OpenAPI 3.0, it is about the bound beside it
 		if inclusive.Node != nil {
 			tighten(c.rules(s), side.lower, c.number(inclusive), open)
 		}
-		if exclusive.Node != nil && !c.old {
+		if exclusive.Node != nil && !c.isOpenAPI30 {
 			tighten(c.rules(s), side.lower, c.number(exclusive), true)
 		}
 	}
@@ -645,7 +645,7 @@ func (c *compiler) bounds(n node, s *upstream.Schema) {
 }
 
 // object compiles the keywords for objects.
-func (c *compiler) object(n node, s *upstream.Schema, info *about) {
+func (c *compiler) object(n node, s *upstream.Schema, info *schemaInfo) {
 	additional, properties := n.get("additionalProperties"), n.get("properties")
 	info.shaped = additional.Node != nil || len(properties.entries()) > 0
 	switch {
@@ -662,17 +662,17 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 		s.Additional = c.schema(additional)
 	}
 	for _, e := range c.members(properties) {
-		c.places[e.value.Node] = true
+		c.memberNodes[e.value.Node] = true
 		p := upstream.Property{Name: e.name, From: c.source(e.value.get(extFrom)), Description: c.description(e.value)}
 		if initial := e.value.get("default"); initial.Node != nil && c.o.Tools && c.view.request {
-			p.Default = c.encoded(initial)
+			p.Default = c.encodeJSON(initial)
 		}
 		if c.flag(e.value.get(extUntrusted)) && c.o.Tools && !c.view.request {
 			p.As = untrusted + e.name
 		}
 		switch internal := c.flag(e.value.get(extInternal)); {
 		case internal && c.view.request:
-			s.Concealed = c.concealed(s.Concealed, &p, e.value)
+			s.Concealed = c.appendConcealed(s.Concealed, &p, e.value)
 			hide(&p, c.view, upstream.Undocumented)
 		case c.hides(e.value):
 			c.withhold(s, &p, e.value)
@@ -699,7 +699,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *about) {
 }
 
 // arrange sets which properties are required, and puts internal members last.
-func arrange(s *upstream.Schema, info *about) {
+func arrange(s *upstream.Schema, info *schemaInfo) {
 	slices.SortStableFunc(s.Properties, func(a, b upstream.Property) int { return cmp.Compare(b2i(a.Internal), b2i(b.Internal)) })
 	for i := range s.Properties {
 		p := &s.Properties[i]
@@ -717,7 +717,7 @@ func (c *compiler) hides(member node) bool {
 
 // withhold hides a member of s that n declares readOnly or writeOnly.
 func (c *compiler) withhold(s *upstream.Schema, p *upstream.Property, n node) {
-	s.Concealed = c.concealed(s.Concealed, p, n)
+	s.Concealed = c.appendConcealed(s.Concealed, p, n)
 	hide(p, c.view, upstream.ReadOnly)
 }
 
@@ -745,7 +745,7 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 	if len(alternatives) == 0 || len(alternatives) > upstream.MaxAlternatives {
 		c.fault(list, "must have 1 to %d alternatives", upstream.MaxAlternatives)
 		s := &upstream.Schema{Types: allTypes, Items: upstream.AnyJSON()} // prevents further faults
-		c.describe(s, about{node: list, typed: true, shaped: true})
+		c.describe(s, schemaInfo{node: list, typed: true, shaped: true})
 		return s
 	}
 	s := c.newChoice(list)
@@ -758,10 +758,10 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 		alternatives, s.Withheld = shown, true
 	}
 	for _, alternative := range alternatives {
-		c.about[s].names = append(c.about[s].names, alternative.get("$ref").text())
+		c.infos[s].names = append(c.infos[s].names, alternative.get("$ref").text())
 		s.Choice.Alternatives = append(s.Choice.Alternatives, c.schema(alternative))
 	}
-	c.about[s].discriminator = n.get("discriminator")
+	c.infos[s].discriminator = n.get("discriminator")
 	return s
 }
 
@@ -785,61 +785,61 @@ func (c *compiler) constants(list node, alternatives []node) *upstream.Schema {
 		}
 	}
 	slices.Sort(s.Rules.Enum)
-	c.describe(s, about{node: list, typed: true})
+	c.describe(s, schemaInfo{node: list, typed: true})
 	return s
 }
 
 func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream.Schema {
 	s := &upstream.Schema{Types: allTypes, Choice: &upstream.Choice{Alternatives: alternatives}}
-	c.describe(s, about{node: n, typed: true, shaped: true})
+	c.describe(s, schemaInfo{node: n, typed: true, shaped: true})
 	c.choices = append(c.choices, s)
 	return s
 }
 
-// says reports whether a schema restricts values. One without content yet counts as if it did.
-func (c *compiler) says(s *upstream.Schema) bool {
-	info := c.about[s]
+// restricts reports whether a schema restricts values. One without content yet counts as if it did.
+func (c *compiler) restricts(s *upstream.Schema) bool {
+	info := c.infos[s]
 	return info != nil && (info.active || info.typed || info.shaped || len(info.required) > 0 || s.Rules != nil ||
 		s.Format != 0 || s.Items != nil || s.Tenant != "" || s.Visible != "")
 }
 
-// merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result gets its content in settle.
+// merge returns a schema for values for which both schemas hold. If one of them has no content yet, the result gets its content in resolvePostponed.
 func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	switch {
 	case a == b, a.Refused != "":
 		return a
 	case b.Refused != "":
 		return b
-	case !c.says(b):
+	case !c.restricts(b):
 		return a
-	case !c.says(a):
+	case !c.restricts(a):
 		return b
 	}
 	key := [2]*upstream.Schema{a, b}
 	if m := c.merged[key]; m != nil {
 		return m
 	}
-	of, and := c.about[a], c.about[b]
-	if !of.active && !and.active {
-		return c.both(n, a, b)
+	infoA, infoB := c.infos[a], c.infos[b]
+	if !infoA.active && !infoB.active {
+		return c.mergeContent(n, a, b)
 	}
 	m := new(upstream.Schema)
-	info := c.describe(m, about{node: n, active: true, postponed: 1 + max(of.postponed, and.postponed)})
+	info := c.describe(m, schemaInfo{node: n, active: true, postponed: 1 + max(infoA.postponed, infoB.postponed)})
 	c.merged[key] = m
 	if info.postponed > maxPostponed {
 		c.fault(n, "the schemas that must hold lead in a circle")
-		*m, *info = upstream.Schema{Types: allTypes}, about{node: n, typed: true, shaped: true}
+		*m, *info = upstream.Schema{Types: allTypes}, schemaInfo{node: n, typed: true, shaped: true}
 		return m
 	}
 	c.postponed = append(c.postponed, func() {
 		v := c.view
 		c.view = info.view
-		if of.active || and.active { // they wait for each other
+		if infoA.active || infoB.active { // they wait for each other
 			c.fault(n, "the schemas that must hold lead in a circle")
 			m.Types = allTypes
 		} else {
-			whole := c.both(n, a, b)
-			if *m, *info = *whole, *c.about[whole]; m.Choice != nil {
+			whole := c.mergeContent(n, a, b)
+			if *m, *info = *whole, *c.infos[whole]; m.Choice != nil {
 				c.choices = append(c.choices, m)
 			}
 		}
@@ -848,8 +848,8 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	return m
 }
 
-// both merges two schemas with content.
-func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
+// mergeContent merges two schemas with content.
+func (c *compiler) mergeContent(n node, a, b *upstream.Schema) *upstream.Schema {
 	key := [2]*upstream.Schema{a, b}
 	if !c.spend(50 + len(a.Properties) + len(b.Properties)) {
 		return a
@@ -857,14 +857,14 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	if a.Choice != nil || b.Choice != nil {
 		return c.distribute(n, a, b)
 	}
-	of, and := c.about[a], c.about[b]
+	infoA, infoB := c.infos[a], c.infos[b]
 	m := &upstream.Schema{Types: a.Types & b.Types, Format: cmp.Or(a.Format, b.Format), Rules: mergeRules(a.Rules, b.Rules)}
-	info := c.describe(m, about{
-		node: n, typed: of.typed || and.typed, shaped: of.shaped || and.shaped, closed: of.closed || and.closed,
-		further: cmp.Or(of.further, and.further), required: map[string]node{},
+	info := c.describe(m, schemaInfo{
+		node: n, typed: infoA.typed || infoB.typed, shaped: infoA.shaped || infoB.shaped, closed: infoA.closed || infoB.closed,
+		further: cmp.Or(infoA.further, infoB.further), required: map[string]node{},
 	})
-	maps.Copy(info.required, of.required)
-	maps.Copy(info.required, and.required)
+	maps.Copy(info.required, infoA.required)
+	maps.Copy(info.required, infoB.required)
 	if c.merged[key] == nil {
 		c.merged[key] = m
 	}
@@ -888,8 +888,8 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 	further := func(p *upstream.Property, other *upstream.Schema) { // the property is a further member of the other schema
 		if other.Additional != nil {
 			p.Schema = c.merge(n, p.Schema, other.Additional)
-		} else if of := c.about[other].further; of.Node != nil {
-			c.withhold(m, p, of)
+		} else if hidden := c.infos[other].further; hidden.Node != nil {
+			c.withhold(m, p, hidden)
 		}
 	}
 	for i := range m.Properties {
@@ -907,7 +907,7 @@ func (c *compiler) both(n node, a, b *upstream.Schema) *upstream.Schema {
 		}
 		own := &m.Properties[i]
 		own.Schema, own.Internal = c.merge(n, own.Schema, p.Schema), own.Internal || p.Internal
-		if merged := c.about[own.Schema]; merged != nil && merged.node == n {
+		if merged := c.infos[own.Schema]; merged != nil && merged.node == n {
 			merged.of = " of " + p.Name
 		}
 		if own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From) {
@@ -936,16 +936,16 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	if key := [2]*upstream.Schema{a, b}; c.merged[key] == nil {
 		c.merged[key] = s
 	}
-	of := func(s *upstream.Schema) ([]*upstream.Schema, *about, bool) {
-		info := c.about[s]
+	alternativesOf := func(s *upstream.Schema) ([]*upstream.Schema, *schemaInfo, bool) {
+		info := c.infos[s]
 		if s.Choice == nil {
 			return []*upstream.Schema{s}, info, s.Types&upstream.TypeNull != 0
 		}
 		return s.Choice.Alternatives, info, info.null
 	}
-	first, ofA, nullA := of(a)
-	second, ofB, nullB := of(b)
-	info := c.about[s]
+	first, ofA, nullA := alternativesOf(a)
+	second, ofB, nullB := alternativesOf(b)
+	info := c.infos[s]
 	info.null = nullA && nullB
 	if a.Choice != nil && b.Choice != nil && (ofA.discriminator.Node != nil || ofB.discriminator.Node != nil) {
 		c.fault(n, "two choices that must hold at once cannot have a discriminator")
@@ -956,7 +956,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	for i, x := range first {
 		for j, y := range second {
 			m := c.merge(n, x, y)
-			if last := i == len(first)-1 && j == len(second)-1; m.Types == 0 && !c.about[m].active && !(last && s.Choice.Alternatives == nil) {
+			if last := i == len(first)-1 && j == len(second)-1; m.Types == 0 && !c.infos[m].active && !(last && s.Choice.Alternatives == nil) {
 				continue // it is never valid
 			}
 			s.Choice.Alternatives = append(s.Choice.Alternatives, m)
@@ -1010,7 +1010,7 @@ func mergeRules(a, b *upstream.Rules) *upstream.Rules {
 
 // choiceTypes sets the types of a choice to those of its alternatives.
 func (c *compiler) choiceTypes(s *upstream.Schema) {
-	info := c.about[s]
+	info := c.infos[s]
 	if s.Choice == nil || info == nil || info.level > 0 {
 		return
 	}
@@ -1019,7 +1019,7 @@ func (c *compiler) choiceTypes(s *upstream.Schema) {
 	level := 0
 	for _, alternative := range s.Choice.Alternatives {
 		if c.choiceTypes(alternative); alternative.Choice != nil {
-			level = max(level, c.about[alternative].level)
+			level = max(level, c.infos[alternative].level)
 		}
 		types |= alternative.Types
 	}
@@ -1039,7 +1039,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice == nil {
 		return
 	}
-	info := c.about[s]
+	info := c.infos[s]
 	var objects []*upstream.Schema
 	overlap := 0
 	for t := upstream.TypeNull; t <= upstream.TypeArray; t <<= 1 {
@@ -1056,13 +1056,13 @@ func (c *compiler) decide(s *upstream.Schema) {
 			overlap = max(overlap, n)
 		}
 	}
-	if owned := c.declaring(objects); owned > 0 && owned < len(objects) && !info.view.request {
+	if owned := c.countWithTenant(objects); owned > 0 && owned < len(objects) && !info.view.request {
 		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
 	}
 	if d := info.discriminator; d.Node != nil {
-		c.byDiscriminator(s, d)
+		c.compileDiscriminator(s, d)
 	} else if len(objects) > 1 {
-		byConstant(s, objects)
+		discriminateByConstant(s, objects)
 	}
 	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
@@ -1070,7 +1070,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
 	}
-	f, seen := &framer{compiler: c}, map[[2]*upstream.Schema]bool{}
+	f, seen := &sourceChecker{compiler: c}, map[[2]*upstream.Schema]bool{}
 	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
 		for j, b := range s.Choice.Alternatives {
 			if i != j && (s.Choice.Discriminator == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
@@ -1084,12 +1084,12 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 }
 
-// declaring returns how many objects declare their tenant. A choice does if all objects in it do.
-func (c *compiler) declaring(objects []*upstream.Schema) (n int) {
+// countWithTenant returns how many objects declare their tenant. A choice does if all objects in it do.
+func (c *compiler) countWithTenant(objects []*upstream.Schema) (n int) {
 	for _, o := range objects {
-		if o.Choice != nil && c.about[o].level <= maxNested {
+		if o.Choice != nil && c.infos[o].level <= maxNested {
 			inner := slices.DeleteFunc(slices.Clone(o.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&upstream.TypeObject == 0 })
-			n += b2i(c.declaring(inner) == len(inner))
+			n += b2i(c.countWithTenant(inner) == len(inner))
 		} else {
 			n += b2i(o.Tenant != "")
 		}
@@ -1097,10 +1097,10 @@ func (c *compiler) declaring(objects []*upstream.Schema) (n int) {
 	return n
 }
 
-// byDiscriminator compiles a discriminator.
-func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
-	c.only(d, "propertyName", "mapping")
-	info := c.about[s]
+// compileDiscriminator compiles a discriminator.
+func (c *compiler) compileDiscriminator(s *upstream.Schema, d node) {
+	c.allowOnly(d, "propertyName", "mapping")
+	info := c.infos[s]
 	s.Choice.Discriminator, s.Choice.Values = c.string(d.get("propertyName")), map[string]*upstream.Schema{}
 	mapping := c.members(d.get("mapping"))
 	for i, alternative := range s.Choice.Alternatives {
@@ -1113,7 +1113,7 @@ func (c *compiler) byDiscriminator(s *upstream.Schema, d node) {
 		case p == nil || p.Schema.Types&upstream.TypeString == 0:
 			c.fault(d, "every alternative must have the member %q, which is a string", s.Choice.Discriminator)
 		case !p.Required:
-			c.warn(c.about[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.Discriminator)
+			c.warn(c.infos[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.Discriminator)
 		}
 		name := ""
 		if i < len(info.names) {
@@ -1152,8 +1152,8 @@ func constant(p *upstream.Property) string {
 	return value
 }
 
-// byConstant looks for a member that decides: a required one that is a different constant in every alternative, a string or an integer.
-func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
+// discriminateByConstant looks for a member that decides: a required one that is a different constant in every alternative, a string or an integer.
+func discriminateByConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	for _, p := range objects[0].Properties {
 		values := map[string]*upstream.Schema{}
 		for _, o := range objects {
@@ -1177,26 +1177,26 @@ func byConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	}
 }
 
-// nesting reports a fault if too many alternatives would be tried along nested choices below a schema. tried is the product for the choices above it.
-func (c *compiler) nesting(s *upstream.Schema, tried int) {
-	if s == nil || c.about[s] == nil || tried <= c.tried[s] || !c.spend(1) {
+// checkNesting reports a fault if too many alternatives would be tried along nested choices below a schema. tried is the product for the choices above it.
+func (c *compiler) checkNesting(s *upstream.Schema, tried int) {
+	if s == nil || c.infos[s] == nil || tried <= c.tried[s] || !c.spend(1) {
 		return
 	}
 	c.tried[s] = tried
-	if n := c.about[s].tried; n > 1 {
+	if n := c.infos[s].tried; n > 1 {
 		if tried *= n; tried > maxTried {
-			c.fault(c.about[s].node, "more than %d alternatives would be tried along this nesting of choices: add a discriminator, or constants that are required", maxTried)
+			c.fault(c.infos[s].node, "more than %d alternatives would be tried along this nesting of choices: add a discriminator, or constants that are required", maxTried)
 			return
 		}
 	}
-	c.nesting(s.Items, tried)
-	c.nesting(s.Additional, tried)
+	c.checkNesting(s.Items, tried)
+	c.checkNesting(s.Additional, tried)
 	for i := range s.Properties {
-		c.nesting(s.Properties[i].Schema, tried)
+		c.checkNesting(s.Properties[i].Schema, tried)
 	}
 	if s.Choice != nil {
 		for _, alternative := range s.Choice.Alternatives {
-			c.nesting(alternative, tried)
+			c.checkNesting(alternative, tried)
 		}
 	}
 }

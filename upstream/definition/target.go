@@ -17,23 +17,23 @@ const (
 	maxWork   = 50_000_000 // of a whole overlay: 2 to 4 s
 )
 
-var errWork = errors.New("the actions of this overlay take too long: use .. and filters in fewer of them, or below more names")
+var errTooMuchWork = errors.New("the actions of this overlay take too long: use .. and filters in fewer of them, or below more names")
 
-// place is a value that a target selects, and where it stands.
-type place struct {
+// locatedNode is a value that a target selects, and where it stands.
+type locatedNode struct {
 	*yaml.Node
 	parent *yaml.Node // nil for the root
 	levels int        // objects and arrays around it
 }
 
 // children returns the places of all values in an object or array.
-func (p place) children() (all []place) {
+func (p locatedNode) children() (all []locatedNode) {
 	step := 1
 	if p.Kind == yaml.MappingNode {
 		step = 2
 	}
 	for i := step - 1; i < len(p.Content); i += step {
-		all = append(all, place{p.Content[i], p.Node, p.levels + 1})
+		all = append(all, locatedNode{p.Content[i], p.Node, p.levels + 1})
 	}
 	return all
 }
@@ -43,7 +43,7 @@ func (p place) children() (all []place) {
 type target struct {
 	segments   []*spec.Segment
 	conditions map[*spec.FilterSelector]int
-	rooted     bool // whether filters may refer to the root
+	usesRoot   bool // whether filters may refer to the root
 }
 
 // parseTarget parses an expression and refuses what cannot be evaluated in bounded time: functions, two of which are regular expressions, and in
@@ -60,7 +60,7 @@ func parseTarget(text string) (*target, error) {
 	for _, segment := range t.segments {
 		for _, selector := range segment.Selectors() {
 			if filter, ok := selector.(*spec.FilterSelector); ok {
-				if t.conditions[filter], err = conditions(filter.LogicalOr); err != nil {
+				if t.conditions[filter], err = countConditions(filter.LogicalOr); err != nil {
 					return nil, err
 				}
 			}
@@ -69,20 +69,20 @@ func parseTarget(text string) (*target, error) {
 	return t, nil
 }
 
-// conditions counts the conditions of a filter. Each is evaluated at most once for each value in an object or array that is filtered.
-func conditions(filter spec.LogicalOr) (n int, err error) {
+// countConditions counts the conditions of a filter. Each is evaluated at most once for each value in an object or array that is filtered.
+func countConditions(filter spec.LogicalOr) (n int, err error) {
 	for _, and := range filter {
 		for _, condition := range and {
 			more := 0
 			switch c := condition.(type) {
 			case *spec.ParenExpr:
-				more, err = conditions(c.LogicalOr)
+				more, err = countConditions(c.LogicalOr)
 			case *spec.NotParenExpr:
-				more, err = conditions(c.LogicalOr)
+				more, err = countConditions(c.LogicalOr)
 			case *spec.ExistExpr:
-				more, err = steps(c.PathQuery)
+				more, err = countSteps(c.PathQuery)
 			case *spec.NonExistExpr:
-				more, err = steps(c.PathQuery)
+				more, err = countSteps(c.PathQuery)
 			}
 			if n += 1 + more; err != nil {
 				return 0, err
@@ -92,8 +92,8 @@ func conditions(filter spec.LogicalOr) (n int, err error) {
 	return n, nil
 }
 
-// steps counts the conditions in a path of a filter.
-func steps(path *spec.PathQuery) (n int, err error) {
+// countSteps counts the conditions in a path of a filter.
+func countSteps(path *spec.PathQuery) (n int, err error) {
 	if path.String()[0] == '$' && path.Singular() == nil {
 		return 0, errors.New("in a filter, a path that begins with $ can have only names and indexes")
 	}
@@ -103,7 +103,7 @@ func steps(path *spec.PathQuery) (n int, err error) {
 		}
 		more := 1
 		if filter, ok := segment.Selectors()[0].(*spec.FilterSelector); ok {
-			if more, err = conditions(filter.LogicalOr); err != nil {
+			if more, err = countConditions(filter.LogicalOr); err != nil {
 				return 0, err
 			}
 		}
@@ -114,39 +114,39 @@ func steps(path *spec.PathQuery) (n int, err error) {
 
 // search evaluates targets on one document.
 type search struct {
-	root    *yaml.Node
-	left    int // of maxWork
-	decoded map[*yaml.Node]decoded
+	root     *yaml.Node
+	workLeft int // of maxWork
+	decoded  map[*yaml.Node]decodedValue
 }
 
-// decoded is a value as filters need it.
-type decoded struct {
+// decodedValue is a value as filters need it.
+type decodedValue struct {
 	value any
 	work  int // the steps that reading all of it takes
 }
 
 // find returns the values that a target selects, each once.
-func (s *search) find(t *target) ([]place, error) {
-	s.decoded = make(map[*yaml.Node]decoded) // the document may have changed
-	found := []place{{Node: s.root}}
+func (s *search) find(t *target) ([]locatedNode, error) {
+	s.decoded = make(map[*yaml.Node]decodedValue) // the document may have changed
+	found := []locatedNode{{Node: s.root}}
 	for _, segment := range t.segments {
 		if segment.IsDescendant() {
-			found = s.below(found)
+			found = s.descendants(found)
 		}
 		seen := make(map[*yaml.Node]bool)
-		var next []place
+		var next []locatedNode
 		for _, p := range found {
 			for _, selector := range segment.Selectors() {
 				children := s.children(p, selector, t)
-				s.left -= 3 * len(children)
+				s.workLeft -= 3 * len(children)
 				for _, child := range children {
 					if !seen[child.Node] {
 						seen[child.Node] = true
 						next = append(next, child)
 					}
 				}
-				if s.left < 0 {
-					return nil, errWork
+				if s.workLeft < 0 {
+					return nil, errTooMuchWork
 				}
 			}
 		}
@@ -155,17 +155,17 @@ func (s *search) find(t *target) ([]place, error) {
 	return found, nil
 }
 
-// below returns objects and arrays, with those in them. Nothing can be selected from scalars.
-func (s *search) below(found []place) (all []place) {
+// descendants returns objects and arrays, with those in them. Nothing can be selected from scalars.
+func (s *search) descendants(found []locatedNode) (all []locatedNode) {
 	seen := make(map[*yaml.Node]bool)
-	var visit func(place)
-	visit = func(p place) {
+	var visit func(locatedNode)
+	visit = func(p locatedNode) {
 		if p.Kind == yaml.ScalarNode || seen[p.Node] {
 			return
 		}
 		seen[p.Node] = true
 		all = append(all, p)
-		s.left -= len(p.Content)
+		s.workLeft -= len(p.Content)
 		for _, child := range p.children() {
 			visit(child)
 		}
@@ -177,25 +177,25 @@ func (s *search) below(found []place) (all []place) {
 }
 
 // children returns what a selector selects from a value.
-func (s *search) children(p place, selector spec.Selector, t *target) (selected []place) {
-	s.left -= 1 + len(p.Content)
+func (s *search) children(p locatedNode, selector spec.Selector, t *target) (selected []locatedNode) {
+	s.workLeft -= 1 + len(p.Content)
 	switch selector := selector.(type) {
 	case spec.Name:
 		for i := 1; p.Kind == yaml.MappingNode && i < len(p.Content); i += 2 {
 			if p.Content[i-1].Value == string(selector) {
-				return []place{{p.Content[i], p.Node, p.levels + 1}}
+				return []locatedNode{{p.Content[i], p.Node, p.levels + 1}}
 			}
 		}
 	case spec.WildcardSelector:
 		return p.children()
 	case *spec.FilterSelector:
 		var root any
-		if t.rooted {
+		if t.usesRoot {
 			root = s.decode(s.root).value
 		}
 		for _, child := range p.children() {
 			value := s.decode(child.Node)
-			if s.left -= t.conditions[selector] * value.work; s.left < 0 {
+			if s.workLeft -= t.conditions[selector] * value.work; s.workLeft < 0 {
 				return nil
 			}
 			if selector.Eval(value.value, root) {
@@ -209,7 +209,7 @@ func (s *search) children(p place, selector spec.Selector, t *target) (selected 
 				items = append(items, child)
 			}
 			for _, item := range selector.Select(items, nil) {
-				if child, ok := item.(place); ok {
+				if child, ok := item.(locatedNode); ok {
 					selected = append(selected, child)
 				}
 			}
@@ -219,7 +219,7 @@ func (s *search) children(p place, selector spec.Selector, t *target) (selected 
 }
 
 // decode returns a value as filters need it. It decodes each value once.
-func (s *search) decode(n *yaml.Node) decoded {
+func (s *search) decode(n *yaml.Node) decodedValue {
 	d, ok := s.decoded[n]
 	if ok {
 		return d
@@ -248,6 +248,6 @@ func (s *search) decode(n *yaml.Node) decoded {
 		}
 	}
 	s.decoded[n] = d
-	s.left -= 10
+	s.workLeft -= 10
 	return d
 }

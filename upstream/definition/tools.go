@@ -93,10 +93,10 @@ var (
 func (c *compiler) makeTools(all []*operationNode) {
 	seen := map[string]bool{}
 	for _, n := range all {
-		if says := n.get(extTool); says.Node != nil {
-			t := c.tool(n, says, all)
+		if ext := n.get(extTool); ext.Node != nil {
+			t := c.tool(n, ext, all)
 			if seen[t.Name] {
-				c.fault(says.get("name"), "%s is the name of two tools", t.Name)
+				c.fault(ext.get("name"), "%s is the name of two tools", t.Name)
 			}
 			seen[t.Name] = true
 			c.tools = append(c.tools, t)
@@ -125,11 +125,11 @@ func (c *compiler) makeTools(all []*operationNode) {
 		if !areaName.MatchString(a.Name) || a.Name == "mcp" {
 			c.fault(tag.get("name"), "is not a possible name of an area, for scopes: letters, digits, . _ and -, and not mcp")
 		}
-		says := tag.get(extArea)
-		if says.Node != nil {
-			c.only(says, "title", "noun", "read", "write", "run")
+		ext := tag.get(extArea)
+		if ext.Node != nil {
+			c.allowOnly(ext, "title", "noun", "read", "write", "run")
 		}
-		text := func(name, initial string) string { return cmp.Or(c.string(says.get(name)), initial) }
+		text := func(name, initial string) string { return cmp.Or(c.string(ext.get(name)), initial) }
 		a.Title = text("title", strings.ToUpper(a.Name[:1])+a.Name[1:])
 		described := strings.TrimSuffix(oneLine(tag.get("description").text()), ".")
 		a.Noun = text("noun", cmp.Or(lowerFirst(described), a.Name))
@@ -146,23 +146,23 @@ func (c *compiler) makeTools(all []*operationNode) {
 		c.fault(c.root.get("tags"), "the tools have %d areas: possible are %d", len(c.areas), MaxAreas)
 	}
 	for _, n := range all {
-		if says := n.get(extTool); says.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
+		if ext := n.get(extTool); ext.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
 			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")
 		}
 	}
 }
 
 // tool compiles one tool.
-func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool {
-	c.only(says, "name", "title", "description", "kind", "risk", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
+func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool {
+	c.allowOnly(ext, "name", "title", "description", "kind", "risk", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
 	op := n.op
 	t := &Tool{
-		Operation: op, Name: cmp.Or(c.string(says.get("name")), snakeCase(n.id)), Area: areaOf(n),
-		Title: cmp.Or(says.get("title").text(), n.get("summary").text(), n.id), Kind: c.string(says.get("kind")), Does: c.string(says.get("does")),
-		Handler: c.string(says.get("handler")), Fields: c.strings(says.get("fields")), Arguments: map[string]string{},
+		Operation: op, Name: cmp.Or(c.string(ext.get("name")), snakeCase(n.id)), Area: areaOf(n),
+		Title: cmp.Or(ext.get("title").text(), n.get("summary").text(), n.id), Kind: c.string(ext.get("kind")), Does: c.string(ext.get("does")),
+		Handler: c.string(ext.get("handler")), Fields: c.strings(ext.get("fields")), Arguments: map[string]string{},
 	}
-	t.Description = oneLine(cmp.Or(says.get("description").text(), n.get("description").text(), t.Title))
-	named := func(n node) *upstream.Operation {
+	t.Description = oneLine(cmp.Or(ext.get("description").text(), n.get("description").text(), t.Title))
+	operationOf := func(n node) *upstream.Operation {
 		i := slices.IndexFunc(all, func(other *operationNode) bool { return other.id == n.text() })
 		if i < 0 {
 			c.fault(n, "is not an operation")
@@ -174,7 +174,7 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		return all[i].op
 	}
 	if !toolName.MatchString(t.Name) {
-		c.fault(says, "%q is not a possible name of a tool: lower-case letters, digits and _, at most 64", t.Name)
+		c.fault(ext, "%q is not a possible name of a tool: lower-case letters, digits and _, at most 64", t.Name)
 	}
 	byMethod := map[string]string{http.MethodPost: KindCreate, http.MethodPut: KindUpdate, http.MethodPatch: KindUpdate, http.MethodDelete: KindDelete}
 	initial := cmp.Or(byMethod[op.Method], KindRead)
@@ -182,19 +182,19 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 		initial = KindRead
 	}
 	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || initial == KindDelete && t.Kind != initial || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
-		c.fault(says.get("kind"), "must be read for an operation that reads, delete for DELETE, and otherwise create, update, delete or run")
+		c.fault(ext.get("kind"), "must be read for an operation that reads, delete for DELETE, and otherwise create, update, delete or run")
 	}
 	if op.ByGateway {
-		c.fault(says, "the gateway answers this operation itself, with what is no use to an assistant")
+		c.fault(ext, "the gateway answers this operation itself, with what is no use to an assistant")
 	}
-	if risk := says.get("risk"); risk.Node != nil {
+	if risk := ext.get("risk"); risk.Node != nil {
 		if t.People = risk.text() == "people"; !t.People || op.Read {
 			c.fault(risk, "must be people, of an operation that writes")
 		}
 	}
-	for _, with := range c.list(says.get("with")) {
-		if read := named(with); read != nil {
-			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, required) {
+	for _, with := range c.list(ext.get("with")) {
+		if read := operationOf(with); read != nil {
+			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, isRequired) {
 				c.fault(with, "must read, without parameters in its path or required ones")
 			}
 			last := func(op *upstream.Operation) string { return op.Path[strings.LastIndexByte(op.Path, '/')+1:] }
@@ -204,54 +204,54 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 			t.With = append(t.With, read)
 		}
 	}
-	if version := says.get("version"); version.Node != nil {
+	if version := ext.get("version"); version.Node != nil {
 		t.Version = namesIn(version.text())
-		if !op.Forwards("If-Match") && says.get("replace").Node == nil {
+		if !op.Forwards("If-Match") && ext.get("replace").Node == nil {
 			c.fault(version, "needs the header If-Match, documented")
 		}
 	}
 	record := op.Record()
 	for i, name := range t.Fields {
 		if record == nil || record.Property(name) == nil {
-			c.fault(says.get("fields").items()[i], "is not a member of the records")
+			c.fault(ext.get("fields").items()[i], "is not a member of the records")
 		}
 	}
 	t.Read = t.readOf(op, all)
-	if replace := says.get("replace"); replace.Node != nil {
-		if t.Replace = named(replace); t.Replace != nil {
+	if replace := ext.get("replace"); replace.Node != nil {
+		if t.Replace = operationOf(replace); t.Replace != nil {
 			t.Read = t.readOf(t.Replace, all)
-			c.replacement(t, replace)
+			c.checkReplacement(t, replace)
 		}
 	} else if op.Method == http.MethodPut && op.Body != nil {
 		t.Replace = op
-		c.replacement(t, says)
+		c.checkReplacement(t, ext)
 	}
 	names := argumentsOf(op)
 	if t.Replace != nil {
 		names = append(names, argumentsOf(t.Replace)...)
 	}
-	for _, e := range c.members(says.get("arguments")) {
+	for _, e := range c.members(ext.get("arguments")) {
 		if t.Arguments[e.name] = c.string(e.value); !slices.Contains(names, e.name) {
 			c.fault(e.value, "%s is neither a parameter nor a member of the body", e.name)
 		}
 	}
 	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
-		c.fault(says.get("version"), "is not in the response of %s", t.Read.ID)
+		c.fault(ext.get("version"), "is not in the response of %s", t.Read.ID)
 	}
 	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
-			c.fault(says, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path and area with an ETag", one.ID)
+			c.fault(ext, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path and area with an ETag", one.ID)
 		}
 	}
-	if confirm := says.get("confirm"); confirm.Node != nil {
-		c.only(confirm, "read", "text", "if", "unless")
+	if confirm := ext.get("confirm"); confirm.Node != nil {
+		c.allowOnly(confirm, "read", "text", "if", "unless")
 		t.Confirm = &Confirm{
 			Text: c.string(confirm.get("text")), If: c.string(confirm.get("if")), Unless: c.string(confirm.get("unless")),
 		}
 		if read := confirm.get("read"); read.Node != nil {
-			if by := named(read); by != nil {
+			if by := operationOf(read); by != nil {
 				t.Confirm.Read, record = by, by.Record()
-				if !by.Read || slices.ContainsFunc(by.Params, required) || slices.ContainsFunc(by.PathParams, func(p upstream.Param) bool {
+				if !by.Read || slices.ContainsFunc(by.Params, isRequired) || slices.ContainsFunc(by.PathParams, func(p upstream.Param) bool {
 					return !slices.ContainsFunc(cmp.Or(t.Replace, op).PathParams, func(own upstream.Param) bool { return own.Name == p.Name })
 				}) {
 					c.fault(read, "must read, by no parameters but those of the tool's own path")
@@ -267,9 +267,9 @@ func (c *compiler) tool(n *operationNode, says node, all []*operationNode) *Tool
 				c.fault(confirm, "%s is not an argument, nor for if a member of the record", name)
 			}
 		}
-		c.placeholders(confirm.get("text"), record, op)
+		c.checkPlaceholders(confirm.get("text"), record, op)
 	}
-	c.placeholders(says.get("does"), record, op)
+	c.checkPlaceholders(ext.get("does"), record, op)
 	return t
 }
 
@@ -282,7 +282,7 @@ func (c *compiler) instructions() string {
 	return b.String()
 }
 
-func required(p upstream.Param) bool { return p.Required }
+func isRequired(p upstream.Param) bool { return p.Required }
 
 // argumentsOf returns the names of the parameters of an operation, and of the members of its body.
 func argumentsOf(op *upstream.Operation) (names []string) {
@@ -313,8 +313,8 @@ func (t *Tool) readOf(op *upstream.Operation, all []*operationNode) *upstream.Op
 	return nil
 }
 
-// replacement checks that t.Replace can change a record without losing members that the arguments do not mention.
-func (c *compiler) replacement(t *Tool, n node) {
+// checkReplacement checks that t.Replace can change a record without losing members that the arguments do not mention.
+func (c *compiler) checkReplacement(t *Tool, n node) {
 	if t.Kind == KindCreate {
 		t.Kind = KindUpdate
 	}
@@ -336,16 +336,16 @@ func (c *compiler) replacement(t *Tool, n node) {
 	}
 	body, lost := r.Body.Kinds[0].Schema, "the body, which is not an object"
 	if body.Types&upstream.TypeObject != 0 {
-		lost = unreadable(body, t.Read.Record(), map[[2]*upstream.Schema]bool{}, "the body")
+		lost = firstUnreadable(body, t.Read.Record(), map[[2]*upstream.Schema]bool{}, "the body")
 	}
 	if lost != "" {
 		c.fault(n, "%s replaces what cannot be read as it was written: %s. PATCH is required", r.ID, lost)
 	}
 }
 
-// unreadable describes the first member that a body can have but a record does not have in the same form, so that it could not be written back. It
+// firstUnreadable describes the first member that a body can have but a record does not have in the same form, so that it could not be written back. It
 // returns "" if there is none. place is where both are in the body, at first "the body".
-func unreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, place string) string {
+func firstUnreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool, place string) string {
 	nested := place != "the body"
 	switch {
 	case record == nil || record.Withheld || nested && record.Visible != "":
@@ -368,21 +368,21 @@ func unreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema]bool
 			return below + ", which is not in the record"
 		case nested && of.As != "":
 			return below + ", which is text from outside in an object"
-		case lossy(of):
+		case isLossy(of):
 			return below + ", of which several values become one"
 		}
-		if lost := unreadable(p.Schema, of.Schema, seen, below); lost != "" {
+		if lost := firstUnreadable(p.Schema, of.Schema, seen, below); lost != "" {
 			return lost
 		}
 	}
 	if body.Items != nil {
-		return unreadable(body.Items, record.Items, seen, place+"[]")
+		return firstUnreadable(body.Items, record.Items, seen, place+"[]")
 	}
 	return ""
 }
 
-// lossy reports whether several values of the data service become the same value.
-func lossy(p *upstream.Property) bool {
+// isLossy reports whether several values of the data service become the same value.
+func isLossy(p *upstream.Property) bool {
 	f := p.From
 	switch {
 	case f == nil:
@@ -395,8 +395,8 @@ func lossy(p *upstream.Property) bool {
 	return f.As == upstream.ConvertURL
 }
 
-// placeholders checks the members in braces of a text: of the record, or parameters of the path.
-func (c *compiler) placeholders(n node, record *upstream.Schema, op *upstream.Operation) {
+// checkPlaceholders checks the members in braces of a text: of the record, or parameters of the path.
+func (c *compiler) checkPlaceholders(n node, record *upstream.Schema, op *upstream.Operation) {
 	for _, found := range inBraces.FindAllStringSubmatch(n.text(), -1) {
 		if record != nil && record.Property(found[1]) != nil && record.Property(found[1]).As != "" {
 			c.fault(n, "{%s} is text from outside, which could say anything here", found[1])
