@@ -91,7 +91,7 @@ type run struct {
 	exchanges  map[string]*exchange            // exchanges of fetch, by business, operation, path parameters and query
 	cursors    map[*upstream.Operation]request // A's request with a cursor
 	created    []created
-	common     []common
+	common     []sharedRecord
 	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
 	writes     bool                         // the definition has operations that write
 	report     Report
@@ -173,7 +173,7 @@ func (r *run) prepare(ctx context.Context) error {
 			r.writes = r.writes || !op.Read
 		}
 	}
-	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(turn(a), turn(b)) })
+	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(probeOrder(a), probeOrder(b)) })
 	r.report.Operations = len(r.operations)
 	if r.B == "" {
 		r.report.Skipped = append(r.report.Skipped, "isolation: it needs a second business, --business B=ID")
@@ -197,8 +197,8 @@ func (r *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// turn returns when an operation has its turn: reads first, then operations that create, change and delete records.
-func turn(op *upstream.Operation) int {
+// probeOrder returns when an operation has its turn: reads first, then operations that create, change and delete records.
+func probeOrder(op *upstream.Operation) int {
 	if op.Read {
 		return -1
 	}
@@ -220,20 +220,20 @@ func (r *run) prepareAssertions() (err error) {
 	const other = "gatehouse-conform"
 	o := r.Asserter
 	o.Audiences = append(r.api.Resources(true), other)
-	with := func(change func(*upstream.AsserterOptions)) *upstream.Asserter {
+	newAsserter := func(change func(*upstream.AsserterOptions)) *upstream.Asserter {
 		own := o
 		change(&own)
 		a, failed := upstream.NewAsserter(own)
 		err = cmp.Or(err, failed)
 		return a
 	}
-	_, stranger, err := ed25519.GenerateKey(nil)
+	_, unknownKey, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return fmt.Errorf("generating a key: %w", err)
 	}
-	r.asserter = with(func(*upstream.AsserterOptions) {})
-	by := func(what string, change func(*upstream.AsserterOptions)) wrongAssertion {
-		a := with(change)
+	r.asserter = newAsserter(func(*upstream.AsserterOptions) {})
+	assertionBy := func(what string, change func(*upstream.AsserterOptions)) wrongAssertion {
+		a := newAsserter(change)
 		return wrongAssertion{what, func(op *upstream.Operation, business, id string) (string, error) {
 			return a.Assert(op.Resource, op.ID, business, id)
 		}}
@@ -250,14 +250,14 @@ func (r *run) prepareAssertions() (err error) {
 			claims, _, _ := strings.Cut(rest, ".")
 			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"gatehouse-assertion+jwt"}`)) + "." + claims + ".", err
 		}},
-		by("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{stranger} }),
-		by("that has expired", func(o *upstream.AsserterOptions) {
+		assertionBy("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{unknownKey} }),
+		assertionBy("that has expired", func(o *upstream.AsserterOptions) {
 			o.Now = func() time.Time { return time.Now().Add(-70 * time.Second) } // it ended 40 seconds ago
 		}),
-		by("that is not valid yet", func(o *upstream.AsserterOptions) {
+		assertionBy("that is not valid yet", func(o *upstream.AsserterOptions) {
 			o.Now = func() time.Time { return time.Now().Add(40 * time.Second) }
 		}),
-		by("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
+		assertionBy("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
 		{"for another audience", func(op *upstream.Operation, business, id string) (string, error) {
 			audience := other
 			for _, resource := range r.api.Resources(true) {

@@ -21,35 +21,35 @@ import (
 
 // request is a request to the service.
 type request struct {
-	op        *upstream.Operation
-	label     string   // the business: A, B or another text
-	values    []string // of the path's parameters
-	query     string   // as a caller would send it
-	ofRecords bool     // the target has values of the service's records
-	refers    bool     // the body has the ID of a record that only this business has
-	hidden    string   // the parameter of the query that has such a value
-	unlikely  bool     // the service may refuse a value of the query
-	header    http.Header
-	body      []byte
-	sent      map[string]any      // the members of the body, by the names of the definition
-	wrong     *wrongAssertion     // instead of the right assertion
-	change    func(*http.Request) // changes the request just before it is sent
+	op           *upstream.Operation
+	label        string   // the business: A, B or another text
+	values       []string // of the path's parameters
+	query        string   // as a caller would send it
+	ofRecords    bool     // the target has values of the service's records
+	namesRecord  bool     // the body has the ID of a record that only this business has
+	recordParam  string   // the parameter of the query that has such a value
+	mayBeRefused bool     // the service may refuse a value of the query
+	header       http.Header
+	body         []byte
+	sent         map[string]any      // the members of the body, by the names of the definition
+	wrong        *wrongAssertion     // instead of the right assertion
+	change       func(*http.Request) // changes the request just before it is sent
 }
 
 // exchange is a request and its response.
 type exchange struct {
 	request
 
-	target  string
-	clean   upstream.Query
-	status  int
-	header  http.Header
-	body    []byte
-	err     error // why there is no response
-	res     *upstream.DocumentedResponse
-	refused error // by CheckHeader
-	took    time.Duration
-	coded   bool // the body was compressed, and has been decoded
+	target     string
+	clean      upstream.Query
+	status     int
+	header     http.Header
+	body       []byte
+	err        error // why there is no response
+	res        *upstream.DocumentedResponse
+	refused    error // by CheckHeader
+	took       time.Duration
+	compressed bool // the body was compressed, and has been decoded
 
 	value   any   // the decoded body
 	records []any // the records in it
@@ -80,31 +80,31 @@ func (r *run) business(op *upstream.Operation, label string) string {
 }
 
 // fetch returns the exchange for a request that changes nothing. Equal requests are sent and judged once.
-func (r *run) fetch(ctx context.Context, q request, as string) *exchange {
+func (r *run) fetch(ctx context.Context, q request, asRule string) *exchange {
 	key := q.label + " " + q.op.ID + " " + strings.Join(q.values, "/") + "?" + q.query
 	if x := r.exchanges[key]; x != nil {
 		return x
 	}
-	x := r.ask(ctx, q, as)
+	x := r.sendAndCheck(ctx, q, asRule)
 	if x != nil {
 		r.exchanges[key] = x
 	}
 	return x
 }
 
-// ask sends a request and judges the response.
-func (r *run) ask(ctx context.Context, q request, as string) *exchange {
+// sendAndCheck sends a request and judges the response.
+func (r *run) sendAndCheck(ctx context.Context, q request, asRule string) *exchange {
 	x := r.send(ctx, q)
 	if x != nil {
-		r.judge(ctx, x, as)
+		r.checkResponse(ctx, x, asRule)
 	}
 	return x
 }
 
 // mustNotSucceed sends a request that the service must refuse, and adds a finding if it succeeds.
 func (r *run) mustNotSucceed(ctx context.Context, q request, rule, expected string) {
-	if x := r.ask(ctx, q, rule); x.ok() {
-		r.find(rule, x, Finding{Expected: expected, Got: fmt.Sprintf("status %d", x.status)})
+	if x := r.sendAndCheck(ctx, q, rule); x.ok() {
+		r.addFinding(rule, x, Finding{Expected: expected, Got: fmt.Sprintf("status %d", x.status)})
 	}
 }
 
@@ -226,7 +226,7 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	if err := upstream.Decode(response); err != nil {
 		return err //nolint:wrapcheck // failure describes it
 	}
-	x.coded = response.Uncompressed
+	x.compressed = response.Uncompressed
 	x.body, err = io.ReadAll(io.LimitReader(response.Body, upstream.DefaultMaxResponseSize+1))
 	if err == nil && int64(len(x.body)) > upstream.DefaultMaxResponseSize {
 		err = upstream.ErrResponseTooLarge
@@ -240,7 +240,7 @@ func (r *run) published(x *exchange) []byte {
 		return x.body
 	}
 	var out bytes.Buffer
-	_, _ = r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // judge reports the error
+	_, _ = r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // checkResponse reports the error
 	return out.Bytes()
 }
 
@@ -306,46 +306,46 @@ func (r *run) failure(x *exchange) (rule, got string) {
 		return "media-type", "a Content-Encoding that is repeated, or not gzip, zstd or identity"
 	case errors.As(err, &network):
 		return "connection", "no connection, or one that was reset"
-	case x.coded:
+	case x.compressed:
 		return "media-type", "a body that its Content-Encoding does not decode"
 	default:
 		return "connection", "what is not an HTTP/1.1 response"
 	}
 }
 
-// judge adds findings about a response. as is the rule that an undocumented status breaks and, if it is isolation, another business's record. If as
+// checkResponse adds findings about a response. as is the rule that an undocumented status breaks and, if it is isolation, another business's record. If as
 // is empty, these are the rules status and tenant.
-func (r *run) judge(ctx context.Context, x *exchange, as string) {
+func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	if ctx.Err() != nil {
 		return // the request was interrupted
 	}
 	if x.err != nil {
 		rule, got := r.failure(x)
 		expected := map[string]string{"request-id": "the X-Request-Id of the request, or none", "media-type": "a body as its Content-Encoding says"}[rule]
-		r.find(rule, x, Finding{Expected: cmp.Or(expected, "a complete response"), Got: got, Value: excerpt(x.err.Error())})
+		r.addFinding(rule, x, Finding{Expected: cmp.Or(expected, "a complete response"), Got: got, Value: excerpt(x.err.Error())})
 		return
 	}
-	r.hints(x)
+	r.addHints(x)
 	got := fmt.Sprintf("status %d", x.status)
 	var contract *upstream.ContractError
 	_, passed := errors.AsType[*upstream.StatusError](x.refused)
-	if as == "parameter" && x.status/100 == 4 && x.status != http.StatusTooManyRequests && (passed || x.refused == nil) && !x.unlikely {
-		r.find("parameter", x, Finding{Expected: "success, because the definition allows these values", Got: got})
+	if asRule == "parameter" && x.status/100 == 4 && x.status != http.StatusTooManyRequests && (passed || x.refused == nil) && !x.mayBeRefused {
+		r.addFinding("parameter", x, Finding{Expected: "success, because the definition allows these values", Got: got})
 	}
 	switch {
 	case passed:
 		return
 	case errors.As(x.refused, &contract):
-		r.refused(x, as, contract.Expected, got)
+		r.addRefusal(x, asRule, contract.Expected, got)
 		return
 	case x.res.Body == nil && x.res.Unchecked == nil && len(x.body) > 0:
-		r.find("media-type", x, Finding{Expected: "no body", Got: fmt.Sprintf("%s with a body of %d bytes", got, len(x.body))})
+		r.addFinding("media-type", x, Finding{Expected: "no body", Got: fmt.Sprintf("%s with a body of %d bytes", got, len(x.body))})
 	case x.res.Body != nil:
-		r.check(x, as)
+		r.checkBody(x, asRule)
 	}
 	removed := func(name, expected string) {
 		if values := x.header[name]; len(values) > 0 {
-			r.find("header", x, Finding{Expected: expected, Got: "another one, which the gateway removes", Value: excerpt(values[0])})
+			r.addFinding("header", x, Finding{Expected: expected, Got: "another one, which the gateway removes", Value: excerpt(values[0])})
 		}
 	}
 	etag, location := x.res.Headers(r.api, "", r.business(x.op, x.label), x.header, r.host)
@@ -357,9 +357,9 @@ func (r *run) judge(ctx context.Context, x *exchange, as string) {
 	}
 }
 
-// refused adds the finding about a status or media type.
-func (r *run) refused(x *exchange, as, expected, got string) {
-	rule := cmp.Or(as, "status")
+// addRefusal adds the finding about a status or media type.
+func (r *run) addRefusal(x *exchange, asRule, expected, got string) {
+	rule := cmp.Or(asRule, "status")
 	switch {
 	case x.status == http.StatusUnauthorized:
 		rule, expected = "assertion", "a response to a right assertion"
@@ -368,13 +368,13 @@ func (r *run) refused(x *exchange, as, expected, got string) {
 		}
 	case x.status/100 == 3 && x.status != http.StatusNotModified:
 		rule = "redirect"
-	case x.status/100 == 5 && as == "isolation":
+	case x.status/100 == 5 && asRule == "isolation":
 		rule = "status"
 	case !strings.HasPrefix(expected, "status "):
 		got = fmt.Sprintf("%s with Content-Type %s", got, mediaType(x.header))
 		rule = "media-type"
 	}
-	r.find(rule, x, Finding{Expected: expected, Got: got, Value: excerpt(string(x.body))})
+	r.addFinding(rule, x, Finding{Expected: expected, Got: got, Value: excerpt(string(x.body))})
 }
 
 // mediaType returns the Content-Type if it consists of ordinary characters.
@@ -386,8 +386,8 @@ func mediaType(h http.Header) string {
 	return cmp.Or(value, "absent")
 }
 
-// check adds what the gateway's check of the body finds.
-func (r *run) check(x *exchange, as string) {
+// checkBody adds what the gateway's check of the body finds.
+func (r *run) checkBody(x *exchange, asRule string) {
 	business := r.business(x.op, x.label)
 	report, err := r.contract.Check(new(bytes.Buffer), x.op, x.res, x.clean, business, x.body)
 	if errors.Is(err, upstream.ErrNotVisible) {
@@ -406,8 +406,8 @@ func (r *run) check(x *exchange, as string) {
 			rule, kind, text = "json", fmt.Sprintf("a body of %d bytes that is not", len(x.body)), excerpt(string(x.body))
 		case v.Reason == upstream.OtherBusiness || v.Reason == upstream.NoBusiness:
 			rule = "tenant"
-			if as == "isolation" {
-				rule = as
+			if asRule == "isolation" {
+				rule = asRule
 			}
 		case v.Reason == "expected the record that was asked for":
 			rule = "record"
@@ -426,17 +426,17 @@ func (r *run) check(x *exchange, as string) {
 		if v.From != "" {
 			expected += ", from " + v.From
 		}
-		r.find(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text})
+		r.addFinding(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text})
 	}
 	if report.Reordered {
-		r.find("order", x, Finding{Expected: "newest first by " + strings.Join(x.res.Records.Order, " or "), Got: "another order"})
+		r.addFinding("order", x, Finding{Expected: "newest first by " + strings.Join(x.res.Records.Order, " or "), Got: "another order"})
 	}
 	if report.Surplus > 0 {
-		r.find("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
+		r.addFinding("at-most", x, Finding{Expected: fmt.Sprint("at most ", report.Records, " records"), Got: fmt.Sprint(report.Surplus, " more")})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
 		if isJSON && strings.HasSuffix(v.Reason, "it is not documented") {
-			r.find("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
+			r.addFinding("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not"})
 		}
 	}
 }
@@ -444,15 +444,15 @@ func (r *run) check(x *exchange, as string) {
 // slow is the time above which a response is reported as slow.
 const slow = 5 * time.Second
 
-// hints adds hints about a response.
-func (r *run) hints(x *exchange) {
-	if x.coded && len(x.body) > 0 {
-		r.find("compressed", x, Finding{Expected: "a body as it is", Got: "one that is compressed"})
+// addHints adds hints about a response.
+func (r *run) addHints(x *exchange) {
+	if x.compressed && len(x.body) > 0 {
+		r.addFinding("compressed", x, Finding{Expected: "a body as it is", Got: "one that is compressed"})
 	}
 	if x.took > slow {
-		r.find("slow", x, Finding{Expected: "a response in less than " + slow.String(), Got: "one after " + x.took.Round(time.Second).String()})
+		r.addFinding("slow", x, Finding{Expected: "a response in less than " + slow.String(), Got: "one after " + x.took.Round(time.Second).String()})
 	}
 	if x.header.Get(upstream.HeaderRequestID) == "" {
-		r.find("no-request-id", x, Finding{Expected: "the X-Request-Id of the request", Got: "none"})
+		r.addFinding("no-request-id", x, Finding{Expected: "the X-Request-Id of the request", Got: "none"})
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// apart reports whether an operation must keep businesses apart.
-func apart(op *upstream.Operation) bool { return !op.Public && op.Tenant != upstream.TenantNone }
+// isIsolated reports whether an operation must keep businesses apart.
+func isIsolated(op *upstream.Operation) bool { return !op.Public && op.Tenant != upstream.TenantNone }
 
 // probeIsolation compares what the two businesses get.
 func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, samples [][]string, known bool) {
-	if r.B == "" || !apart(op) {
+	if r.B == "" || !isIsolated(op) {
 		return
 	}
 	if len(op.PathParams) == 0 {
@@ -27,12 +27,12 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 			return
 		}
 		if f, found := r.commonRecord(a, b); found {
-			r.common = append(r.common, common{b, f, r.ownIDs(a, b)})
+			r.common = append(r.common, sharedRecord{b, f, r.ownIDs(a, b)})
 		} else if q, known := r.cursors[op]; known {
 			q.label = "B"
 			x := r.send(ctx, q)
 			if f, found := r.commonRecord(a, x); found {
-				r.find("isolation", x, f)
+				r.addFinding("isolation", x, f)
 			}
 		}
 		return
@@ -53,22 +53,22 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		b := r.fetch(ctx, q, "isolation")
 		switch f, found := r.commonRecord(a, b); {
 		case found:
-			r.find("isolation", b, f)
-		case b.ok() && b.res.Unchecked != nil && a.ok() && own.ok() && whole(own):
-			r.find("isolation", b, Finding{Expected: "a status from 400 for what belongs to a record of A", Got: fmt.Sprintf("status %d", b.status)})
-		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && whole(own):
-			r.find("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
+			r.addFinding("isolation", b, f)
+		case b.ok() && b.res.Unchecked != nil && a.ok() && own.ok() && isWholeList(own):
+			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for what belongs to a record of A", Got: fmt.Sprintf("status %d", b.status)})
+		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && isWholeList(own):
+			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
 		}
 	}
 }
 
 const sameID = "isolation: A and B have records with the same ID"
 
-// common is a record that both businesses have in a list. It is a leak, unless each of them has one of its own that is the same.
-type common struct {
-	x       *exchange // of B
-	finding Finding
-	own     bool
+// sharedRecord is a record that both businesses have in a list. It is a leak, unless each of them has one of its own that is the same.
+type sharedRecord struct {
+	x         *exchange // of B
+	finding   Finding
+	hasOwnIDs bool
 }
 
 // commonRecord returns a finding about a record that both A and B get. Records without an ID count only if the request had one.
@@ -107,17 +107,17 @@ func (r *run) ownIDs(a, b *exchange) bool {
 		differ = differ || both && other != canonical(a.op, record)
 		lacks = lacks || !both
 	}
-	return differ && lacks && whole(b)
+	return differ && lacks && isWholeList(b)
 }
 
 // reportCommon adds the findings about records that both businesses get. It adds none for a list in which each has IDs of its own, or in which B
 // did not get what A created.
 func (r *run) reportCommon() {
 	for _, c := range r.common {
-		if c.own || r.scoped[c.x.op] {
+		if c.hasOwnIDs || r.scoped[c.x.op] {
 			r.skip(c.x.op, sameID)
 		} else {
-			r.find("isolation", c.x, c.finding)
+			r.addFinding("isolation", c.x, c.finding)
 		}
 	}
 }
@@ -131,11 +131,11 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		if q.values = slices.Clone(values); r.invent(p, &q.values[n-1], r.idsOf(ctx, before, values[:n-1])) {
 			x := r.fetch(ctx, q, "unknown-id")
 			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
-				r.find("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
+				r.addFinding("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
 			}
 		}
 	}
-	if !apart(first.op) {
+	if !isIsolated(first.op) {
 		return
 	}
 	ask := func(q request, expected string, mayBeEmpty bool) {
@@ -145,9 +145,9 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		}
 		switch x.label = "nobody"; {
 		case x.err != nil, x.status/100 == 5:
-			r.judge(ctx, x, "unknown-business")
+			r.checkResponse(ctx, x, "unknown-business")
 		case x.status/100 == 2 && (!mayBeEmpty || len(x.records) > 0):
-			r.find("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
+			r.addFinding("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
 		}
 	}
 	without, unknown := first.request, first.request

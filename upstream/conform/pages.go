@@ -15,17 +15,17 @@ import (
 // maxFollowed is the maximum number of cursors of a list that are followed.
 const maxFollowed = 10
 
-// sizeOf returns the parameter with the maximum number of records of a list, or nil.
-func sizeOf(op *upstream.Operation) *upstream.Param {
+// sizeParam returns the parameter with the maximum number of records of a list, or nil.
+func sizeParam(op *upstream.Operation) *upstream.Param {
 	for i := range op.Responses {
 		if records := op.Responses[i].Records; records != nil && records.AtMost > 0 {
-			return numbered(op, records.AtMost)
+			return paramByNumber(op, records.AtMost)
 		}
 	}
 	return nil
 }
 
-func numbered(op *upstream.Operation, number int) *upstream.Param {
+func paramByNumber(op *upstream.Operation, number int) *upstream.Param {
 	i := slices.IndexFunc(op.Params, func(p upstream.Param) bool { return p.Number == number })
 	if i < 0 {
 		return nil
@@ -58,26 +58,26 @@ func bound(p *upstream.Param, upper bool, byDefault int) int {
 	return n
 }
 
-// complete reports whether a list has fewer records than were asked for, so that no page follows. x must be ok.
-func complete(x *exchange) bool {
+// isShortPage reports whether a list has fewer records than were asked for, so that no page follows. x must be ok.
+func isShortPage(x *exchange) bool {
 	if x.res.Records == nil || x.res.Records.AtMost == 0 {
 		return x.res.Cursor == ""
 	}
 	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
 }
 
-// whole reports whether a list has all records: no page follows. x must be ok.
-func whole(x *exchange) bool {
-	return complete(x) || x.res.Cursor != "" && nextCursor(x) == ""
+// isWholeList reports whether a list has all records: no page follows. x must be ok.
+func isWholeList(x *exchange) bool {
+	return isShortPage(x) || x.res.Cursor != "" && nextCursor(x) == ""
 }
 
-// pageOf returns the parameter that selects a page, and whether it is an offset, which counts records instead of pages.
-func pageOf(x *exchange) (page *upstream.Param, offset bool) {
+// pageParam returns the parameter that selects a page, and whether it is an offset, which counts records instead of pages.
+func pageParam(x *exchange) (page *upstream.Param, offset bool) {
 	var echoed func(s *upstream.Schema, depth int) *upstream.Param
 	echoed = func(s *upstream.Schema, depth int) *upstream.Param {
 		for i := range s.Properties {
 			p := &s.Properties[i]
-			if asked := numbered(x.op, p.Number); p.Number > 0 && p.Number != x.res.Records.AtMost && asked != nil {
+			if asked := paramByNumber(x.op, p.Number); p.Number > 0 && p.Number != x.res.Records.AtMost && asked != nil {
 				return asked
 			}
 			if depth < 4 {
@@ -96,17 +96,17 @@ func pageOf(x *exchange) (page *upstream.Param, offset bool) {
 
 // probePages compares pages with the whole list.
 func (r *run) probePages(ctx context.Context, first *exchange) {
-	size := sizeOf(first.op)
+	size := sizeParam(first.op)
 	if first.res.Records == nil || size == nil {
 		return
 	}
 	all, least := r.keys(first), max(bound(size, false, 1), 1)
 	small := first.request
-	small.query = with(small.query, size.Name, strconv.Itoa(least))
+	small.query = withParam(small.query, size.Name, strconv.Itoa(least))
 	if first.res.Cursor != "" {
 		r.probeCursors(ctx, first, all, size)
 	}
-	page, offset := pageOf(first)
+	page, offset := pageParam(first)
 	if page == nil {
 		return
 	}
@@ -116,7 +116,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // with pages of one record, an offset looks like a page number
 		least = two
-		small.query = with(small.query, size.Name, strconv.Itoa(least))
+		small.query = withParam(small.query, size.Name, strconv.Itoa(least))
 	}
 	if len(all) < 2*least {
 		r.skip(first.op, "paging: A has too few records for two pages")
@@ -130,7 +130,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 				number = start + n*least
 			}
 			q := small
-			q.query = with(q.query, page.Name, strconv.Itoa(number))
+			q.query = withParam(q.query, page.Name, strconv.Itoa(number))
 			if last = r.fetch(ctx, q, ""); last == nil || !last.ok() {
 				return
 			}
@@ -140,66 +140,66 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		switch sorted := slices.Sorted(slices.Values(got)); {
 		case slices.Equal(got, want), len(got) > 2*least: // too many records are reported by the rule at-most
 		case len(slices.Compact(sorted)) < len(got):
-			r.find("paging", last, Finding{Expected: "other records than on the page before", Got: "a record that was on it"})
+			r.addFinding("paging", last, Finding{Expected: "other records than on the page before", Got: "a record that was on it"})
 		default:
-			r.find("paging", last, Finding{Expected: "the records that follow those of the page before in the whole list", Got: "others"})
+			r.addFinding("paging", last, Finding{Expected: "the records that follow those of the page before in the whole list", Got: "others"})
 		}
 	}
-	if complete(first) {
+	if isShortPage(first) {
 		q := first.request
 		number := start + 1
 		if offset {
 			number = start + len(all)
 		}
-		q.query = with(q.query, page.Name, strconv.Itoa(number))
+		q.query = withParam(q.query, page.Name, strconv.Itoa(number))
 		if x := r.fetch(ctx, q, ""); x.ok() && slices.ContainsFunc(r.keys(x), func(key string) bool { return !slices.Contains(all, key) }) {
-			r.find("paging", x, Finding{
+			r.addFinding("paging", x, Finding{
 				Expected: "no records after a page with fewer than were asked for", Got: fmt.Sprintf("%d more", len(x.records)),
 			})
 		}
 	}
 	q := small
-	q.query = with(q.query, page.Name, strconv.Itoa(min(bound(page, true, 1_000_000), 1_000_000)))
-	if x := r.fetch(ctx, q, "parameter"); x != nil && x.ok() && len(x.records) > 0 && len(all) < 1000 && complete(first) {
-		r.find("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
+	q.query = withParam(q.query, page.Name, strconv.Itoa(min(bound(page, true, 1_000_000), 1_000_000)))
+	if x := r.fetch(ctx, q, "parameter"); x != nil && x.ok() && len(x.records) > 0 && len(all) < 1000 && isShortPage(first) {
+		r.addFinding("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
 	}
 }
 
 // probeCursors follows cursors through a list.
 func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, size *upstream.Param) {
 	q := first.request
-	q.query = with(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
-	whole := nextCursor(first) == ""
+	q.query = withParam(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
+	isWhole := nextCursor(first) == ""
 	got, done := r.follow(ctx, q, func(int) {})
-	if got.last != nil && got.last.hidden != "" {
+	if got.last != nil && got.last.recordParam != "" {
 		r.cursors[first.op] = got.last.request
 	}
 	switch {
 	case got.err != "":
-		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
-	case done && whole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
-		r.find("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
-	case got.last != nil && got.last.hidden != "" && got.last.status/100 == 4:
-		r.find("cursor", got.last, Finding{Expected: "records for the cursor that the service sent", Got: fmt.Sprintf("status %d", got.last.status)})
-	case !done && whole && got.last.ok() && len(got.keys) >= len(all): // otherwise, pages are shorter than asked for
-		r.find("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})
+		r.addFinding("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
+	case done && isWhole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
+		r.addFinding("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
+	case got.last != nil && got.last.recordParam != "" && got.last.status/100 == 4:
+		r.addFinding("cursor", got.last, Finding{Expected: "records for the cursor that the service sent", Got: fmt.Sprintf("status %d", got.last.status)})
+	case !done && isWhole && got.last.ok() && len(got.keys) >= len(all): // otherwise, pages are shorter than asked for
+		r.addFinding("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})
 	}
 }
 
-// followed is the result of following cursors: the keys of all records, the last page, and what was wrong.
-type followed struct {
+// followResult is the result of following cursors: the keys of all records, the last page, and what was wrong.
+type followResult struct {
 	keys []string
 	last *exchange
 	err  string
 }
 
 // follow reads pages by their cursors, until it is done with the list. It calls between before each page but the first.
-func (r *run) follow(ctx context.Context, q request, between func(page int)) (got followed, done bool) {
+func (r *run) follow(ctx context.Context, q request, between func(page int)) (got followResult, done bool) {
 	for n := range maxFollowed {
 		if n > 0 {
 			between(n)
 		}
-		x := r.ask(ctx, q, "")
+		x := r.sendAndCheck(ctx, q, "")
 		if x == nil {
 			return got, false
 		}
@@ -217,11 +217,11 @@ func (r *run) follow(ctx context.Context, q request, between func(page int)) (go
 		if next == "" {
 			return got, true
 		}
-		if with(q.query, x.res.Cursor, next) == q.query {
+		if withParam(q.query, x.res.Cursor, next) == q.query {
 			got.err = "the same cursor again"
 			return got, true
 		}
-		q.query, q.hidden, q.ofRecords = with(q.query, x.res.Cursor, next), x.res.Cursor, true
+		q.query, q.recordParam, q.ofRecords = withParam(q.query, x.res.Cursor, next), x.res.Cursor, true
 	}
 	return got, false
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxValues = 5 // of a parameter
-	unlikely  = `gatehouse conform é'"%`
+	maxValues   = 5 // of a parameter
+	unusualText = `gatehouse conform é'"%`
 )
 
 // probeRead tests an operation that changes nothing.
@@ -37,7 +37,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 			return
 		}
 		if known && x.status/100 == 4 && x.status != http.StatusUnauthorized {
-			r.find("record", x, Finding{Expected: "the record, because a list of the business has its ID", Got: fmt.Sprintf("status %d", x.status)})
+			r.addFinding("record", x, Finding{Expected: "the record, because a list of the business has its ID", Got: fmt.Sprintf("status %d", x.status)})
 		}
 		r.compareParents(x)
 		if first == nil || !first.ok() {
@@ -67,12 +67,12 @@ func (r *run) compareParents(x *exchange) {
 	for i, p := range x.op.PathParams {
 		for n, record := range x.records {
 			members, _ := record.(map[string]any)
-			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.InvalidReason(got) == "" && !alike(got, x.values[i]) {
+			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.InvalidReason(got) == "" && !areAlike(got, x.values[i]) {
 				at := recordsIn(x.res)
 				if x.list {
 					at = strings.Trim(pointerTo(x, n, ""), "/")
 				}
-				r.find("record", x, Finding{Pointer: strings.TrimSuffix("/"+at, "/") + "/" + p.Name, Expected: "the " + p.Name + " of the path", Got: "another one"})
+				r.addFinding("record", x, Finding{Pointer: strings.TrimSuffix("/"+at, "/") + "/" + p.Name, Expected: "the " + p.Name + " of the path", Got: "another one"})
 				return
 			}
 		}
@@ -111,7 +111,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 		return all, false
 	default: // the first one that the format allows
 		for _, text := range []string{
-			unlikely, "2024-02-29", "2024-02-29T12:30:00Z", "12:30", "12:30:00Z", "12.50", "x@business.example", "https://business.example/", uuid.NewString(),
+			unusualText, "2024-02-29", "2024-02-29T12:30:00Z", "12:30", "12:30:00Z", "12.50", "x@business.example", "https://business.example/", uuid.NewString(),
 		} {
 			if s.InvalidReason(text) == "" {
 				return []string{text}, false
@@ -137,31 +137,31 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 		}
 		for _, value := range values {
 			q := first.request
-			if q.query = with(first.request.query, p.Name, value); id != "" {
-				q.ofRecords, q.hidden = true, p.Name
+			if q.query = withParam(first.request.query, p.Name, value); id != "" {
+				q.ofRecords, q.recordParam = true, p.Name
 			}
 			_, err := uuid.Parse(value)
-			q.unlikely = value == unlikely || err == nil && id == "" // the ID of a record that does not exist
+			q.mayBeRefused = value == unusualText || err == nil && id == "" // the ID of a record that does not exist
 			x := r.fetch(ctx, q, "parameter")
 			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
 			}
-			if q.label = "B"; x.ok() && id != "" && r.B != "" && apart(q.op) && len(q.values) == 0 {
-				r.compareForeign(ctx, x, r.send(ctx, q))
+			if q.label = "B"; x.ok() && id != "" && r.B != "" && isIsolated(q.op) && len(q.values) == 0 {
+				r.compareCrossTenant(ctx, x, r.send(ctx, q))
 			}
 		}
 	}
 }
 
-// compareForeign compares the records that A and B get if they are filtered by an ID of A. B may have records of its own with that ID.
-func (r *run) compareForeign(ctx context.Context, a, b *exchange) {
+// compareCrossTenant compares the records that A and B get if they are filtered by an ID of A. B may have records of its own with that ID.
+func (r *run) compareCrossTenant(ctx context.Context, a, b *exchange) {
 	own := r.list(ctx, a.op, nil, "B")
 	if !b.ok() || !own.ok() {
 		return
 	}
 	isOwn := func(record any) bool { return slices.Contains(r.keys(own), r.key(a.op, record)) }
 	if f, found := r.commonRecord(a, b); found && !slices.ContainsFunc(b.records, isOwn) {
-		r.find("isolation", b, f)
+		r.addFinding("isolation", b, f)
 	}
 }
 
@@ -181,7 +181,7 @@ func (r *run) idIn(first *exchange, p *upstream.Param) string {
 // compareFilter compares the records of a filtered list with those of the whole list.
 func (r *run) compareFilter(first, x *exchange, name, value string) {
 	s := recordSchema(first.res)
-	if s == nil || s.Property(name) == nil || !possible(s.Property(name).Schema, value) {
+	if s == nil || s.Property(name) == nil || !isPossible(s.Property(name).Schema, value) {
 		return
 	}
 	member := func(record any) any {
@@ -190,9 +190,9 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 	for i, record := range x.records {
 		got := member(record)
-		if text := fmt.Sprint(got); text != value && (got == nil || possible(s.Property(name).Schema, text)) { // otherwise, it is not valid
+		if text := fmt.Sprint(got); text != value && (got == nil || isPossible(s.Property(name).Schema, text)) { // otherwise, it is not valid
 			kind, text := describe(got, true)
-			r.find("filter", x, Finding{
+			r.addFinding("filter", x, Finding{
 				Pointer: pointerTo(x, i, name), Expected: "only records with the value of the parameter " + name, Got: "another value: " + kind, Value: text,
 			})
 			return
@@ -200,15 +200,15 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 	found := r.keys(x)
 	for _, record := range first.records {
-		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && complete(x) {
-			r.find("filter", x, Finding{Expected: "all records with the value of the parameter " + name, Got: "a list without one that the whole list has"})
+		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && isShortPage(x) {
+			r.addFinding("filter", x, Finding{Expected: "all records with the value of the parameter " + name, Got: "a list without one that the whole list has"})
 			return
 		}
 	}
 }
 
-// possible reports whether a record's member can have a value, so that a parameter of the same name filters by it.
-func possible(s *upstream.Schema, value string) bool {
+// isPossible reports whether a record's member can have a value, so that a parameter of the same name filters by it.
+func isPossible(s *upstream.Schema, value string) bool {
 	return (s.Known == nil || slices.Contains(s.Known, value)) && s.InvalidReason(value) == ""
 }
 
@@ -219,15 +219,15 @@ func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	}
 	etag := first.header.Get("Etag")
 	if etag == "" {
-		r.find("conditional", first, Finding{Expected: "an ETag", Got: "none"})
+		r.addFinding("conditional", first, Finding{Expected: "an ETag", Got: "none"})
 		return
 	}
 	q := first.request
 	q.header = http.Header{"If-None-Match": {etag}}
 	r.mustNotSucceed(ctx, q, "conditional", "status 304 for If-None-Match with the ETag of the response before")
 	q.header = http.Header{"If-None-Match": {`"gatehouse-conform"`}}
-	if x := r.ask(ctx, q, "conditional"); x != nil && x.status == http.StatusNotModified {
-		r.find("conditional", x, Finding{Expected: "the response, for If-None-Match with an ETag that it never had", Got: "status 304"})
+	if x := r.sendAndCheck(ctx, q, "conditional"); x != nil && x.status == http.StatusNotModified {
+		r.addFinding("conditional", x, Finding{Expected: "the response, for If-None-Match with an ETag that it never had", Got: "status 304"})
 	}
 }
 
@@ -249,6 +249,6 @@ func (r *run) probeAssertions(ctx context.Context, q request) {
 		if len(accepted) == tried {
 			expected = "status 401 without a right assertion"
 		}
-		r.find("assertion", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d", x.status)})
+		r.addFinding("assertion", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d", x.status)})
 	}
 }

@@ -47,9 +47,9 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 			_, number := value.(float64)
 			id, only := r.idFor(ctx, name, label)
 			if n, err := strconv.Atoi(id); number && err == nil {
-				members[name], q.refers = float64(n), q.refers || only
+				members[name], q.namesRecord = float64(n), q.namesRecord || only
 			} else if text && id != "" {
-				members[name], q.refers = id, q.refers || only
+				members[name], q.namesRecord = id, q.namesRecord || only
 			}
 		}
 	}
@@ -102,14 +102,14 @@ func (r *run) list(ctx context.Context, op *upstream.Operation, values []string,
 
 func (r *run) listRequest(op *upstream.Operation, values []string, label string) request {
 	_, query, _ := strings.Cut(r.examples[op].Target, "?")
-	if size := sizeOf(op); size != nil {
-		query = with(query, size.Name, strconv.Itoa(min(bound(size, true, maxListed), maxListed)))
+	if size := sizeParam(op); size != nil {
+		query = withParam(query, size.Name, strconv.Itoa(min(bound(size, true, maxListed), maxListed)))
 	}
 	return request{op: op, label: label, values: values, query: query, ofRecords: len(values) > 0}
 }
 
-// with returns a query with a parameter set to a value.
-func with(query, name, value string) string {
+// withParam returns a query with a parameter set to a value.
+func withParam(query, name, value string) string {
 	values, _ := url.ParseQuery(query)
 	values.Set(name, value)
 	return values.Encode()
@@ -141,7 +141,7 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 				case p.Schema.InvalidReason(id) == "":
 					ids = append(ids, id)
 				default:
-					r.find("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})
+					r.addFinding("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})
 				}
 			}
 			for _, position := range r.random.Perm(len(ids))[:min(len(ids), maxSamples)] {
@@ -227,7 +227,7 @@ func canonical(op *upstream.Operation, record any) string {
 		}
 		record = rest
 	}
-	return encoded(record)
+	return encodeJSON(record)
 }
 
 // recordSchema returns the schema of a list's records.

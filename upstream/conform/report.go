@@ -80,8 +80,8 @@ func Rules() []Rule {
 	}
 }
 
-// find adds a finding about an exchange, or counts it if it is there already.
-func (r *run) find(rule string, x *exchange, f Finding) {
+// addFinding adds a finding about an exchange, or counts it if it is there already.
+func (r *run) addFinding(rule string, x *exchange, f Finding) {
 	list := &r.report.Faults
 	for _, known := range Rules() {
 		if f.Rule = rule; known.Name == rule {
@@ -91,7 +91,7 @@ func (r *run) find(rule string, x *exchange, f Finding) {
 			}
 		}
 	}
-	f.Operation, f.Business, f.Request, f.Times = x.op.ID, x.label, x.shown(r.ShowValues), 1
+	f.Operation, f.Business, f.Request, f.Times = x.op.ID, x.label, x.requestLine(r.ShowValues), 1
 	if !r.ShowValues {
 		f.Value = ""
 	}
@@ -114,16 +114,16 @@ func (r *run) find(rule string, x *exchange, f Finding) {
 	*list = append(*list, f)
 }
 
-// shown returns method and target. A value that the service sent is replaced by the parameter's name, unless values may be shown.
-func (x *exchange) shown(values bool) string {
+// requestLine returns method and target. A value that the service sent is replaced by the parameter's name, unless values may be shown.
+func (x *exchange) requestLine(values bool) string {
 	if values || !x.ofRecords {
 		return x.op.Method + " " + x.target
 	}
 	text := x.op.Method + " " + x.op.Path
-	if x.query != "" && x.hidden == "" {
+	if x.query != "" && x.recordParam == "" {
 		text += "?" + x.query
 	} else if x.query != "" {
-		text += "?" + x.hidden + "={" + x.hidden + "}"
+		text += "?" + x.recordParam + "={" + x.recordParam + "}"
 	}
 	return text
 }
@@ -160,11 +160,11 @@ func describe(value any, exists bool) (kind, text string) {
 	case map[string]any:
 		kind = fmt.Sprintf("an object of %d members", len(v))
 	}
-	return kind, excerpt(encoded(value))
+	return kind, excerpt(encodeJSON(value))
 }
 
-// encoded returns a decoded value as JSON.
-func encoded(value any) string {
+// encodeJSON returns a decoded value as JSON.
+func encodeJSON(value any) string {
 	text, _ := json.Marshal(value) //nolint:errchkjson // what was decoded can be encoded
 	return string(text)
 }

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	headerKey   = "Idempotency-Key"
-	headerMatch = "If-Match"
-	raced       = 5 // simultaneous requests with one Idempotency-Key
-	added       = 2 // records that are added while a list is read
+	headerKey      = "Idempotency-Key"
+	headerMatch    = "If-Match"
+	racingRequests = 5 // simultaneous requests with one Idempotency-Key
+	addedRecords   = 2 // records that are added while a list is read
 )
 
 // created is a record that was created.
@@ -36,8 +36,8 @@ type created struct {
 	sent   map[string]any // the members of the body that created it
 }
 
-// again returns the request with a new Idempotency-Key, if the definition allows one of a few usual forms.
-func again(q request) request {
+// withNewKey returns the request with a new Idempotency-Key, if the definition allows one of a few usual forms.
+func withNewKey(q request) request {
 	q.header = q.header.Clone()
 	long := uuid.NewString()
 	keys := []string{long, strings.ReplaceAll(long, "-", ""), long[:18], long[:8], strconv.Itoa(1e9 + int(uuid.New().ID()))}
@@ -56,17 +56,17 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, noRequest)
 		return
 	}
-	q = again(q)
+	q = withNewKey(q)
 	r.probeAssertions(ctx, q)
 	list := r.listAt(op.Path)
 	var before, theirs *exchange // the lists of A and B
 	if list != nil {
 		before = r.send(ctx, r.listRequest(list, q.values, "A"))
-		if r.B != "" && len(q.values) == 0 && apart(op) {
+		if r.B != "" && len(q.values) == 0 && isIsolated(op) {
 			theirs = r.send(ctx, r.listRequest(list, nil, "B"))
 		}
 	}
-	x := r.ask(ctx, q, "")
+	x := r.sendAndCheck(ctx, q, "")
 	switch {
 	case x == nil:
 		r.skip(op, noRequest)
@@ -76,7 +76,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		return
 	}
 	r.compareStored(op, x, q.sent)
-	r.probeForeignCreate(ctx, q, x, list)
+	r.probeCrossTenantCreate(ctx, q, x, list)
 	ids := []string{""}
 	if list != nil && before.ok() && len(x.records) == 1 {
 		ids[0] = r.id(list, x.records[0])
@@ -84,7 +84,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	if op.Forwards(headerKey) {
 		ids = append(ids, r.probeRepeat(ctx, q, x, list)...)
 	} else {
-		r.find("no-idempotency", x, Finding{Expected: "the request header " + headerKey, Got: "none is documented"})
+		r.addFinding("no-idempotency", x, Finding{Expected: "the request header " + headerKey, Got: "none is documented"})
 	}
 	if ids[0] == "" {
 		return
@@ -96,26 +96,26 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 }
 
-// probeForeignCreate sends a request of B that names a record of A, or has an Idempotency-Key that A has used.
-func (r *run) probeForeignCreate(ctx context.Context, q request, first *exchange, list *upstream.Operation) {
-	if r.B == "" || !apart(q.op) {
+// probeCrossTenantCreate sends a request of B that names a record of A, or has an Idempotency-Key that A has used.
+func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exchange, list *upstream.Operation) {
+	if r.B == "" || !isIsolated(q.op) {
 		return
 	}
-	if !q.refers && len(q.values) == 0 && q.op.Forwards(headerKey) && list != nil {
+	if !q.namesRecord && len(q.values) == 0 && q.op.Forwards(headerKey) && list != nil {
 		q.label = "B"
-		own := r.ask(ctx, q, "")
+		own := r.sendAndCheck(ctx, q, "")
 		listed := r.send(ctx, r.listRequest(list, nil, "B"))
-		if own.ok() && listed.ok() && whole(listed) && len(own.records) == 1 && len(first.records) == 1 {
+		if own.ok() && listed.ok() && isWholeList(listed) && len(own.records) == 1 && len(first.records) == 1 {
 			id := r.id(list, own.records[0])
 			if id != "" && id == r.id(list, first.records[0]) && !slices.Contains(r.keys(listed), id) {
-				r.find("isolation", own, Finding{Expected: "a record of B, although A sent the same Idempotency-Key", Got: "that of A"})
+				r.addFinding("isolation", own, Finding{Expected: "a record of B, although A sent the same Idempotency-Key", Got: "that of A"})
 			}
 		}
 	}
-	if !q.refers && !(q.ofRecords && len(q.values) > 0) {
+	if !q.namesRecord && !(q.ofRecords && len(q.values) > 0) {
 		return
 	}
-	if q.refers && len(q.values) > 0 {
+	if q.namesRecord && len(q.values) > 0 {
 		own, known := r.bind(ctx, q.op, "B")
 		if !known {
 			return
@@ -125,20 +125,20 @@ func (r *run) probeForeignCreate(ctx context.Context, q request, first *exchange
 	if q.label = "B"; q.op.Forwards(headerKey) {
 		r.mustNotSucceed(ctx, q, "isolation", "a status from 400, because a record of A is named, although A sent the same Idempotency-Key")
 	}
-	r.mustNotSucceed(ctx, again(q), "isolation", "a status from 400, because a record of A is named")
+	r.mustNotSucceed(ctx, withNewKey(q), "isolation", "a status from 400, because a record of A is named")
 }
 
 // probeRepeat repeats a request, and lets requests race. It returns the IDs of the records that this has created besides the first one.
 func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list *upstream.Operation) (ids []string) {
-	repeated := r.ask(ctx, q, "idempotency")
+	repeated := r.sendAndCheck(ctx, q, "idempotency")
 	same := bytes.Equal(repeated.body, first.body) || first.value != nil && reflect.DeepEqual(repeated.value, first.value)
 	if repeated.err == nil && (repeated.status != first.status || !same) {
-		r.find("idempotency", repeated, Finding{
+		r.addFinding("idempotency", repeated, Finding{
 			Expected: "the same response to the same Idempotency-Key", Got: fmt.Sprintf("another one, with status %d", repeated.status),
 		})
 	}
-	q = again(q)
-	exchanges := make([]*exchange, raced)
+	q = withNewKey(q)
+	exchanges := make([]*exchange, racingRequests)
 	var racing sync.WaitGroup
 	for i := range exchanges {
 		racing.Go(func() { exchanges[i] = r.send(ctx, q) })
@@ -147,7 +147,7 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 	for _, x := range exchanges {
 		busy := x.status == http.StatusConflict || x.status == http.StatusTooEarly || x.status == http.StatusTooManyRequests
 		if !busy {
-			r.judge(ctx, x, "idempotency")
+			r.checkResponse(ctx, x, "idempotency")
 		}
 		if x.ok() && list != nil && len(x.records) == 1 {
 			if id := r.id(list, x.records[0]); id != "" && !slices.Contains(ids, id) {
@@ -156,8 +156,8 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 		}
 	}
 	if len(ids) > 1 {
-		r.find("idempotency", exchanges[0], Finding{
-			Expected: fmt.Sprintf("one record for %d requests at a time with one Idempotency-Key", raced), Got: fmt.Sprintf("%d records", len(ids)),
+		r.addFinding("idempotency", exchanges[0], Finding{
+			Expected: fmt.Sprintf("one record for %d requests at a time with one Idempotency-Key", racingRequests), Got: fmt.Sprintf("%d records", len(ids)),
 		})
 	}
 	return ids
@@ -171,21 +171,21 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 	record, _ := x.records[0].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		value, exists := record[name]
-		if !exists || strings.Contains(encoded(sent[name]), "{") { // the service may add members to an object
+		if !exists || strings.Contains(encodeJSON(sent[name]), "{") { // the service may add members to an object
 			continue
 		}
-		if kind, text := describe(value, true); !alike(plain(value), sent[name]) {
+		if kind, text := describe(value, true); !areAlike(withFloats(value), sent[name]) {
 			pointer := jsontext.Pointer("")
 			if in := recordsIn(x.res); in != "" {
 				pointer = pointer.AppendToken(in)
 			}
-			r.find("stored", x, Finding{Pointer: string(pointer.AppendToken(name)), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
+			r.addFinding("stored", x, Finding{Pointer: string(pointer.AppendToken(name)), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
 		}
 	}
 }
 
-// alike reports whether values are equal, or different forms of the same text, number or instant.
-func alike(a, b any) bool {
+// areAlike reports whether values are equal, or different forms of the same text, number or instant.
+func areAlike(a, b any) bool {
 	x, isText := a.(string)
 	y, areTexts := b.(string)
 	if !isText || !areTexts {
@@ -200,35 +200,35 @@ func alike(a, b any) bool {
 
 // compareCreated compares the lists of A and B before and after A created records.
 func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, ids []string) {
-	after := r.ask(ctx, r.listRequest(before.op, x.values, "A"), "")
+	after := r.sendAndCheck(ctx, r.listRequest(before.op, x.values, "A"), "")
 	if !after.ok() || !after.list {
 		return
 	}
-	had, has := r.keys(before), r.keys(after)
+	keysBefore, keysAfter := r.keys(before), r.keys(after)
 	asked, _ := url.ParseQuery(before.clean.Raw) // with defaults, by which the list may leave the record out
 	made, _ := x.records[0].(map[string]any)
 	leftOut := func(name string, values []string) bool {
 		return made[name] != nil && !slices.Contains(values, scalar(made[name]))
 	}
 	for _, id := range ids {
-		if !slices.Contains(has, id) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(name string) bool { return leftOut(name, asked[name]) }) {
-			r.find("create", after, Finding{Expected: "the record that was created", Got: "a list without it"})
+		if !slices.Contains(keysAfter, id) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(name string) bool { return leftOut(name, asked[name]) }) {
+			r.addFinding("create", after, Finding{Expected: "the record that was created", Got: "a list without it"})
 			break
 		}
 	}
 	more := 0
-	for _, id := range has {
-		if !slices.Contains(had, id) && !slices.Contains(ids, id) {
+	for _, id := range keysAfter {
+		if !slices.Contains(keysBefore, id) && !slices.Contains(ids, id) {
 			more++
 		}
 	}
-	if more > 0 && x.op.Forwards(headerKey) && whole(before) {
-		r.find("idempotency", after, Finding{Expected: "one new record for each Idempotency-Key", Got: fmt.Sprintf("%d more", more)})
+	if more > 0 && x.op.Forwards(headerKey) && isWholeList(before) {
+		r.addFinding("idempotency", after, Finding{Expected: "one new record for each Idempotency-Key", Got: fmt.Sprintf("%d more", more)})
 	}
 	if theirs == nil {
 		return
 	}
-	others := r.ask(ctx, theirs.request, "")
+	others := r.sendAndCheck(ctx, theirs.request, "")
 	got := func(record any) bool {
 		return slices.Contains(ids, r.id(before.op, record)) && slices.ContainsFunc(after.records, func(own any) bool {
 			return canonical(x.op, own) == canonical(x.op, record)
@@ -237,15 +237,15 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 	switch {
 	case slices.ContainsFunc(theirs.records, got): // B had one of its own before that is the same
 	case slices.ContainsFunc(others.records, got):
-		r.find("isolation", others, Finding{Expected: "records of B", Got: "the record that A created"})
-	case others.ok() && whole(others):
+		r.addFinding("isolation", others, Finding{Expected: "records of B", Got: "the record that A created"})
+	case others.ok() && isWholeList(others):
 		r.scoped[before.op] = true
 	}
 }
 
 // probeAdding reads a list while records are added.
 func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
-	size := sizeOf(before.op)
+	size := sizeParam(before.op)
 	if size == nil {
 		return
 	}
@@ -254,18 +254,18 @@ func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
 		return
 	}
 	all := r.keys(current)
-	slow := before.request
-	slow.query = with(slow.query, size.Name, fmt.Sprint(max(bound(size, false, 1), (len(all)+4)/5)))
-	got, done := r.follow(ctx, slow, func(page int) {
-		if page <= added {
-			_ = r.send(ctx, again(q))
+	paged := before.request
+	paged.query = withParam(paged.query, size.Name, fmt.Sprint(max(bound(size, false, 1), (len(all)+4)/5)))
+	got, done := r.follow(ctx, paged, func(page int) {
+		if page <= addedRecords {
+			_ = r.send(ctx, withNewKey(q))
 		}
 	})
 	switch lost := slices.ContainsFunc(all, func(key string) bool { return !slices.Contains(got.keys, key) }); {
 	case got.err != "":
-		r.find("cursor", got.last, Finding{Expected: "records and a cursor that no page before had, while records are added", Got: got.err})
+		r.addFinding("cursor", got.last, Finding{Expected: "records and a cursor that no page before had, while records are added", Got: got.err})
 	case done && lost && nextCursor(current) == "" && got.last.ok():
-		r.find("cursor", got.last, Finding{Expected: "all records that were there before, while records are added", Got: "a list without one"})
+		r.addFinding("cursor", got.last, Finding{Expected: "all records that were there before, while records are added", Got: "a list without one"})
 	}
 }
 
@@ -297,7 +297,7 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	switch {
 	case own.ok() && slices.Contains(r.keys(own), values[0]):
 		return true
-	case own.ok() && whole(own), get == nil:
+	case own.ok() && isWholeList(own), get == nil:
 		return false
 	default: // it may be on a later page
 		return r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).ok()
@@ -324,7 +324,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, "its path cannot have the ID of the record that was created")
 		return
 	}
-	q = again(q)
+	q = withNewKey(q)
 	get := r.listAt(op.Path)
 	current := func() *exchange {
 		if get == nil {
@@ -332,16 +332,16 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		}
 		return r.send(ctx, request{op: get, label: "A", values: q.values, ofRecords: true})
 	}
-	was := current()
+	previous := current()
 	matches := op.Forwards(headerMatch)
 	if matches {
-		version, found := r.version(op, was)
+		version, found := r.version(op, previous)
 		switch {
-		case !found && !was.ok():
-			r.find("create", was, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", was.status)})
+		case !found && !previous.ok():
+			r.addFinding("create", previous, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", previous.status)})
 			return
 		case !found:
-			r.find("header", was, Finding{Expected: "the ETag of a record, which is needed to change it", Got: "none"})
+			r.addFinding("header", previous, Finding{Expected: "the ETag of a record, which is needed to change it", Got: "none"})
 			return
 		}
 		if matches = version != ""; matches {
@@ -356,73 +356,73 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	r.probeAssertions(ctx, q)
 	// refused sends a request that must change nothing. The status alone proves nothing: DELETE and PUT by B may succeed without A's record.
-	refused := func(wrong request, rule, expected string) {
-		x := r.ask(ctx, wrong, rule)
+	mustNotChange := func(wrong request, rule, expected string) {
+		x := r.sendAndCheck(ctx, wrong, rule)
 		if x == nil {
 			return
 		}
-		done := x.ok() && (was == nil || rule == "precondition" || op.Method == http.MethodPatch)
+		done := x.ok() && (previous == nil || rule == "precondition" || op.Method == http.MethodPatch)
 		got := "status %d"
-		if now := current(); !done && was.ok() && now != nil && now.err == nil {
-			before, _ := r.version(op, was)
+		if now := current(); !done && previous.ok() && now != nil && now.err == nil {
+			before, _ := r.version(op, previous)
 			after, _ := r.version(op, now)
-			done, got = r.changed(op, was, now, wrong.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
+			done, got = r.changed(op, previous, now, wrong.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
 		}
 		if done {
-			r.find(rule, x, Finding{Expected: expected, Got: fmt.Sprintf(got, x.status)})
-			was = current()
-			if version, _ := r.version(op, was); matches && version != "" {
+			r.addFinding(rule, x, Finding{Expected: expected, Got: fmt.Sprintf(got, x.status)})
+			previous = current()
+			if version, _ := r.version(op, previous); matches && version != "" {
 				q.header.Set(headerMatch, version)
 			}
 		}
 	}
 	switch {
-	case r.B == "" || !apart(op):
+	case r.B == "" || !isIsolated(op):
 	case r.hasOwn(ctx, op, get, q.values, "B"):
 		r.skip(op, sameID)
 	default:
-		foreign := again(q)
+		foreign := withNewKey(q)
 		foreign.label = "B"
-		refused(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
+		mustNotChange(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
 	}
-	if r.B != "" && apart(op) && q.refers {
-		if theirs, ok := r.example(ctx, op, "B"); ok && theirs.refers {
-			named := again(q)
+	if r.B != "" && isIsolated(op) && q.namesRecord {
+		if theirs, ok := r.example(ctx, op, "B"); ok && theirs.namesRecord {
+			named := withNewKey(q)
 			named.body, named.sent = theirs.body, theirs.sent
-			refused(named, "isolation", "a status from 400, because a record of B is named")
+			mustNotChange(named, "isolation", "a status from 400, because a record of B is named")
 		}
 	}
-	stale := func(etag, what string) {
-		q := again(q)
+	probeStale := func(etag, what string) {
+		q := withNewKey(q)
 		q.header.Set(headerMatch, etag)
-		refused(q, "precondition", "status 412 for an If-Match "+what)
+		mustNotChange(q, "precondition", "status 412 for an If-Match "+what)
 	}
 	if matches {
-		stale(`"gatehouse-conform"`, "that the record never had")
+		probeStale(`"gatehouse-conform"`, "that the record never had")
 	}
 	listed := func() *exchange { return r.send(ctx, r.listRequest(made.list, made.values, "A")) }
 	var others *exchange
 	if op.Method == http.MethodDelete {
 		others = listed()
 	}
-	x := r.ask(ctx, q, "")
+	x := r.sendAndCheck(ctx, q, "")
 	switch {
 	case !x.ok():
 		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
 	case op.Method == http.MethodDelete:
 		r.created = slices.Delete(r.created, i, i+1)
 		if left := current(); left.ok() {
-			r.find("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
+			r.addFinding("delete", left, Finding{Expected: "status 404 for a record that was deleted", Got: fmt.Sprintf("status %d", left.status)})
 		}
-		r.ask(ctx, again(q), "") // to delete a record that is gone must have a valid response, too
+		r.sendAndCheck(ctx, withNewKey(q), "") // to delete a record that is gone must have a valid response, too
 		left := listed()
 		gone := func(id string) bool { return id != made.id && !slices.Contains(r.keys(left), id) }
 		switch {
 		case !left.ok():
 		case slices.Contains(r.keys(left), made.id):
-			r.find("delete", left, Finding{Expected: "a list without the record that was deleted", Got: "the record"})
-		case others.ok() && whole(others) && slices.ContainsFunc(r.keys(others), gone):
-			r.find("delete", left, Finding{Expected: "all records but the one that was deleted", Got: "fewer"})
+			r.addFinding("delete", left, Finding{Expected: "a list without the record that was deleted", Got: "the record"})
+		case others.ok() && isWholeList(others) && slices.ContainsFunc(r.keys(others), gone):
+			r.addFinding("delete", left, Finding{Expected: "all records but the one that was deleted", Got: "fewer"})
 		}
 	default:
 		now, old, sent := current(), q.header.Get(headerMatch), q.sent
@@ -434,12 +434,12 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if r.compareStored(op, now, sent); !matches {
 			return
 		}
-		if version, _ := r.version(op, now); version == old && reflect.DeepEqual(now.value, was.value) {
+		if version, _ := r.version(op, now); version == old && reflect.DeepEqual(now.value, previous.value) {
 			r.skip(op, "an old If-Match: the example of its request changes nothing of the record that was created, which keeps its version")
 			return
 		}
-		was = now
-		stale(old, "that the record had before it was changed")
+		previous = now
+		probeStale(old, "that the record had before it was changed")
 	}
 }
 
@@ -454,15 +454,15 @@ func (r *run) changed(op *upstream.Operation, was, now *exchange, sent map[strin
 	before, _ := was.records[0].(map[string]any)
 	after, _ := now.records[0].(map[string]any)
 	for name, value := range sent {
-		if alike(plain(after[name]), value) && !alike(plain(before[name]), value) {
+		if areAlike(withFloats(after[name]), value) && !areAlike(withFloats(before[name]), value) {
 			return true
 		}
 	}
 	return false
 }
 
-// plain returns a value that was decoded with json.Number with numbers as float64, as sent values have them.
-func plain(value any) (v any) {
-	_ = json.Unmarshal([]byte(encoded(value)), &v) // it was decoded from JSON
+// withFloats returns a value that was decoded with json.Number with numbers as float64, as sent values have them.
+func withFloats(value any) (v any) {
+	_ = json.Unmarshal([]byte(encodeJSON(value)), &v) // it was decoded from JSON
 	return v
 }
