@@ -26,9 +26,9 @@ type backend struct {
 	dial     reverseproxy.DialInfo
 	client   *upstream.Client
 
-	inFlight  atomic.Int64
-	fails     atomic.Int64 // recent failures, for passive health checks
-	succeeded atomic.Int64 // when an exchange last succeeded, in Unix nanoseconds
+	inFlight    atomic.Int64
+	fails       atomic.Int64 // recent failures, for passive health checks
+	lastSuccess atomic.Int64 // when an exchange last succeeded, in Unix nanoseconds
 }
 
 // maxDynamicBackends is the number of dynamic addresses above which idle ones are removed.
@@ -168,15 +168,15 @@ func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*bac
 	return b, nil
 }
 
-// judge counts a failed exchange for the passive health checks, unless the failure says nothing about the address: the client left, the response
+// countFailure counts a failed exchange for the passive health checks, unless the failure says nothing about the address: the client left, the response
 // was too large, the request could not be written, or the exchange waited for memory or for one of MaxConns. Nor does a timeout count if
 // another exchange with the address has succeeded since start. Then only this request is slow, and if it counted, one business could make an
 // address fail for all.
-func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
+func (s *Service) countFailure(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
 	failed := false
 	switch {
 	case err == nil:
-		b.succeeded.Store(start.Add(took).UnixNano())
+		b.lastSuccess.Store(start.Add(took).UnixNano())
 		if checks := s.proxy.HealthChecks; checks != nil && checks.Passive != nil {
 			limit := time.Duration(checks.Passive.UnhealthyLatency)
 			failed = limit > 0 && took >= limit || slices.ContainsFunc(checks.Passive.UnhealthyStatus, func(bad int) bool {
@@ -186,7 +186,7 @@ func (s *Service) judge(ctx context.Context, b *backend, start time.Time, took t
 	case ctx.Err() != nil, errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrMaxConns),
 		errors.Is(err, upstream.ErrInvalidRequest):
 	case isTimeout(err) && !errors.Is(err, ErrUnreachable):
-		failed = b.succeeded.Load() < start.UnixNano()
+		failed = b.lastSuccess.Load() < start.UnixNano()
 	default:
 		failed = true
 	}

@@ -42,16 +42,16 @@ func Parse(h httpcaddyfile.Helper, tokens caddyfile.Segment) (json.RawMessage, e
 	if len(proxy.Upstreams) == 0 && proxy.DynamicUpstreamsRaw == nil {
 		return nil, h.Err("upstream needs at least one address, such as http://data.internal:8080")
 	}
-	if err := check(proxy); err != nil {
+	if err := checkOptions(proxy); err != nil {
 		return nil, h.Errf("upstream: %v", err)
 	}
 	return caddyconfig.JSONModuleObject(proxy, "handler", "reverse_proxy", nil), nil
 }
 
-// check returns an error if the configuration of a reverse_proxy has an option that is not supported. Such options do not fit, because
+// checkOptions returns an error if the configuration of a reverse_proxy has an option that is not supported. Such options do not fit, because
 // responses are buffered and checked before they are sent, data services are called directly and over HTTP/1.1, the gateway sets some
 // headers itself, and a request that may have reached a data service is retried only if it is a GET. proxy need not be provisioned.
-func check(proxy *reverseproxy.Handler) error {
+func checkOptions(proxy *reverseproxy.Handler) error {
 	var (
 		lb        reverseproxy.LoadBalancing
 		protocol  struct{ Protocol string }
@@ -83,7 +83,7 @@ func check(proxy *reverseproxy.Handler) error {
 	fallback := policy.Fallback.Policy
 	for _, o := range []struct {
 		name  string
-		given bool
+		isSet bool
 	}{
 		{"circuit_breaker", proxy.CBRaw != nil},
 		{"flush_interval", proxy.FlushInterval != 0},
@@ -103,7 +103,7 @@ func check(proxy *reverseproxy.Handler) error {
 		{"transport " + protocol.Protocol, protocol.Protocol != "" && protocol.Protocol != "http"},
 		{"proxy_protocol", transport.ProxyProtocol != ""},
 	} {
-		if o.given {
+		if o.isSet {
 			return fmt.Errorf("%s is not supported: %w", o.name, errUpstreamOption)
 		}
 	}

@@ -367,7 +367,7 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, s.acquireMemory(done, "a", 1), context.Canceled, "a has its share")
-	require.False(t, s.contended())
+	require.False(t, s.isContended())
 	require.NoError(t, s.acquireMemory(ctx, "b", largeResponsesBytes-share), "one response may be larger than a share")
 
 	order := make(chan string, 2)

@@ -20,10 +20,10 @@ type response struct {
 	body    bytes.Buffer
 	limited io.LimitedReader // scratch
 
-	service  *Service
-	business string
-	large    int64 // bytes of the memory of service.shares that it holds
-	maxSize  int64 // of the body
+	service    *Service
+	business   string
+	heldMemory int64 // bytes of the memory of service.shares that it holds
+	maxSize    int64 // of the body
 }
 
 func (s *Service) newResponse() *response {
@@ -42,9 +42,9 @@ func (r *response) drop() {
 	if r.body.Cap() > maxPooledBody {
 		r.body = bytes.Buffer{}
 	}
-	if r.large > 0 {
-		r.service.shares.releaseMemory(r.business, r.large)
-		r.large = 0
+	if r.heldMemory > 0 {
+		r.service.shares.releaseMemory(r.business, r.heldMemory)
+		r.heldMemory = 0
 	}
 }
 
@@ -76,7 +76,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 			return err
 		}
 		if body, ok := res.Body.(upstream.PatientBody); ok {
-			body.SetPatience(stallTimeout, func() bool { return !r.service.shares.contended() })
+			body.SetPatience(stallTimeout, func() bool { return !r.service.shares.isContended() })
 		}
 		r.body.Grow(int(size+1-n) + bytes.MinRead)
 		n, err = r.readUpTo(res.Body, size+1-n)
@@ -112,6 +112,6 @@ func (r *response) acquireMemory(ctx context.Context, deadline time.Time, size i
 	if err := r.service.shares.acquireMemory(ctx, r.business, size); err != nil {
 		return fmt.Errorf("%w: %w", errNoMemory, err)
 	}
-	r.large = size
+	r.heldMemory = size
 	return nil
 }

@@ -14,9 +14,9 @@ import (
 // weighted_round_robin itself, because they need counters that Caddy does not export, or the position of each address. For all
 // other policies, it passes the available addresses to Caddy's implementation.
 type selectionPolicy struct {
-	proxy    *reverseproxy.Handler
-	maxFails int64         // the number of failures at which passive checks rule out a backend
-	turn     atomic.Uint64 // counter of weighted_round_robin
+	proxy      *reverseproxy.Handler
+	maxFails   int64         // the number of failures at which passive checks rule out a backend
+	roundRobin atomic.Uint64 // counter of weighted_round_robin
 }
 
 // acquire chooses a backend and counts the request there. It returns nil if no backend is available.
@@ -50,7 +50,7 @@ func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 	}
 	fewest := int64(math.MaxInt64)
 	for _, b := range all {
-		if b.available(math.MaxInt64) {
+		if b.isAvailable(math.MaxInt64) {
 			fewest = min(fewest, b.fails.Load())
 		}
 	}
@@ -63,7 +63,7 @@ func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
 // chooseBelow chooses among the available backends that have had fewer failures than fails.
 func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*backend) *backend {
 	if len(all) == 1 {
-		if !all[0].available(fails) {
+		if !all[0].isAvailable(fails) {
 			return nil
 		}
 		return all[0]
@@ -76,14 +76,14 @@ func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*bac
 		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: not security-relevant
 		return leastBusy(some[:min(len(some), policy.Choose)])
 	case *reverseproxy.WeightedRoundRobinSelection:
-		return p.weighted(onlyAvailable(all, fails), all, policy.Weights)
+		return p.chooseWeighted(onlyAvailable(all, fails), all, policy.Weights)
 	default:
 		backends := onlyAvailable(all, fails)
 		pool := make(reverseproxy.UpstreamPool, len(backends))
 		for i, b := range backends {
 			pool[i] = b.upstream
 		}
-		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discard{})
+		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discardWriter{})
 		if i := slices.Index(pool, chosen); i >= 0 {
 			return backends[i]
 		}
@@ -91,15 +91,15 @@ func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*bac
 	}
 }
 
-// available reports whether a backend is healthy by active checks, has had fewer failures than fails, and is below its maximum
+// isAvailable reports whether a backend is healthy by active checks, has had fewer failures than fails, and is below its maximum
 // of requests.
-func (b *backend) available(fails int64) bool {
+func (b *backend) isAvailable(fails int64) bool {
 	limit := int64(b.upstream.MaxRequests)
 	return (limit <= 0 || b.inFlight.Load() < limit) && b.fails.Load() < fails && b.upstream.Healthy()
 }
 
 func onlyAvailable(all []*backend, fails int64) []*backend {
-	return slices.DeleteFunc(slices.Clone(all), func(b *backend) bool { return !b.available(fails) })
+	return slices.DeleteFunc(slices.Clone(all), func(b *backend) bool { return !b.isAvailable(fails) })
 }
 
 // leastBusy returns a backend with the fewest requests in flight, at random if there are several.
@@ -123,8 +123,8 @@ func leastBusy(backends []*backend) *backend {
 	return best
 }
 
-// weighted returns the backends in turn, each as often as its weight. A backend without a weight is never chosen.
-func (p *selectionPolicy) weighted(available, all []*backend, weights []int) *backend {
+// chooseWeighted returns the backends in turn, each as often as its weight. A backend without a weight is never chosen.
+func (p *selectionPolicy) chooseWeighted(available, all []*backend, weights []int) *backend {
 	if len(weights) < 2 { // like Caddy
 		weights = []int{1}
 	}
@@ -143,7 +143,7 @@ func (p *selectionPolicy) weighted(available, all []*backend, weights []int) *ba
 	if total == 0 {
 		return nil
 	}
-	at := int(p.turn.Add(1) % uint64(total)) //nolint:gosec // G115: total is a positive int
+	at := int(p.roundRobin.Add(1) % uint64(total)) //nolint:gosec // G115: total is a positive int
 	i := 0
 	for at >= effective[i] {
 		at -= effective[i]
@@ -152,14 +152,14 @@ func (p *selectionPolicy) weighted(available, all []*backend, weights []int) *ba
 	return all[i]
 }
 
-// discard is a response writer that keeps nothing. Policies may set cookies or write a response, which callers must not see.
-type discard struct{}
+// discardWriter is a response writer that keeps nothing. Policies may set cookies or write a response, which callers must not see.
+type discardWriter struct{}
 
 // Header implements http.ResponseWriter.
-func (discard) Header() http.Header { return http.Header{} }
+func (discardWriter) Header() http.Header { return http.Header{} }
 
 // Write implements http.ResponseWriter.
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 
 // WriteHeader implements http.ResponseWriter.
-func (discard) WriteHeader(int) {}
+func (discardWriter) WriteHeader(int) {}

@@ -83,7 +83,7 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 	if err := json.Unmarshal(*raw, &plain); err != nil {
 		return nil, fmt.Errorf("decoding the handler: %w", err)
 	}
-	if err := check(&plain); err != nil {
+	if err := checkOptions(&plain); err != nil {
 		return nil, err
 	}
 	settings, err := settingsOf(&plain)
@@ -224,7 +224,7 @@ func (s *Service) request(ctx context.Context, call *upstream.Call, asserter *up
 		req.Header["Via"] = []string{"1.1 Caddy"}
 	}
 	if ctx.Value(caddy.ReplacerCtxKey) == nil { // not part of a request to this server
-		return caddyhttp.PrepareRequest(req, caddy.NewReplacer(), discard{}, s.server), nil
+		return caddyhttp.PrepareRequest(req, caddy.NewReplacer(), discardWriter{}, s.server), nil
 	}
 	if inbound, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
 		req.RemoteAddr, req.TLS = inbound.RemoteAddr, inbound.TLS
@@ -246,7 +246,7 @@ func (s *Service) do(req *http.Request, call *upstream.Call, res *response) erro
 		if errors.Is(err, errNoBackend) && lastErr != nil {
 			err = lastErr // more specific
 		}
-		if err == nil || !s.retry(req, start, call.Deadline, retries, err) {
+		if err == nil || !s.shouldRetry(req, start, call.Deadline, retries, err) {
 			return err
 		}
 		lastErr = err
@@ -274,7 +274,7 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 	err = s.exchange(req, deadline, b, res)
 	took := time.Since(start)
 	s.endSpan(span, req, b, res.Status, retries, err)
-	s.judge(req.Context(), b, start, took, res.Status, err)
+	s.countFailure(req.Context(), b, start, took, res.Status, err)
 	if err != nil {
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
 			e.Write(zap.String("upstream_address", b.dial.Address), zap.Duration("duration", took), zap.Error(err))
@@ -303,8 +303,8 @@ func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, re
 	return res.read(req.Context(), deadline, got)
 }
 
-// retry reports whether to retry a failed request. It waits for the retry interval.
-func (s *Service) retry(req *http.Request, start, deadline time.Time, retries int, err error) bool {
+// shouldRetry reports whether to retry a failed request. It waits for the retry interval.
+func (s *Service) shouldRetry(req *http.Request, start, deadline time.Time, retries int, err error) bool {
 	lb := s.proxy.LoadBalancing
 	switch {
 	case lb.TryDuration == 0 && lb.Retries == 0,

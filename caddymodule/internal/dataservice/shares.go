@@ -163,8 +163,8 @@ func (s *Shares) grant() {
 	})
 }
 
-// contended reports whether a large response waits for memory.
-func (s *Shares) contended() bool {
+// isContended reports whether a large response waits for memory.
+func (s *Shares) isContended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting) > 0
