@@ -1,5 +1,5 @@
-// Package connect assembles the connection server from the authorization server (oauth), the MCP server (mcp) and the web
-// pages (pages), with one Redis and one data service. Its operations are [http.Handler]s.
+// Package connect assembles the connection server from the authorization server (package oauth), the MCP server (mcp) and the web
+// pages (pages), which share one Redis and one data service. Each [Operation] is an [http.Handler].
 package connect
 
 import (
@@ -34,7 +34,7 @@ import (
 //go:embed definition.yaml
 var definitionText []byte
 
-// Definition returns the embedded definition.
+// Definition returns the embedded definition of the data service's calls and the MCP tools.
 //
 //nolint:gochecknoglobals // compiled once
 var Definition = sync.OnceValue(func() *definition.Definition {
@@ -51,25 +51,25 @@ type Options struct {
 	// loopback names and addresses only. Required.
 	Issuer string
 
-	Redis redis.UniversalClient // holds grants, sessions and the audit log. It must be durable; see package oauth. Required
+	Redis redis.UniversalClient // holds grants, sessions and the audit log. Must be durable; see package oauth. Required
 
-	// Do makes a call to the data service, whose address only it knows, and adds the hop assertion. Its errors must be safe to
-	// log. Required.
+	// Do makes a call to the data service, of which it knows the address, and adds the hop assertion. Its errors must be safe
+	// to log. Required.
 	Do       func(context.Context, upstream.Call) (*upstream.Response, error)
-	Timeout  time.Duration   // of one call to the data service or its accounts. Default: data.DefaultTimeout
-	Stopping <-chan struct{} // closed when the server stops: calls that wait for the end of a run respond then. Default: never
+	Timeout  time.Duration   // of one call to the data or accounts service. Default: data.DefaultTimeout
+	Stopping <-chan struct{} // closed when the server stops; tool calls that wait for the end of a run then respond. Default: never
 
-	// OnResponse is called with the result of checking each response of the data service to a tool (see data.Options), and with
-	// account.ErrWrongAccount for each response about another account than the one asked for. Default: none.
+	// OnResponse is called with the result of checking each response of the data service to a tool call (see data.Options), and
+	// with account.ErrWrongAccount for each response about an account other than the requested one. Default: none.
 	OnResponse func(error)
 
-	// Pages holds Keys, Name, Brand, HomePage, SessionIdle, SessionMax and ClientAddr; New sets all other fields. Name is also in the
-	// metadata of MCP and OAuth. Its default is the issuer's host, without the port. OAuth uses ClientAddr, too.
+	// Pages are the options of the web pages; New sets OAuth, Accounts, Audit, Redis and Log. Name is also in the metadata of MCP
+	// and OAuth; its default is the issuer's host, without the port. OAuth uses ClientAddr too.
 	Pages pages.Options
 
-	Version     string                 // the server's, in MCP. Default: "0"
-	Definition  *definition.Definition // of the calls to the data service, and of tools. Default: Definition()
-	ExceptAreas []string               // areas of the definition that assistants cannot be connected to. Default: none
+	Version     string                 // of the server, in MCP's serverInfo. Default: "0"
+	Definition  *definition.Definition // of the calls to the data service and the tools. Default: Definition()
+	ExceptAreas []string               // names of areas of the definition to switch off. Default: none
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in addition to reverse domain names. Default:
 	// oauth.DefaultClientSchemes.
@@ -81,13 +81,13 @@ type Options struct {
 // Server is the connection server.
 type Server struct {
 	hosts      []string
-	operations map[string]*Operation // by exact path, or by the beginning of a path, which ends with a slash
+	operations map[string]*Operation // by path, or by path prefix, which ends with a slash
 	tools      *mcp.Server
 	accounts   *account.Cache
 }
 
-// Operation serves one path, or all paths below one. The caller checks Host (see [Server.Hosts]), limits request bodies and
-// rejects requests with Fail. The request's context holds its [requestlog.Entry], which the handler completes.
+// Operation serves one path, or all paths with a prefix. The caller must check Host (see [Server.Hosts]), limit the request body to
+// MaxBody and put a [requestlog.Entry] into the request's context, which the handler completes. It rejects requests with Fail.
 type Operation struct {
 	http.Handler
 
@@ -99,7 +99,7 @@ type Operation struct {
 	Fail func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
-// New returns a server. It contacts neither Redis nor the data service.
+// New returns a server, which the caller must close. It contacts neither Redis nor the data service.
 func New(o Options) (_ *Server, err error) {
 	if o.Log == nil || o.Redis == nil || o.Do == nil {
 		return nil, errors.New("connection server: Redis, Do and Log are required")
@@ -172,7 +172,7 @@ func New(o Options) (_ *Server, err error) {
 	}, nil
 }
 
-// logCall adds a call to the data service to the request's log line.
+// logCall adds the duration and the address of a call to the data service to the request's log entry.
 func logCall(ctx context.Context, took time.Duration, res *upstream.Response, err error) {
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) {
 		f.Upstream += took
@@ -188,7 +188,7 @@ func logCall(ctx context.Context, took time.Duration, res *upstream.Response, er
 func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[string]*Operation {
 	all := map[string]*Operation{
 		pages.AssetsPrefix:       {Handler: web.Handler(), Name: "assets", Fail: web.Fail},
-		pages.SettingsPath + "/": {Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // a 404 page
+		pages.SettingsPath + "/": {Handler: web.Handler(), Name: "pages", Fail: web.Fail}, // only the 404 page
 		// Guard comes first, so that requests from other origins get no token challenge.
 		oauth.ResourcePath: {Handler: tools.Guard(web.Explain(auth.Protect(tools.Handler()))), Name: "mcp", MaxBody: mcp.MaxBody, Fail: mcp.Fail},
 	}
@@ -211,14 +211,14 @@ func operations(auth *oauth.Server, web *pages.Pages, tools *mcp.Server) map[str
 	return all
 }
 
-// Hosts returns the allowed values of the Host header, in lower case: the issuer's host, also with the default port. The caller
-// must reject requests for other hosts, against DNS rebinding and tokens issued under another name.
+// Hosts returns the allowed values of the Host header, in lower case: the issuer's host, with and without a default port. The
+// caller must reject requests for other hosts, to prevent DNS rebinding and tokens that are issued under another name.
 func (s *Server) Hosts() []string { return slices.Clone(s.hosts) }
 
 // Operations returns all operations.
 func (s *Server) Operations() []*Operation { return slices.Collect(maps.Values(s.operations)) }
 
-// Operation returns the operation of a path, which is matched as sent, without normalisation. It returns nil for other paths.
+// Operation returns the operation that serves a path, or nil. It does not normalise the path.
 func (s *Server) Operation(path string) *Operation {
 	if op, ok := s.operations[path]; ok {
 		return op
@@ -246,8 +246,8 @@ func hosts(issuer *url.URL) []string {
 // Close stops the account cache. Requests in progress continue.
 func (s *Server) Close() { s.accounts.Close() }
 
-// Reads returns the GETs that tools call and that need no arguments.
+// Reads returns the GET operations that the tools call and that need no parameters, in the order of the definition.
 func (s *Server) Reads() []*upstream.Operation { return s.tools.Reads() }
 
-// Tools returns the names of the MCP tools.
+// Tools returns the names of the MCP tools, sorted.
 func (s *Server) Tools() []string { return s.tools.ToolNames() }
