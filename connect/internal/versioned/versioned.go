@@ -1,5 +1,5 @@
-// Package versioned marks what the connection server keeps in Redis with the version of its format. Gateways of another version may
-// read it, during an upgrade and after a rollback.
+// Package versioned adds a format number to the JSON values that the connection server stores in Redis, because gateways of another
+// version may read them during an upgrade or after a rollback.
 package versioned
 
 import (
@@ -8,11 +8,11 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Format is the format that this version writes, and the last one that it reads. What has none is of format 1. Within a format, members
-// may be added that earlier versions can ignore.
+// Format is the format that this version writes, and the newest one that it reads. A value without a number has format 1. Adding
+// members that older versions can ignore does not change the format.
 const Format = 1
 
-// ErrLater is returned for what must be neither used nor changed.
+// ErrLater is returned for a value in a newer format, which must be neither used nor changed.
 var ErrLater = errors.New("stored by a later version of the gateway, in a format that this one does not know")
 
 // Encode encodes a value as JSON with its format.
@@ -23,15 +23,15 @@ func Encode[T any](v T) ([]byte, error) {
 	}{Format, v})
 }
 
-// Decode decodes JSON that Encode has encoded. Its errors include ErrLater.
+// Decode decodes a value that Encode has encoded. Its errors are ErrLater and those of package json.
 func Decode(data []byte, v any) error {
-	var mark struct {
+	var header struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(data, &mark); err != nil {
+	if err := json.Unmarshal(data, &header); err != nil {
 		return err
 	}
-	if mark.Format > Format {
+	if header.Format > Format {
 		return ErrLater
 	}
 	return json.Unmarshal(data, v)
