@@ -1,5 +1,5 @@
 // Package requestlog lets the packages of the connection server add fields to a request's log line and metrics, which the server
-// around them writes.
+// around them writes when the request ends.
 package requestlog
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 // Entry collects the fields of one request. It is safe for concurrent use, because a call may continue after its request has
-// ended; fields that are added then are lost. A nil *Entry ignores everything.
+// ended; fields that are added then are lost. Methods of a nil *Entry do nothing.
 type Entry struct {
 	requestID string
 
@@ -19,25 +19,25 @@ type Entry struct {
 	fields Fields
 }
 
-// Fields of an [Entry]. None contains a secret, a token, a tool's arguments or personal data.
+// Fields of an [Entry]. They must not contain secrets, tokens, arguments of tools or personal data.
 type Fields struct {
-	MCPMethod  string // one of a fixed set
-	GrantType  string // that the token endpoint supports
+	MCPMethod  string // one that this server serves
+	GrantType  string // one that the token endpoint supports
 	Page       string // the path of a page of this server
 	Tool       string // the name of a tool of this server
 	Outcome    string // of the tool call: one of the Outcome constants
 	SignIn     string // outcome of a sign-in: one of the SignIn constants
 	BusinessID string
 	GrantID    string // the connection
-	ClientID   string // of a client that this server knows
+	ClientID   string // of a known client, without a query
 	ClientName string // from the client's metadata
 
 	Code  string        // of the error; one of a fixed set
 	Cause error         // of the error
-	Level zapcore.Level // of the line, at least
+	Level zapcore.Level // the log line's minimum level
 
 	Verify          time.Duration // checking the access token
-	Limit           time.Duration // the rate limit
+	Limit           time.Duration // checking the rate limit
 	Upstream        time.Duration // all calls to the data service
 	UpstreamAddress string        // of the last call
 	ToolTime        time.Duration // the tool call
@@ -62,8 +62,8 @@ const (
 	SignInOK               = "ok"
 	SignInWrongCredentials = "wrong_credentials" //nolint:gosec // a label
 	SignInRateLimited      = "rate_limited"
-	SignInInvalidForm      = "invalid_form" // incomplete, or without a valid token
-	SignInUnavailable      = "unavailable"  // Redis or the data service
+	SignInInvalidForm      = "invalid_form" // incomplete, or without a valid CSRF token
+	SignInUnavailable      = "unavailable"  // Redis or the accounts service
 )
 
 // SignIns returns all outcomes of sign-ins.
@@ -73,7 +73,7 @@ func SignIns() []string {
 
 type contextKey struct{}
 
-// With returns a context with the entry of a request.
+// With returns a context with a new entry for a request, and the entry.
 func With(ctx context.Context, requestID string) (context.Context, *Entry) {
 	e := &Entry{requestID: requestID}
 	return context.WithValue(ctx, contextKey{}, e), e
@@ -93,7 +93,7 @@ func ID(ctx context.Context) string {
 	return ""
 }
 
-// Add changes the fields.
+// Add calls change with the fields, under the entry's lock.
 func (e *Entry) Add(change func(*Fields)) {
 	if e == nil {
 		return
@@ -103,7 +103,7 @@ func (e *Entry) Add(change func(*Fields)) {
 	change(&e.fields)
 }
 
-// Fail adds an error, unless there is one already: the first is the most specific. An empty code stands for that of the
+// Fail sets Code and Cause unless an earlier error has: the first one is the most specific. An empty code stands for that of the
 // response's status.
 func (e *Entry) Fail(code string, cause error) {
 	e.Add(func(f *Fields) {
