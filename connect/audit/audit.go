@@ -1,9 +1,9 @@
 // Package audit is the audit log of a business's connections, keys and data: who did what, through which client, when, and with
-// what outcome. Each entry is written to the process log for the operator, and to Redis streams of the business, limited in
-// length and age, for the owners' activity page. Each kind of entry has a stream of its own.
+// what outcome. Each entry is written to the process log for the operator, and to a Redis stream for the owners' activity page.
+// Each business has a stream for each kind of entry, limited in length and age.
 //
 // The entry of a change is stored as pending before the change is made and resolved afterwards, so that every change has an entry
-// even if the gateway crashes in between.
+// even if the gateway crashes in between. Times are Redis's.
 package audit
 
 import (
@@ -31,7 +31,7 @@ const (
 	ConnectionDenied   = "connection.denied"
 	ConnectionStarted  = "connection.started" // the client redeemed its code
 	ConnectionRevoked  = "connection.revoked"
-	ConnectionChanged  = "connection.changed" // an owner changed what it may do; Detail: the scopes that it has now
+	ConnectionChanged  = "connection.changed" // an owner changed what it may do; Detail: the new scopes
 
 	KeyIssued  = "key.issued"  // Target: the public key
 	KeyRotated = "key.rotated" // Target: the public key; Detail: how long the old private key keeps working
@@ -58,26 +58,26 @@ const (
 	DefaultMaxEntries = 10_000
 	DefaultMaxAge     = 400 * 24 * time.Hour // a year and a month
 
-	// ResolveWithin is the maximum time of a change. An entry that is pending for longer becomes OutcomeUnknown when the next
-	// entry of its action is stored, or entries are listed.
+	// ResolveWithin is the maximum duration of a change. An entry that is pending for longer becomes OutcomeUnknown when the
+	// next change with its action begins or ends, or when entries are listed.
 	ResolveWithin = 10 * time.Minute
 
 	defaultTimeout = 2 * time.Second
-	maxField       = 256 // characters
-	maxDetail      = 1024
+	maxField       = 256  // characters
+	maxDetail      = 1024 // characters
 )
 
 // Errors of a [Log]. Resolved entries are in the process log even if Redis does not store them.
 var (
-	ErrUnavailable  = errors.New("the audit log is unavailable")    // Redis did not store or return entries
+	ErrUnavailable  = errors.New("the audit log is unavailable")    // Redis failed; the error wraps the cause
 	ErrInvalidEntry = errors.New("invalid audit entry")             // with an unknown action or outcome
-	ErrBadCursor    = errors.New("invalid cursor of the audit log") // which List has not returned
+	ErrBadCursor    = errors.New("invalid cursor of the audit log") // not one that List returned
 )
 
 // Entry is one entry of the audit log. Before it is stored, each text becomes one line without invisible characters, of at most
 // 1024 (Detail) or 256 characters.
 type Entry struct {
-	Time        time.Time `json:"-"`                     // by Redis's clock, when the entry was resolved, or begun if unknown
+	Time        time.Time `json:"-"`                     // when it was resolved, or begun if the outcome is unknown; set by List
 	BusinessID  string    `json:"business_id,omitempty"` // if "", the entry is written to the process log only
 	AccountID   string    `json:"account_id,omitempty"`  // who did it, or on whose behalf
 	AccountName string    `json:"account_name,omitempty"`
@@ -95,7 +95,7 @@ type Entry struct {
 type Options struct {
 	Redis      redis.UniversalClient // required
 	Prefix     string                // of the keys in Redis; default: DefaultPrefix
-	MaxEntries int64                 // approximate length of a stream; of denied attempts a tenth; default: DefaultMaxEntries
+	MaxEntries int64                 // approximate maximum length of a stream, a tenth for denied attempts; default: DefaultMaxEntries
 	MaxAge     time.Duration         // of an entry; default: DefaultMaxAge
 	Timeout    time.Duration         // of a Redis call; default: 2s
 	Log        *zap.Logger           // gets every entry; required
@@ -109,7 +109,7 @@ type Options struct {
 //	{prefix}audit:{business}:{action}:denied  stream: denied attempts at it
 //	{prefix}audit:{business}:pending          hash: pending entries
 //
-// No kind of entry that an account can repeat can therefore push out another.
+// An account that repeats one kind of entry can therefore not displace entries of another kind.
 type Log struct {
 	o      Options
 	script *redis.Script
@@ -132,7 +132,7 @@ func New(o Options) (*Log, error) {
 
 // Change is a pending change. The first call of Resolve or Drop ends it.
 type Change struct {
-	Entry // its fields may be completed until Resolve
+	Entry // fields may be set until Resolve
 
 	log   *Log
 	id    string
@@ -142,7 +142,7 @@ type Change struct {
 // Begin stores an entry as pending. If it returns an error (ErrUnavailable, ErrInvalidEntry), the change must not be made.
 func (l *Log) Begin(ctx context.Context, e Entry) (*Change, error) {
 	c := &Change{Entry: e, log: l, id: rand.Text()}
-	e.Outcome = OutcomeUnknown // unless it is resolved
+	e.Outcome = OutcomeUnknown // in case it is never resolved
 	e.clean()
 	if !e.valid() || e.BusinessID == "" {
 		return nil, ErrInvalidEntry
@@ -195,7 +195,7 @@ func (l *Log) store(ctx context.Context, id string, e Entry) error {
 	return err
 }
 
-// run runs a step of audit.lua with the streams that it may use, and logs the entries that it found unresolved.
+// run runs a step of audit.lua with the given streams, and logs the pending entries that the script resolved as unknown.
 func (l *Log) run(ctx context.Context, step, id string, e Entry, streams ...string) error {
 	entry, err := versioned.Encode(e)
 	if err != nil {
@@ -225,7 +225,7 @@ func (l *Log) run(ctx context.Context, step, id string, e Entry, streams ...stri
 // deniedSuffix ends the name of a stream of denied attempts.
 const deniedSuffix = ":denied"
 
-// actions returns all actions.
+// actions returns all actions. New ones must go last, because List's cursors contain the number of a stream.
 func actions() []string {
 	return []string{
 		ConnectionApproved, ConnectionDenied, ConnectionStarted, ConnectionRevoked, KeyIssued, KeyRotated, KeyRevoked, SessionStarted,
@@ -233,7 +233,7 @@ func actions() []string {
 	}
 }
 
-// streams returns the names of a business's streams. Their order counts for entries with the same ID.
+// streams returns the names of a business's streams, in the order in which List returns entries with the same ID.
 func streams() (names []string) {
 	for _, a := range actions() {
 		names = append(names, a, a+deniedSuffix)
@@ -258,7 +258,7 @@ func (l *Log) key(businessID, name string) string {
 func (l *Log) write(e Entry) {
 	var fields []zap.Field
 	for _, f := range e.texts() {
-		if *f.value != "" && f.value != &e.Sentence { // it names records
+		if *f.value != "" && f.value != &e.Sentence { // which contains names from records
 			fields = append(fields, zap.String(f.name, *f.value))
 		}
 	}
@@ -270,7 +270,7 @@ func (e *Entry) valid() bool {
 	return slices.Contains(actions(), e.Action) && slices.Contains(outcomes, e.Outcome)
 }
 
-// textField is a text field of an Entry with its name in the process log.
+// textField is a field of an Entry with its name in the process log.
 type textField struct {
 	name  string
 	value *string
@@ -302,7 +302,7 @@ func (e *Entry) clean() {
 	}
 }
 
-// decode decodes a stored entry, leaving out what is invalid.
+// decode decodes a stored entry. Invalid fields stay empty.
 func decode(businessID, entry string) Entry {
 	var e Entry
 	if errors.Is(versioned.Decode([]byte(entry), &e), versioned.ErrLater) {

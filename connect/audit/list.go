@@ -18,9 +18,9 @@ const (
 	defaultPage = 25
 )
 
-// List returns a page of a business's entries, newest first, optionally of some actions only. cursor is the previous page's
-// next, or "" for the first page; next is "" at the end. limit is clamped to 1 to 100; 0 means 25. Its errors are ErrBadCursor
-// and ErrUnavailable.
+// List returns a page of a business's entries, newest first, of the given actions or, if there are none, of all. cursor is the
+// previous page's next, or "" for the first page; next is "" at the end. limit is clamped to 1 to 100; 0 means 25. Its errors are
+// ErrBadCursor and ErrUnavailable.
 func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
 	entries []Entry, next string, err error,
 ) {
@@ -28,7 +28,7 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 	if businessID == "" {
 		return nil, "", nil
 	}
-	// A cursor is the ID of the last returned entry and the number of its stream, which orders entries with the same ID.
+	// A cursor is the stream ID of the last returned entry and the index of its stream, which orders entries with the same ID.
 	id, last := "", 0
 	if cursor != "" {
 		m := regexp.MustCompile(`^([1-9][0-9]{0,18}-[0-9]{1,19})\.([0-9]{1,2})$`).FindStringSubmatch(cursor)
@@ -68,7 +68,7 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 			found = append(found, stored{m, stream})
 		}
 	}
-	slices.SortFunc(found, func(s, other stored) int { // the newest first
+	slices.SortFunc(found, func(s, other stored) int { // newest first
 		a, b := parseID(s.ID), parseID(other.ID)
 		return cmp.Or(slices.Compare(b[:], a[:]), cmp.Compare(s.stream, other.stream))
 	})
@@ -82,14 +82,14 @@ func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, ac
 	return entries, next, nil
 }
 
-// stored is an entry as it is stored, with the number of its stream.
+// stored is an entry in Redis, with the index of its stream in streams.
 type stored struct {
 	redis.XMessage
 
 	stream int
 }
 
-// parseID parses an ID in a stream: milliseconds and a number.
+// parseID parses the ID of a stream entry: milliseconds, a hyphen and a sequence number.
 func parseID(id string) (parts [2]uint64) {
 	ms, number, _ := strings.Cut(id, "-")
 	parts[0], _ = strconv.ParseUint(ms, 10, 64)
@@ -97,7 +97,7 @@ func parseID(id string) (parts [2]uint64) {
 	return parts
 }
 
-// entry decodes the entry with its time.
+// entry decodes the entry and sets its time.
 func (s stored) entry(businessID string) Entry {
 	text, _ := s.Values["entry"].(string)
 	e := decode(businessID, text)
