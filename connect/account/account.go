@@ -16,8 +16,8 @@ type Role string
 
 // Roles. All roles of the accounts service other than RoleOwner become RoleMember.
 const (
-	RoleOwner  Role = "owner"  // may approve connections, see and end those of the whole business, and manage keys
-	RoleMember Role = "member" // may sign in and view
+	RoleOwner  Role = "owner"  // may approve, change and end all connections of the business, view its activity and manage keys
+	RoleMember Role = "member" // may sign in and view connections
 )
 
 // Account is a user's account in one business.
@@ -34,10 +34,10 @@ type Business struct {
 	BusinessID   string `json:"id"` // opaque, visible ASCII
 	BusinessName string `json:"name"`
 	BusinessSlug string `json:"slug"`      // visible ASCII
-	TimeZone     string `json:"time_zone"` // in the IANA database; may be empty
+	TimeZone     string `json:"time_zone"` // IANA name, such as "Europe/Berlin"; may be empty
 }
 
-// Location returns the time zone of the business, or UTC if it is unknown.
+// Location returns the time zone of the business, or UTC if it is empty or unknown.
 func (b Business) Location() *time.Location {
 	if l, err := time.LoadLocation(b.TimeZone); err == nil && b.TimeZone != "Local" {
 		return l
@@ -45,7 +45,7 @@ func (b Business) Location() *time.Location {
 	return time.UTC
 }
 
-// IsOwner reports whether the account may approve connections and manage keys.
+// IsOwner reports whether the account has RoleOwner.
 func (a Account) IsOwner() bool { return a.Role == RoleOwner }
 
 // DisplayName returns the account's name, or its email address if it has none.
@@ -57,16 +57,16 @@ var (
 	ErrUnknown          = errors.New("no such account")                            // or it may no longer sign in
 	ErrUnavailable      = errors.New("the accounts service is unavailable")        // or its response is invalid
 
-	ErrWrongAccount = fmt.Errorf("%w: the response is about another account", ErrUnavailable) // than the one asked for
+	ErrWrongAccount = fmt.Errorf("%w: the response is about another account", ErrUnavailable) // than the requested one
 )
 
-// Service looks up accounts. Every error wraps one of ErrWrongCredentials, ErrUnknown and ErrUnavailable, and the context's
-// error if it ended.
+// Service looks up accounts. Every error wraps ErrWrongCredentials, ErrUnknown or ErrUnavailable, and the context's error if the
+// context has ended.
 type Service interface {
-	// SignIn checks a password and returns the account, or ErrWrongCredentials. An unknown address takes as long as a wrong
-	// password. The account's address is the one given, as [FoldAddress] compares them.
+	// SignIn checks a password and returns the account, or ErrWrongCredentials. An unknown address must take as long as a wrong
+	// password. [FoldAddress] returns the same for the account's address and email.
 	SignIn(ctx context.Context, email, password string) (Account, error)
 
-	// Account returns the account, or ErrUnknown.
+	// Account returns the account with an ID, or ErrUnknown.
 	Account(ctx context.Context, id string) (Account, error)
 }

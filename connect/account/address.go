@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// FoldAddress returns a key of an email address that is the same for all spellings that an accounts service may consider equal:
-// those that differ only in case, width, accents, compatibility forms, spaces or invisible characters, or are equal in database
+// FoldAddress returns a key for an email address that is the same for all spellings that an accounts service may treat as equal:
+// those that differ only in case, width, accents, compatibility forms, spaces or invisible characters, or that are equal in database
 // collations, such as ø and o.
 func FoldAddress(email string) string {
 	folded := cases.Fold().String(norm.NFKD.String(strings.ToUpper(email))) // dotless i is I in upper case only

@@ -7,10 +7,10 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// CacheTTL is how long a [Cache] keeps an account, and so the delay until a closed or demoted account loses access.
+// CacheTTL is how long a [Cache] keeps an account, and so the maximum delay until a closed or demoted account loses access.
 const CacheTTL = 15 * time.Second
 
-const maxCached = 10_000
+const maxCached = 10_000 // accounts
 
 // Cache looks up accounts and caches them for CacheTTL, so that a tool call takes one data service call instead of two. Errors
 // are not cached. It is safe for concurrent use.
@@ -26,9 +26,9 @@ func NewCache(find func(ctx context.Context, id string) (Account, error)) *Cache
 	})}
 }
 
-// Account returns an account that is at most CacheTTL old, or the service's error.
+// Account returns an account as it was at most CacheTTL ago, or the service's error.
 func (c *Cache) Account(ctx context.Context, id string) (Account, error) {
-	// Concurrent callers share one call, which must not be cancelled with the first one's request.
+	// Concurrent callers share one call, which must not be cancelled with the first caller's request.
 	return c.cache.Get(context.WithoutCancel(ctx), id, otter.LoaderFunc[string, Account](c.find))
 }
 

@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	noBusiness = "-" // none is known yet
+	noBusiness = "-" // the business is not known yet
 
-	maxResponseSize = 64 << 10
-	maxID           = 255
-	maxText         = 1024
+	maxResponseSize = 64 << 10 // bytes
+	maxID           = 255      // bytes
+	maxText         = 1024     // bytes
 )
 
 // Client is a [Service] over HTTP. It makes the calls signIn and getAccount of connect/definition.yaml, which docs/data-services.md
 // describes.
 //
-// All other responses, redirects included, are ErrUnavailable. An account other than the one asked for is ErrWrongAccount: a
-// service or proxy that mixes up responses must not sign a user in as somebody else.
+// Every response without an account is ErrUnavailable, redirects included, except documented errors that mean ErrWrongCredentials or
+// ErrUnknown. A service or proxy that mixes up responses must not sign a user in as somebody else: see ErrWrongAccount.
 type Client struct{ o data.Options }
 
 var _ Service = (*Client)(nil)
 
-// NewClient returns a client. Host, Do, Timeout and Log are required; checking a password is slow by design. In its calls, the business
-// is "-", and the request ID that of package requestlog. OnResponse is called with ErrWrongAccount for every response about another
-// account than the one asked for, and for no other one; Log gets an error for it.
+// NewClient returns a client. Host, Do, Timeout and Log are required; Timeout must leave time to check a password, which is slow by
+// design. The business ID of its calls is "-", and the request ID is that of package requestlog. Only for responses about an account
+// other than the requested one, OnResponse is called, with ErrWrongAccount, and Log gets an error.
 func NewClient(o data.Options) (*Client, error) {
 	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.Log == nil {
 		return nil, errors.New("accounts service client: Host, Do, Timeout and Log are required")
@@ -72,7 +72,7 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	}
 	const doing = "looking up an account"
 	a, err := c.do(ctx, doing, http.MethodGet, "/accounts/"+url.PathEscape(id), nil, map[string]error{
-		`404 "NOT_FOUND"`: ErrUnknown, // another 404 may mean a wrong address
+		`404 "NOT_FOUND"`: ErrUnknown, // a 404 without the code may be due to a wrong service address
 	})
 	if err == nil && a.ID != id {
 		return Account{}, c.wrongAccount(ctx, doing, a)
@@ -80,8 +80,8 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	return a, err
 }
 
-// wrongAccount reports a response about another account, and returns the call's error. The address that was asked for is not
-// logged, because users also type passwords there.
+// wrongAccount reports a response about another account, and returns the call's error. It does not log the address of a sign-in,
+// because users also type passwords into that field.
 func (c *Client) wrongAccount(ctx context.Context, doing string, received Account) error {
 	err := fmt.Errorf("%s: %w", doing, ErrWrongAccount)
 	c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
@@ -91,7 +91,7 @@ func (c *Client) wrongAccount(ctx context.Context, doing string, received Accoun
 	return err
 }
 
-// do makes a call. known are the errors of expected error responses, by status and code.
+// do makes a call. known has the errors for expected error responses, by status and quoted code, such as `404 "NOT_FOUND"`.
 func (c *Client) do(ctx context.Context, doing, method, path string, body []byte, known map[string]error) (Account, error) {
 	res, err := c.o.Do(ctx, upstream.Call{
 		BusinessID: noBusiness, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
@@ -119,7 +119,7 @@ func (c *Client) do(ctx context.Context, doing, method, path string, body []byte
 	return a, nil
 }
 
-// codeOf returns the code of an error response, or "" if it is missing or invalid.
+// codeOf returns the error code in a response, or "" if it is missing or invalid.
 func codeOf(body []byte) string {
 	var response struct {
 		Code string `json:"code"`
@@ -159,7 +159,7 @@ func decode(body []byte) (Account, error) {
 	return a, nil
 }
 
-// validID reports whether an ID can be used in headers and Redis keys. Credentials have the same rule.
+// validID reports whether an ID is visible ASCII, and so can be used in headers and Redis keys. Credentials have the same rule.
 func validID(s string) bool {
 	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
