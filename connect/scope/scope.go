@@ -14,20 +14,20 @@ import (
 const (
 	Read  = "mcp:read"  // read everything
 	Write = "mcp:write" // read and write everything
-	Use   = "mcp:use"   // read and write everything, and run automations
+	Use   = "mcp:use"   // read, write and run everything
 )
 
-// Verbs. The scope of an area is its name, a colon and a verb.
+// Verbs. A scope of an area is the area's name, a colon and a verb.
 const (
 	VerbRead  = "read"
 	VerbWrite = "write"
 	VerbRun   = "run"
 )
 
-// Area is a part of a business's account: see definition.Area. An empty text means that the area has no such scope.
+// Area is a definition.Area. If its Read, Write or Run is empty, it has no scope for that verb.
 type Area definition.Area
 
-// Text returns what verb allows in the area, or "" if the area has no such scope.
+// Text returns the approval page's text for verb, or "" if the area has no such scope.
 func (a Area) Text(verb string) string {
 	switch verb {
 	case VerbRead:
@@ -48,14 +48,14 @@ func (a Area) Scope(verb string) string {
 	return a.Name + ":" + verb
 }
 
-// Areas is a selection of a definition's areas. A scope of an area that is not selected is unknown, and a published scope covers the
-// selected areas. The zero value has none.
+// Areas is a selection of a definition's areas. Scopes of other areas are unknown, and a published scope covers the selected areas
+// only. The zero value has no areas.
 type Areas struct {
 	all *[]Area
-	off rights // of the areas that are not selected
+	off rights // all rights of the areas that are not selected
 }
 
-// New returns the areas of a definition, which has at most definition.MaxAreas.
+// New returns a selection of all areas of a definition, which has at most definition.MaxAreas.
 func New(list []definition.Area) Areas {
 	all := make([]Area, 0, len(list))
 	for _, a := range list {
@@ -64,7 +64,7 @@ func New(list []definition.Area) Areas {
 	return Areas{all: &all}
 }
 
-// All returns all areas of the definition.
+// All returns the selection of all areas of the definition.
 func (a Areas) All() Areas { return Areas{all: a.all} }
 
 func (a Areas) areas() []Area {
@@ -74,7 +74,7 @@ func (a Areas) areas() []Area {
 	return *a.all
 }
 
-// Without returns the areas except those named. It returns an error for an unknown name, and if no area is left.
+// Without returns the selection without the named areas. It returns an error for an unknown name, and if no area is left.
 func (a Areas) Without(names ...string) (Areas, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(a.areas(), func(area Area) bool { return area.Name == name })
@@ -95,7 +95,7 @@ func (a Areas) Without(names ...string) (Areas, error) {
 	return a, nil
 }
 
-// List returns the areas in the order in which pages show them.
+// List returns the selected areas in the definition's order, in which pages show them.
 func (a Areas) List() []Area {
 	var list []Area
 	for i, area := range a.areas() {
@@ -112,28 +112,28 @@ func Verbs() []string { return []string{VerbRead, VerbWrite, VerbRun} }
 // published returns the published scopes, each of which includes the one before.
 func published() []string { return []string{Read, Write, Use} }
 
-// Published returns the scopes in metadata documents: the published ones, without those that add nothing to the one before.
+// Published returns scopes_supported of the metadata documents: the published scopes that add rights to the one before.
 func (a Areas) Published() []string {
 	var names []string
-	var said rights
+	var previous rights
 	for _, name := range published() {
-		if r := a.rightsOf(name); r != said {
-			names, said = append(names, name), r
+		if r := a.rightsOf(name); r != previous {
+			names, previous = append(names, name), r
 		}
 	}
 	return names
 }
 
-// Default returns the scopes of a request without a scope parameter: mcp:read.
+// Default returns the scopes of an authorization request without a scope parameter: mcp:read.
 func (a Areas) Default() Set { return a.set([]string{Read}) }
 
-// Everything returns the largest of the scopes in metadata documents: mcp:use if all areas are selected.
+// Everything returns the last scope of Published, which covers all rights in the selected areas. There must be at least one area.
 func (a Areas) Everything() Set {
 	names := a.Published()
 	return a.set(names[len(names)-1:])
 }
 
-// UnknownError is the error for an unknown or malformed scope.
+// UnknownError is the error for an unknown or malformed scope. Its text is valid in an error_description.
 type UnknownError struct {
 	Name string // as sent
 }
@@ -143,11 +143,11 @@ func (e *UnknownError) Error() string {
 	return "unknown scope '" + cleantext.Description(e.Name, 64) + "'"
 }
 
-// Set is a set of scopes. It is immutable; the zero value is empty and allows nothing.
+// Set is a set of scopes. It is immutable; the zero Set is empty and allows nothing.
 type Set struct {
 	names  string // sorted, each once, separated by single spaces
 	rights rights
-	areas  Areas // for which the names were parsed
+	areas  Areas // that give the names their rights
 }
 
 // Parse parses a list of scopes separated by spaces. Order, repetition and additional spaces are ignored; case matters. It
@@ -183,36 +183,36 @@ func (s Set) String() string { return s.names }
 // Names returns the names, sorted.
 func (s Set) Names() []string { return strings.Fields(s.names) }
 
-// Areas returns the areas for which the set was parsed.
+// Areas returns the selection of areas for which the set was parsed.
 func (s Set) Areas() Areas { return s.areas }
 
 // IsZero reports whether the set is empty.
 func (s Set) IsZero() bool { return s.names == "" }
 
-// Allows reports whether the set has all rights of the scope required. Unknown scopes are never allowed.
+// Allows reports whether the set has all rights of the required scope. Unknown scopes are never allowed.
 func (s Set) Allows(required string) bool {
 	want := s.areas.rightsOf(required)
 	return want != 0 && s.rights&want == want
 }
 
-// Contains reports whether the set has all rights of other, so that a token with the scopes s can be exchanged for one with the
-// scopes other. Every set contains the empty one.
+// Contains reports whether the set has all rights of other, so that other does not exceed s when a client refreshes a token
+// (RFC 6749, section 6). Every set contains the empty one.
 func (s Set) Contains(other Set) bool { return s.rights&other.rights == other.rights }
 
 // Equals reports whether the sets have the same rights.
 func (s Set) Equals(other Set) bool { return s.rights == other.rights }
 
-// Runs reports whether the set has the right to run something.
+// Runs reports whether the set has the run right of any area.
 func (s Set) Runs() bool {
 	return slices.ContainsFunc(s.areas.areas(), func(a Area) bool { return s.Includes(a, VerbRun) })
 }
 
-// Includes reports whether the set has the right of the area and verb.
+// Includes reports whether the set allows the area's scope for verb.
 func (s Set) Includes(area Area, verb string) bool { return s.Allows(area.Scope(verb)) }
 
 // Narrow returns the set without the rights for which keep is false. keep is called once for each right of the set, in the order
-// of areas and verbs. Write and run are removed together with read. A published scope that keeps all its rights stays; another
-// is replaced by the largest published scope that fits and scopes of areas.
+// of areas and verbs. Without an area's read, its write and run are removed too. Names that keep all their rights stay; others are
+// replaced with the largest published scope whose rights are all kept, and scopes of areas.
 func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 	var kept rights
 	for i, a := range s.areas.areas() {
@@ -234,18 +234,18 @@ func (s Set) Narrow(keep func(area Area, verb string) bool) Set {
 		}
 	}
 	var names []string
-	var said rights
+	var covered rights
 	for i, name := range candidates {
-		if r := s.areas.rightsOf(name); r&^kept == 0 && (i < own || r&^said != 0) {
+		if r := s.areas.rightsOf(name); r&^kept == 0 && (i < own || r&^covered != 0) {
 			names = append(names, name)
-			said |= r
+			covered |= r
 		}
 	}
 	return s.areas.set(names)
 }
 
-// Pin encodes an approved set for storage: its names and those of the areas that its published scopes cover. A later version or
-// configuration may add areas to a published scope, which the user has not approved.
+// Pin encodes an approved set for storage: its names and the area scopes that its published scopes cover. A later version or
+// configuration may add areas, which the published scopes would then cover without the user's approval.
 func (s Set) Pin() string {
 	names := s.Names()
 	for _, name := range names {
@@ -263,7 +263,7 @@ func (s Set) Pin() string {
 	return s.areas.set(names).String()
 }
 
-// Unpin decodes Pin's result: the rights of the areas under the approved names. Unknown names give no rights.
+// Unpin decodes Pin's result. A published scope remains only if the pinned area scopes cover it. Unknown names give no rights.
 func (a Areas) Unpin(pinned string) Set {
 	var wide, own []string
 	for name := range strings.FieldsSeq(pinned) {
@@ -280,7 +280,7 @@ func (a Areas) Unpin(pinned string) Set {
 	return a.set(append(wide, own...))
 }
 
-// rights are bits, three for each area: read, write, run.
+// rights is a bit set with three bits for each area of the definition: read, write, run.
 type rights uint64
 
 func right(area, verb int) rights { return 1 << (area*3 + verb) }
@@ -288,7 +288,7 @@ func right(area, verb int) rights { return 1 << (area*3 + verb) }
 // rightsOf returns the rights of a scope in the selected areas, or 0 if there is no such scope.
 func (a Areas) rightsOf(name string) rights {
 	area, verb, _ := strings.Cut(name, ":")
-	covered := slices.Index(published(), name) // number of the last verb that a published scope covers
+	covered := slices.Index(published(), name) // index of the last verb that a published scope covers, or -1
 	var all rights
 	for i, own := range a.areas() {
 		if covered < 0 && own.Name != area {
