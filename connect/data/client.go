@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Request and response headers, besides those of package upstream.
+// Headers of requests and responses, besides those of package upstream.
 const (
 	HeaderAccountID      = "X-Account-Id"
 	HeaderIdempotencyKey = "Idempotency-Key"
@@ -42,22 +42,22 @@ type Options struct {
 	Do      func(context.Context, upstream.Call) (*upstream.Response, error) // makes a call to the data service; required
 	Timeout time.Duration                                                    // of one call, including retries; default: DefaultTimeout
 
-	// OnResponse is called with the result of checking each response: nil if it is valid, which the documented errors of a
-	// caller are too, or else one of this package's errors. Default: none.
+	// OnResponse is called with the result of checking each response: nil if it is valid or reports an error of the caller, or
+	// else one of the errors in Error.Kind. Default: none.
 	OnResponse func(error)
 
-	Log *zap.Logger // gets an error for every response with records of another business; required
+	Log *zap.Logger // gets an error for each response with another tenant's or the wrong record, or without the tenant; required
 }
 
 // Client makes the calls of a definition. It is safe for concurrent use.
 //
-// If the service is unavailable, it retries a write with an idempotency key once. Do retries reads.
+// If the service is unavailable, Client retries a write with an idempotency key once. Reads are retried by Options.Do.
 type Client struct {
 	o        Options
 	contract *upstream.Contract
 }
 
-// New returns a client.
+// New returns a client. It returns an error if a required option is missing.
 func New(o Options) (*Client, error) {
 	if o.Host == "" || o.Do == nil || o.Log == nil {
 		return nil, errors.New("data service client: Host, Do and Log are required")
@@ -69,39 +69,39 @@ func New(o Options) (*Client, error) {
 	return &Client{o, new(upstream.Contract)}, nil
 }
 
-// Caller identifies on whose behalf a call is made.
+// Caller identifies the business and account on whose behalf a call is made.
 type Caller struct {
 	BusinessID string // visible ASCII; required
 	AccountID  string // visible ASCII; required
-	RequestID  string // visible ASCII; for the service's log
+	RequestID  string // visible ASCII; for the logs of the gateway and the service
 }
 
-// Key is an idempotency key: 1 to 255 visible ASCII characters. Services keep it for a day.
+// Key is an idempotency key: 1 to 255 visible ASCII characters. Services store it for a day.
 type Key string
 
-// Write is the options of a call that changes something.
+// Write has the options of a call that changes something.
 type Write struct {
 	Key      Key    // default: none, and the call is not retried
-	IfMatch  string // change the record only if it has this version, in quotes; "": any
-	Replayed *bool  // is set to whether the response is that of an earlier call with the same key; may be nil
+	IfMatch  string // change the record only if it has this entity tag; default: whatever its version is
+	Replayed *bool  // set to whether the response is that of an earlier call with the same key. Default: nil, not set
 }
 
 // Request is a call of an operation.
 type Request struct {
 	Operation *upstream.Operation
-	Path      []string // the values of the path's parameters, in their order
-	Query     string   // encoded
+	Path      []string // the values of the path parameters, unescaped, in the order of the path
+	Query     string   // encoded, without "?"
 	Body      []byte   // default: none
-	Media     string   // of the body
+	Media     string   // media type of the body
 	Write     Write
-	ETag      *string // is set to that of the response. Default: nil
-	Unchanged bool    // hidden characters stay, for what is written back. Default: they are removed
+	ETag      *string // set to the ETag of a successful response. Default: nil, not set
+	Unchanged bool    // keep hidden characters in the result, for writing it back. Default: remove them
 
 	query upstream.Query
 	by    Caller
 }
 
-// Body checks the body of an operation's requests, as upstream.Contract does, and returns what is sent, and its media type.
+// Body checks a body for an operation, and returns what to send and its media type. See upstream.Contract.CheckBody.
 func (c *Client) Body(op *upstream.Operation, businessID string, body []byte) (sent []byte, media string, err error) {
 	h := http.Header{}
 	if kinds := op.Body.All(); len(kinds) > 0 && body != nil {
@@ -112,14 +112,14 @@ func (c *Client) Body(op *upstream.Operation, businessID string, body []byte) (s
 	return out.Bytes(), media, err
 }
 
-// Call makes a call, and returns what the definition has of the response, without hidden characters; nil if it has no body. Most errors
-// are an [*Error]; if the request is not one that the definition allows, the error is a *upstream.ParameterError, and nothing was sent.
+// Call makes a call and returns the documented part of the response's body, without hidden characters, or nil if there is none. Most
+// errors are an [*Error]; a *upstream.ParameterError means that a parameter is invalid, and that nothing was sent.
 func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value, error) {
 	if by.BusinessID == "" || by.AccountID == "" {
 		return nil, errors.New("calling the data service: business or account ID is missing")
 	}
 	if !r.Operation.Forwards(HeaderIdempotencyKey) {
-		r.Write.Key = "" // the service would not know that a repetition is one
+		r.Write.Key = "" // without the header, a retry is not safe
 	}
 	var err error
 	if r.query, err = r.Operation.Fill(r.Path, r.Query); err != nil {
@@ -134,7 +134,7 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	checked, err := c.check(res, r)
 	var content jsontext.Value
 	if err == nil {
-		// The check came first: "7" and "7\u200b" are different records.
+		// Not before the check, for which "7" and "7\u200b" must be different records.
 		content, err = readable(checked, r.Unchanged)
 	}
 	hidden := errors.Is(err, upstream.ErrNotVisible)
@@ -151,7 +151,7 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 	return nil, c.rejected(err, res, r)
 }
 
-// rejected returns the error for a response that the definition does not allow, and logs it if it may be about another business.
+// rejected returns the error for a response that the definition does not allow, and logs wrong tenants and wrong records.
 func (c *Client) rejected(err error, res *upstream.Response, r Request) error {
 	for of, event := range map[error]string{
 		upstream.ErrCrossTenantRecord: "cross_tenant", upstream.ErrMissingTenant: "missing_tenant", upstream.ErrWrongRecord: "wrong_record",
@@ -164,8 +164,8 @@ func (c *Client) rejected(err error, res *upstream.Response, r Request) error {
 	return &Error{Kind: err, Status: res.Status, Uncertain: !r.Operation.Read}
 }
 
-// deliver makes the call and returns a response with a status of success. It retries a write with an idempotency key
-// once; reads are retried by Do.
+// deliver makes the call and returns a response with a 2xx status. It retries a write with an idempotency key once; reads are
+// retried by Do.
 func (c *Client) deliver(ctx context.Context, r Request) (*upstream.Response, error) {
 	deadline := time.Now().Add(c.o.Timeout)
 	res, err := c.send(ctx, r, deadline)
@@ -175,8 +175,8 @@ func (c *Client) deliver(ctx context.Context, r Request) (*upstream.Response, er
 		return res, err
 	}
 	res, err = c.send(ctx, r, deadline)
-	// These errors imply that the service does not know the key, so that the first attempt changed nothing. Another version does not: the
-	// first attempt may have made it, if the service looks at it before the key.
+	// These errors imply that the service does not know the key, so the first attempt changed nothing. ErrVersion does not: a service
+	// that checks If-Match before the key returns it if the first attempt succeeded.
 	known := errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) && !errors.Is(err, ErrVersion)
 	if second, ok := errors.AsType[*Error](err); ok && first.Uncertain && !known {
 		second.Uncertain = true
@@ -198,11 +198,11 @@ func (c *Client) send(ctx context.Context, r Request, deadline time.Time) (*upst
 	call.Header.Set(HeaderAccountID, r.by.AccountID)
 	res, err := c.o.Do(ctx, call)
 	if err != nil {
-		return nil, c.failed(err, !r.Operation.Read)
+		return nil, c.transportError(err, !r.Operation.Read)
 	}
 	if res.Status < 200 || res.Status > 299 {
 		defer res.Release()
-		return nil, c.failure(res, r)
+		return nil, c.responseError(res, r)
 	}
 	if r.ETag != nil {
 		*r.ETag = res.Header.Get("ETag")
@@ -213,7 +213,7 @@ func (c *Client) send(ctx context.Context, r Request, deadline time.Time) (*upst
 	return res, nil
 }
 
-// check checks a response, and returns what the definition has of its body.
+// check checks a response, and returns the documented part of its body.
 func (c *Client) check(res *upstream.Response, r Request) ([]byte, error) {
 	documented, err := r.Operation.CheckHeader(res.Status, res.Header, false)
 	var out bytes.Buffer
@@ -223,8 +223,8 @@ func (c *Client) check(res *upstream.Response, r Request) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// failed converts the error of a call without a response.
-func (c *Client) failed(err error, write bool) error {
+// transportError converts an error of Do, which returned no response.
+func (c *Client) transportError(err error, write bool) error {
 	if errors.Is(err, upstream.ErrTooManyCalls) { // nothing was sent
 		return &Error{Kind: ErrBusy, RetryAfter: time.Second, cause: err}
 	}
@@ -242,11 +242,11 @@ func (c *Client) failed(err error, write bool) error {
 	return &Error{Kind: kind, Uncertain: write, cause: err}
 }
 
-// failure converts an error response.
-func (c *Client) failure(res *upstream.Response, r Request) error {
+// responseError converts a response whose status is not 2xx.
+func (c *Client) responseError(res *upstream.Response, r Request) error {
 	var said struct {
 		Error   string   `json:"error"`
-		Detail  string   `json:"detail"` // with title, of problem details (RFC 9457)
+		Detail  string   `json:"detail"` // like title, a member of problem details (RFC 9457)
 		Title   string   `json:"title"`
 		Details []Detail `json:"details"`
 	}
@@ -278,7 +278,7 @@ func (c *Client) failure(res *upstream.Response, r Request) error {
 		e.Kind, e.Uncertain = ErrTimeout, write
 	case status >= http.StatusInternalServerError:
 		e.Kind, e.Uncertain = ErrUnavailable, write
-	case undocumented != nil: // perhaps the answer of something in between
+	case undocumented != nil: // perhaps from a proxy in between
 		e.Kind = upstream.ErrContractViolation
 	case e.Code == "IDEMPOTENCY_KEY_REUSED":
 		e.Kind = ErrKeyReused
@@ -301,7 +301,7 @@ func (c *Client) failure(res *upstream.Response, r Request) error {
 	return e
 }
 
-// codeOf returns the code of an error, documented or not: it is compared and logged, but not shown.
+// codeOf returns the code of an error response, documented or not: it is compared and logged, but not shown.
 func codeOf(body []byte) string {
 	var said struct {
 		Code string `json:"code"`
@@ -313,7 +313,7 @@ func codeOf(body []byte) string {
 	return said.Code
 }
 
-// clean limits and cleans details, which are shown to an assistant.
+// clean limits the number of details and cleans their texts, which are shown to an assistant.
 func clean(details []Detail) []Detail {
 	details = details[:min(len(details), maxDetails)]
 	for i := range details {

@@ -1,6 +1,6 @@
-// Package data is a typed client for the calls under /connect/v1 of a data service, which docs/data-services.md describes.
+// Package data is a client for the operations of a definition. docs/data-services.md describes those of the embedded one.
 //
-// Every call is made for a [Caller]: a business and the account on whose behalf it is made. Responses with records of another
-// business (upstream.ErrCrossTenantRecord) or of an undocumented form (upstream.ErrContractViolation) are rejected, and error
-// texts are limited and cleaned.
+// Every call is made on behalf of a [Caller]: a business and one of its accounts. Responses with records of another business
+// (upstream.ErrCrossTenantRecord) and those that the definition does not allow (upstream.ErrContractViolation) are rejected, and
+// error texts are limited and cleaned.
 package data

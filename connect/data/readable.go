@@ -13,11 +13,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// readable returns JSON without hidden characters, unless it stays unchanged. It returns an error if parsers could read it differently: if
-// two names of an object are the same then, or a number does not fit a double (RFC 7493, sections 2.2 and 2.3).
+// readable returns JSON, without hidden characters unless unchanged is set. It returns an error if parsers could read the result
+// differently: if it has duplicate names, or a number that exceeds a double (RFC 7493, sections 2.2 and 2.3).
 func readable(checked []byte, unchanged bool) (jsontext.Value, error) {
 	var cleaned, text []byte
-	done := 0 // so many bytes of checked are in cleaned
+	done := 0 // number of bytes of checked that are already in cleaned
 	d := jsontext.NewDecoder(bytes.NewBuffer(checked))
 	for {
 		var raw jsontext.Value
@@ -30,7 +30,7 @@ func readable(checked []byte, unchanged bool) (jsontext.Value, error) {
 		switch {
 		case errors.Is(err, io.EOF) && done == 0:
 			return checked, nil
-		case errors.Is(err, io.EOF): // names that were different may be the same now
+		case errors.Is(err, io.EOF): // check again: cleaning may have made names equal
 			return readable(append(cleaned, checked[done:]...), true)
 		case err != nil:
 			return nil, fmt.Errorf("%w: names that differ in hidden characters only", upstream.ErrContractViolation)
