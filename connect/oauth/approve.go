@@ -16,29 +16,29 @@ import (
 // Fields of an authorization request in Redis, besides fieldState, which is "pending", "approved" or "denied".
 const (
 	fieldSecret      = "secret"       // digest of the secret in the request's ID
-	fieldData        = "data"         // a pending as JSON
+	fieldData        = "data"         // pending as JSON
 	fieldClientState = "client_state" // the state parameter
 )
 
 const requestPending = "pending"
 
-// pending is an authorization request as it is stored.
+// pending is an authorization request as it is stored in Redis.
 type pending struct {
 	Request
 
-	Named     bool   `json:"named"` // the request had a redirect_uri
-	State     string `json:"-"`     // stored in a field of its own, because JSON escapes could take six bytes for one
+	Named     bool   `json:"named"` // redirect_uri was present, so the token request must repeat it
+	State     string `json:"-"`     // in fieldClientState, because JSON escapes could take six bytes for one
 	Requested string `json:"scopes"`
 	Resource  string `json:"resource"`
 	Challenge string `json:"challenge"`
 
-	id       string // in keys of Redis; also of the connection, if it is approved
-	secret   []byte // the other part of ID
+	id       string // in keys of Redis; becomes that of the connection
+	secret   []byte // the secret part of ID
 	decision string // requestPending, "approved" or "denied"
-	loopback bool   // whether the redirect URI is a loopback one; only of a new request
+	loopback bool   // the redirect URI is a loopback one; set for a new request only
 }
 
-// setRedirectURI sets the redirect URI and what is read from it.
+// setRedirectURI sets the redirect URI and the fields that are derived from it.
 func (p *pending) setRedirectURI(raw string, u redirectURI) {
 	p.RedirectURI, p.RedirectHost, p.RedirectLocal = raw, u.display(), u.local()
 }
@@ -63,7 +63,7 @@ func (s *Server) storeRequest(ctx context.Context, request *pending) (string, er
 	return format(kindRequest, id, secret), err
 }
 
-// loadRequest reads a request, decided or not.
+// loadRequest reads a request, decided or not. Its errors are ErrNoRequest and ErrUnavailable.
 func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, error) {
 	id, secret, ok := parseToken(kindRequest, requestID, secretBytes)
 	if !ok {
@@ -106,8 +106,8 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 	return h, nil
 }
 
-// Pending returns a request that waits for a decision. It also returns one that was decided less than a minute ago and whose
-// code was not redeemed, so that the form can be submitted twice. Its errors are ErrNoRequest and ErrUnavailable.
+// Pending returns a request that waits for a decision. It also returns one that was decided less than a minute ago and whose code
+// was not redeemed, so that submitting the form twice is harmless. Its errors are ErrNoRequest and ErrUnavailable.
 func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {
@@ -116,9 +116,9 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	return h.Request, nil
 }
 
-// Approve grants the client a subset of the scopes that it requested, and returns where to redirect the user. The first of
-// several calls decides and is audited; a further call by the same account gets the same redirect until the code is redeemed,
-// whatever scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown
+// Approve grants the client a subset of the scopes that it requested, and returns the URL to redirect the user to. The first call
+// decides and is audited; another one by the same account returns the same URL until the code is redeemed or expires, whatever
+// scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown
 // if it may have been approved.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
@@ -138,8 +138,8 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	if h.Named {
 		named = h.RedirectURI
 	}
-	// The code is derived from the request's secret, which only the user's browser has, and the attempt, which only Redis
-	// has. A second submission gets the same code, and either half alone is useless to a thief.
+	// The code is derived from the request's secret, which only the user's browser has, and the attempt, which only Redis has.
+	// A second submission can thus return the same code, although neither half alone reveals it.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	e.GrantID, e.Detail = h.id, recorded(granted)
 	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
@@ -164,9 +164,9 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	return s.response(h, url.Values{"code": {format(kindCode, h.id, derive(h.secret, "code", won))}}), nil
 }
 
-// Deny ends the request with the error access_denied, and returns where to redirect the user. The first of several calls is
-// audited; a further one gets the same redirect for a minute. Its errors are ErrNoRequest and ErrUnavailable, with
-// ErrOutcomeUnknown if it may have been denied.
+// Deny denies the request, and returns the URL to redirect the user to, with the error access_denied. The first call is audited;
+// another one returns the same URL for a minute. Its errors are ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown if it may
+// have been denied.
 func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 	}), nil
 }
 
-// decide runs the script of a decision and returns the attempt that has decided. If that is attempt, the decision is audited.
+// decide runs the script of a decision and returns the attempt that won: the first one. The decision is audited if that is attempt.
 func (s *Server) decide(
 	ctx context.Context, h *pending, e audit.Entry, outcome, attempt, script string, keys []string, args ...any,
 ) (won string, err error) {
@@ -202,7 +202,7 @@ func (s *Server) decide(
 	return won, err
 }
 
-// decisionEntry returns the audit entry of a user's decision.
+// decisionEntry returns the audit entry of a user's decision on a request.
 func (s *Server) decisionEntry(ctx context.Context, h *pending, by account.Account, action string) audit.Entry {
 	e := s.entry(ctx, Grant{
 		ClientName: h.Client.Name, ClientHost: h.RedirectHost, AccountID: by.ID, BusinessID: by.BusinessID,

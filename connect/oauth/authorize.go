@@ -15,8 +15,8 @@ import (
 
 const maxState = 2048 // bytes of the state parameter
 
-// serveAuthorize stores an authorization request and redirects the user to the approval page. It responds to errors with a
-// page, or with JSON if the caller does not accept HTML.
+// serveAuthorize stores an authorization request and redirects the user to the approval page. It responds to errors that are not
+// redirected with a page, or with JSON if the request does not accept HTML.
 func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	target, err := s.authorize(w, r)
@@ -45,10 +45,10 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// WantsPage reports whether a request to AuthorizePath accepts HTML, so that its errors are pages.
+// WantsPage reports whether a request to AuthorizePath accepts HTML, so that errors are shown as pages.
 func WantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// response returns the redirect of an authorization response, with iss (RFC 9207) and state.
+// response returns the redirect URI of an authorization response, with iss (RFC 9207) and state added to parameters.
 func (s *Server) response(request *pending, parameters url.Values) string {
 	parameters.Set("iss", s.o.Issuer)
 	if request.State != "" {
@@ -57,7 +57,7 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 	return withParameters(request.RedirectURI, parameters)
 }
 
-// authorize checks and stores a request. It returns the URL of the approval page, or of an error at the redirect URI.
+// authorize checks and stores a request. It returns the URL of the approval page, or the redirect URI with an error.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
 	if err := s.allow(ctx, "authorize", s.clientIPKey(r), s.o.limits.Authorizations); err != nil {
@@ -72,8 +72,8 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 		return "", err
 	}
 	if err := s.readParameters(request, values); err != nil {
-		// Anyone can register a client and abuse error redirects to send users anywhere or to open applications
-		// (RFC 9700, section 4.11.2), but not with a loopback address.
+		// Anyone can register a client and abuse error redirects to send users to any site or open applications (RFC 9700,
+		// section 4.11.2). Loopback addresses are safe.
 		if !request.loopback {
 			return "", err
 		}
@@ -102,7 +102,7 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 	return values, nil
 }
 
-// newRequest looks up the client and checks the redirect URI. Its errors are never redirected.
+// newRequest looks up the client and checks the redirect URI. Its errors must not be redirected.
 func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error) {
 	for _, name := range []string{"client_id", "redirect_uri"} {
 		if len(values[name]) > 1 {
@@ -132,7 +132,7 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 		return nil, badRequest(codeInvalidRequest, "redirect_uri is not registered for this client")
 	}
 	u, err := s.redirectURI(redirect)
-	if err != nil { // its scheme may have been allowed when it was registered
+	if err != nil { // its scheme may no longer be allowed
 		return nil, badRequest(codeInvalidRequest, "invalid redirect_uri: "+err.Error())
 	}
 	request.setRedirectURI(redirect, u)
@@ -142,7 +142,7 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 	return request, nil
 }
 
-// readParameters checks the other parameters.
+// readParameters checks the other parameters and adds them to request. It sets state first, for the redirect of an error.
 func (s *Server) readParameters(request *pending, values url.Values) error {
 	if state := values["state"]; len(state) == 1 && len(state[0]) <= maxState {
 		request.State = state[0]
@@ -181,9 +181,9 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 	return s.checkResource(f)
 }
 
-// requestedScopes parses the scope parameter, or returns fallback if it is empty. It ignores the scopes of OpenID Connect,
-// which some clients add to every request (allowed by RFC 6749, section 3.3), and those that granted names and whose area has been
-// switched off since.
+// requestedScopes parses the scope parameter, or returns fallback if it names no scope. It ignores the scopes of OpenID Connect,
+// which some clients add to every request (as RFC 6749, section 3.3 allows), and unknown ones that are in granted: their area has
+// been switched off since.
 func (s *Server) requestedScopes(parameter string, fallback scope.Set, granted string) (scope.Set, error) {
 	var names []string
 	for name := range strings.SplitSeq(parameter, " ") {
@@ -213,8 +213,8 @@ func (s *Server) requestedScopes(parameter string, fallback scope.Set, granted s
 	return set, nil
 }
 
-// errNoScopeLeft returns the error of a token request for a connection without any rights. invalid_grant would make the client
-// discard the tokens, which work again when an area is switched on.
+// errNoScopeLeft returns the error of a token request if all areas of the connection are switched off. invalid_grant would make
+// the client discard its tokens, which work again when an area is switched on.
 func errNoScopeLeft() error {
 	return badRequest(codeInvalidScope, "the granted scopes are not available on this server")
 }
@@ -229,7 +229,7 @@ func (s *Server) checkResource(f url.Values) error {
 	return nil
 }
 
-// isResource reports whether resource is the server's, ignoring the case of scheme and host and a trailing slash.
+// isResource reports whether resource is the protected resource, ignoring the case of scheme and host and a trailing slash.
 func (s *Server) isResource(resource string) bool {
 	resource = strings.TrimSuffix(resource, "/")
 	n := len(s.o.Issuer)

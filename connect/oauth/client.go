@@ -25,7 +25,7 @@ const (
 
 func grantTypes() []string { return []string{grantCode, grantRefresh} }
 
-// client looks up a client. Its errors are errUnknownClient, with a problem if there is a reason, and ErrUnavailable.
+// client looks up a client. Its errors are errUnknownClient, with a problem if there is a reason, a 429 problem and ErrUnavailable.
 func (s *Server) client(r *http.Request, id string) (Client, error) {
 	ctx := r.Context()
 	switch {
@@ -44,7 +44,7 @@ func (s *Server) registeredClient(ctx context.Context, id string) (Client, error
 	return s.loadClient(ctx, s.clientKey(id))
 }
 
-// storeClient stores a client under the key of its registration or document.
+// storeClient stores a client under the key of its registration or metadata document.
 func (s *Server) storeClient(ctx context.Context, key string, c Client, lifetime time.Duration) error {
 	data, err := versioned.Encode(c)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) storeClient(ctx context.Context, key string, c Client, lifetime
 	})
 }
 
-// loadClient reads a client. Its errors are errUnknownClient, also if it is malformed, and ErrUnavailable.
+// loadClient reads a client. Its errors are errUnknownClient, also if the stored value is malformed, and ErrUnavailable.
 func (s *Server) loadClient(ctx context.Context, key string) (c Client, err error) {
 	err = s.command(ctx, "reading a client", func(ctx context.Context) error {
 		data, err := s.o.Redis.Get(ctx, key).Bytes()
@@ -73,7 +73,7 @@ func (s *Server) loadClient(ctx context.Context, key string) (c Client, err erro
 	return c, err
 }
 
-// clientExists reports whether a client is registered. It assumes that metadata documents exist and does not fetch them.
+// clientExists reports whether a client is registered. It does not fetch metadata documents and assumes that they exist.
 func (s *Server) clientExists(ctx context.Context, id string) (bool, error) {
 	if strings.HasPrefix(id, "https://") {
 		return validDocumentURL(id) == nil, nil
@@ -85,7 +85,7 @@ func (s *Server) clientExists(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// extendRegistration extends a registration after a successful token request. Failures are ignored.
+// extendRegistration restarts the lifetime of a registration after a successful token request. Failures are ignored.
 func (s *Server) extendRegistration(ctx context.Context, id string) {
 	if !strings.HasPrefix(id, kindClient) {
 		return

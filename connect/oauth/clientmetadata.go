@@ -32,8 +32,8 @@ const (
 	maxDocumentTTL = time.Hour // also if its headers say nothing
 )
 
-// clientMetadata is the metadata of a client (RFC 7591, section 2), in a registration, its response or a document. Other members
-// are ignored.
+// clientMetadata is the metadata of a client (RFC 7591, section 2) in a registration request or response, or in a metadata
+// document. Other members are ignored.
 type clientMetadata struct {
 	ClientID      string   `json:"client_id,omitzero"`
 	IssuedAt      int64    `json:"client_id_issued_at,omitzero"` // only in a response
@@ -45,7 +45,7 @@ type clientMetadata struct {
 	AuthMethod    string   `json:"token_endpoint_auth_method,omitzero"`
 }
 
-// newClient returns the client that the metadata describe.
+// newClient checks metadata and returns the client. Its error is a problem.
 func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Client, error) {
 	if m.GrantTypes != nil && !slices.Contains(m.GrantTypes, grantCode) {
 		return Client{}, badRequest(codeInvalidMetadata, "grant_types must include authorization_code")
@@ -80,7 +80,7 @@ func (s *Server) newClient(m *clientMetadata, id string, redirects []string) (Cl
 	return c, nil
 }
 
-// validDocumentURL returns an error if the URL cannot be a client ID (Client ID Metadata Document draft, section 3).
+// validDocumentURL returns an error unless the URL is valid as a client ID (Client ID Metadata Document draft, section 3).
 func validDocumentURL(id string) error {
 	u, err := parseURI(id)
 	switch {
@@ -124,7 +124,7 @@ func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, err
 }
 
 func (s *Server) fetchClient(ctx context.Context, id, key string) (Client, error) {
-	// Another request may have fetched it meanwhile.
+	// Another request may have stored it since.
 	if c, err := s.loadClient(ctx, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
@@ -155,7 +155,7 @@ func (s *Server) readDocument(id string, body []byte) (Client, error) {
 	case len(m.RedirectURIs) > maxRedirectURIs:
 		return Client{}, fmt.Errorf("must have at most %d redirect_uris", maxRedirectURIs)
 	}
-	// Unsupported ones, such as other schemes of the same application, are ignored.
+	// Unsupported URIs, such as those with other schemes of the same application, are ignored.
 	usable := slices.DeleteFunc(slices.Clone(m.RedirectURIs), func(raw string) bool {
 		_, err := s.redirectURI(raw)
 		return err != nil
@@ -180,27 +180,27 @@ func isJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
-// freshness returns the freshness lifetime of a response (RFC 9111, section 4.2), clamped to the bounds. Expires counts only
-// together with Date.
+// freshness returns the freshness lifetime of a response (RFC 9111, section 4.2), clamped to minDocumentTTL and maxDocumentTTL.
+// Expires needs Date.
 func freshness(header http.Header) time.Duration {
 	lifetime := maxDocumentTTL
-	var shared, private time.Duration = -1, -1
+	var sMaxAge, maxAge time.Duration = -1, -1
 	for directive := range strings.SplitSeq(strings.Join(header.Values("Cache-Control"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
 		switch strings.ToLower(name) {
 		case "no-store", "no-cache", "private":
 			return minDocumentTTL
 		case "s-maxage":
-			shared = deltaSeconds(value)
+			sMaxAge = deltaSeconds(value)
 		case "max-age":
-			private = deltaSeconds(value)
+			maxAge = deltaSeconds(value)
 		}
 	}
 	switch {
-	case shared >= 0:
-		lifetime = shared
-	case private >= 0:
-		lifetime = private
+	case sMaxAge >= 0:
+		lifetime = sMaxAge
+	case maxAge >= 0:
+		lifetime = maxAge
 	case header.Get("Expires") != "":
 		lifetime = 0
 		if at, err := http.ParseTime(header.Get("Expires")); err == nil {
@@ -215,7 +215,7 @@ func freshness(header http.Header) time.Duration {
 	return min(max(lifetime, minDocumentTTL), maxDocumentTTL)
 }
 
-// deltaSeconds parses delta-seconds (RFC 9111, section 1.2.2). Invalid values are 0, which is stale.
+// deltaSeconds parses delta-seconds (RFC 9111, section 1.2.2). Invalid values, and those of 2^31 or more, are 0, which is stale.
 func deltaSeconds(value string) time.Duration {
 	n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
 	if err != nil {

@@ -10,44 +10,44 @@
 //	/oauth/register                               RFC 7591; CORS
 //
 // A valid request at /oauth/authorize is stored under an unguessable ID until a user decides on the approval page, which
-// calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which users know as
-// a connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it, [Server.Change] sets what it may do and
-// [Server.Revoke] ends it. A grant also ends when the account that approved it is closed, leaves the business or is no longer an owner.
+// calls [Server.Pending] and [Server.Approve] or [Server.Deny]. An approved request becomes a [Grant], which users know as a
+// connection. [Server.Protect] accepts its access tokens, [Server.Grants] lists it, [Server.Change] sets its scopes and
+// [Server.Revoke] ends it. It also ends if the account that approved it is closed, leaves the business or is no longer an owner.
 //
 // # Clients and redirect URIs
 //
 // A client ID is either the https URL of a metadata document (OAuth Client ID Metadata Document draft) or was issued by
-// /oauth/register. Documents are fetched from public addresses only, without following redirects, within 5 s and 32 KiB, and
-// cached as their HTTP headers say, for 1 minute to 1 hour. A registration expires 90 days after its last successful token
+// /oauth/register. Documents of at most 32 KiB are fetched within 5 s, from public addresses only and without following redirects,
+// and cached as their HTTP headers say, for 1 minute to 1 hour. A registration expires 90 days after its last successful token
 // request, or after a day if there was none. All clients are public; none gets a secret.
 //
 // A redirect URI must equal one of the client's byte for byte, except for the port of http on localhost, 127.0.0.1 and [::1]
 // (RFC 8252, section 7.3). Allowed are https, http on those three hosts, and private-use schemes: reverse domain names
 // (RFC 8252, section 7.1) and those of Options.ClientSchemes. Errors at /oauth/authorize are redirected to loopback addresses
-// only and otherwise shown to the user. Anyone can register a client, so redirecting before the user's decision would
-// make the gateway an open redirector (RFC 9700, section 4.11.2).
+// only and otherwise shown to the user. Anyone can register a client, so other redirects before the user's decision would make
+// the gateway an open redirector (RFC 9700, section 4.11.2).
 //
 // # Lifetimes
 //
 //	authorization request   10 min
 //	authorization code      60 s, one use; a second valid use ends the connection
-//	access token            60 min; at most 32 per connection, of which the oldest is dropped
-//	refresh token           60 days without use, one use
-//	connection              365 days
+//	access token            60 min; at most 32 per connection: another one replaces the oldest
+//	refresh token           60 days; rotated at each use
+//	connection              until its last token expires, at most 365 days
 //	registration            90 days without use, 1 day if it was never used
 //
 // All of them use Redis's clock, never that of a gateway.
 //
-// A used refresh token stays valid for 120 s and at most 8 repetitions, because responses get lost. Each repetition returns
-// the same tokens as the first use, so concurrent uses all get the same successor. Used later, or after its successor was
-// used, a refresh token ends the connection. A repetition does not restore a revoked access token (RFC 7009).
+// A used refresh token stays valid for 120 s and at most 8 repetitions, because responses get lost. Each repetition returns the
+// same tokens as the first use, so concurrent uses all get the same successor. If a refresh token is used later, or after its
+// successor was used, the connection ends. A repetition does not restore a revoked access token (RFC 7009).
 //
 // # Changes
 //
-// An access token stands for whatever its connection may do, so that a change takes effect with its next request. A client can ask
-// for fewer scopes when it refreshes; that access token never gets others than those, and loses what the connection loses. Naming
-// all scopes of the last response means the whole connection, as does naming none: some clients do in each refresh. A response of
-// the token endpoint names the scopes that the connection had when the tokens were issued.
+// An access token has whatever scopes its connection has, so that a change takes effect with the next request. If a client asks for
+// fewer scopes when it refreshes (RFC 6749, section 6), the access token is limited to those that the connection still has. A refresh
+// that names no scope, or all scopes of the last response, which some clients always do, sets no such limit. A response of the token
+// endpoint names the scopes that the access token has when it is issued.
 //
 // # Storage
 //
@@ -55,24 +55,24 @@
 //
 //	<prefix>{<id>}:request    an authorization request, 10 min
 //	<prefix>{<id>}            a connection with all its tokens, until the last of them expires
-//	<prefix>{<id>}:attempts   the IDs of the last attempts that changed it, 2 min
+//	<prefix>{<id>}:attempts   the IDs of the last attempts that changed it, 2 min after the last one
 //	<prefix>business:<id>     the IDs of a business's connections; readers remove those that have ended
 //	<prefix>client:<id>       a registration
 //	<prefix>document:<hash>   a client's metadata document
 //	rate:<prefix>…            redis_rate's counters
 //
 // Keys that change together share a hash tag, and so a Cluster slot: the ID is part of every token and code. Tokens and codes
-// are stored as SHA-256 hashes only. Every change is one Lua script. It is sent again if its reply is lost; the attempt ID
-// makes the second run return the first one's result.
+// are stored as SHA-256 hashes only. Every change of a connection is one Lua script. It is sent again if its reply is lost; the
+// attempt ID makes the second run return the first one's result.
 //
-// Every connection that is approved, denied, started, changed or ended has an audit log entry. It is stored before the change and
-// resolved with the script's result, or as unknown if no reply came.
+// Approving, denying, starting, changing and ending a connection each have an audit log entry. It is stored before the script runs
+// and resolved with its result, or as unknown if no reply came.
 //
 // Redis must be as durable as a database: an append-only file ("appendfsync everysec" or stricter) or snapshots and replicas,
 // and "maxmemory-policy noeviction". After a loss of all data, every connection has to be approved again, and registered
-// clients get invalid_client and register again. After a loss of the last moments before a crash or failover, connections and
-// registrations of that time are gone, revocations of that time are undone, and a client that refreshed then loses its
-// connection at its next refresh, which looks like the reuse of an old token.
+// clients get invalid_client and register again. If only the last writes before a crash or failover are lost, so are the new
+// connections and registrations among them, revocations are undone, and a client that refreshed a token loses its connection at
+// the next refresh, which looks like the reuse of a token.
 //
 // If Redis is unavailable or a script returns an unexpected reply, the response is 503 with Retry-After, never invalid_grant or
 // invalid_token, at which clients discard their tokens.

@@ -17,11 +17,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
-// lastUsedPrecision is the precision of Grant.LastUsedAt after the first use.
+// lastUsedPrecision is how old Grant.LastUsedAt must be for a use to update it. The first use always does.
 const lastUsedPrecision = time.Minute
 
-// Authenticate returns the grant of an access token. Unlike Protect, it does not check the account. Its errors are
-// ErrInvalidToken and ErrUnavailable.
+// Authenticate returns the grant of an access token, and records its use. Unlike Protect, it does not check the account. Its errors
+// are ErrInvalidToken and ErrUnavailable.
 func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error) {
 	id, secret, ok := parseToken(kindAccess, bearer, secretBytes)
 	if !ok {
@@ -49,7 +49,7 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if own := texts(values)(0); own != wholeGrant {
 		rec.Scopes = s.o.Areas.Unpin(own).Narrow(rec.Scopes.Includes)
 	}
-	if rec.Scopes.IsZero() { // all that it was for is switched off or no longer granted
+	if rec.Scopes.IsZero() { // all its scopes are switched off or no longer granted
 		return Grant{}, ErrInvalidToken
 	}
 	return rec.Grant, nil
@@ -82,9 +82,9 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	grants := make([]Grant, 0, len(ids))
 	for i, id := range ids {
 		switch rec, ok, err := s.readRecord(id, replies[i].Val()); {
-		case err != nil: // gateways of the later version show it
+		case err != nil: // gateways of the later version list it
 		case !ok:
-			// It has ended for good: connections are added only while they exist, and IDs are not reused.
+			// It has ended: connections are added only while they exist, and IDs are not reused.
 			ended = append(ended, id)
 		case rec.state == stateLive && rec.BusinessID == businessID && rec.resource == s.resource:
 			grants = append(grants, rec.Grant)
@@ -97,8 +97,8 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	return grants, nil
 }
 
-// Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNotOwner,
-// ErrNoGrant, also if somebody else has just ended it, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
+// Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNotOwner, ErrNoGrant,
+// also if the connection has ended already, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
 	e, err := s.ownersEntry(ctx, grantID, by, audit.ConnectionRevoked)
 	if err != nil {
@@ -111,10 +111,10 @@ func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account)
 	return err
 }
 
-// Change sets what a connection of the account's business may do, with immediate effect on its tokens, except that one for which the
-// client asked for fewer scopes gets no others. unasked is Grant.Unasked, which takes a scope to run something. version is the
-// Grant.Version that the change is for, which does not count if there is nothing to change. Its errors are ErrNotOwner, ErrScopes,
-// ErrNoGrant, ErrChanged and ErrUnavailable, with ErrOutcomeUnknown if it may have been changed.
+// Change sets the scopes and Grant.Unasked of a connection of the account's business, with immediate effect on its access tokens.
+// Those for which the client asked for fewer scopes get no others. unasked is ignored unless granted has a right to run something.
+// version is the Grant.Version that the caller has seen; it is not checked if nothing changes. Its errors are ErrNotOwner, ErrScopes,
+// ErrNoGrant, ErrChanged and ErrUnavailable, with ErrOutcomeUnknown if the connection may have been changed.
 func (s *Server) Change(ctx context.Context, grantID, version string, by account.Account, granted scope.Set, unasked bool) error {
 	e, err := s.ownersEntry(ctx, grantID, by, audit.ConnectionChanged)
 	switch {
@@ -145,11 +145,11 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 	return nil
 }
 
-// RecordedUnasked follows the scopes in the audit log's entry of a change that sets Grant.Unasked.
+// RecordedUnasked follows the scopes in the Detail of a ConnectionChanged audit entry that sets Grant.Unasked.
 const RecordedUnasked = "unasked"
 
-// ownersEntry returns an audit entry about a connection of the account's business, in the account's name. If the account is not an
-// owner's, it records the attempt and returns ErrNotOwner.
+// ownersEntry returns an audit entry for a change by an account of a connection of its business. If the account is not an owner, it
+// records the denied attempt and returns ErrNotOwner.
 func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Account, action string) (audit.Entry, error) {
 	if by.BusinessID == "" || !validID(grantID) {
 		return audit.Entry{}, ErrNoGrant
@@ -184,7 +184,7 @@ func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
 	return ended, err
 }
 
-// errAccount is returned if a connection was ended because of its account.
+// errAccount is returned if a connection was ended because of the account that approved it.
 var errAccount = errors.New("the account may no longer have connections")
 
 // checkAccount looks up the account that approved a connection. If the account does not exist, belongs to another business or
@@ -211,7 +211,7 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	return account.Account{}, errAccount
 }
 
-// entry returns an audit entry about a connection in the name of the account that approved it.
+// entry returns an audit entry about a connection on behalf of the account that approved it.
 func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audit.Entry {
 	return audit.Entry{
 		BusinessID: g.BusinessID, AccountID: g.AccountID, GrantID: g.ID, ClientName: g.ClientName, Action: action,
@@ -219,13 +219,13 @@ func (s *Server) entry(ctx context.Context, g Grant, action, detail string) audi
 	}
 }
 
-// recorded returns scopes as the audit log has them, which is read under other configurations too: mcp:read only if it covers all
-// areas, also those that are switched off.
+// recorded returns scopes for the audit log, which is read under other configurations too: a published scope is in it only if all
+// areas that it covers were granted, including those that are switched off now.
 func recorded(scopes scope.Set) string { return scopes.Areas().All().Unpin(scopes.Pin()).String() }
 
-// change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not,
-// the entry is dropped. If the audit log is unavailable, nothing is changed and the error is ErrUnavailable; if apply fails, it is
-// also ErrOutcomeUnknown.
+// change begins an audit entry, applies a change and resolves the entry. apply reports whether it changed something; if not, the
+// entry is dropped. If the audit log is unavailable, apply is not called and the error is ErrUnavailable. An error of apply is
+// wrapped in ErrOutcomeUnknown.
 func (s *Server) change(ctx context.Context, e audit.Entry, outcome string, apply func() (bool, error)) (bool, error) {
 	c, err := s.o.Audit.Begin(ctx, e)
 	if err != nil {

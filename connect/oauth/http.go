@@ -45,11 +45,11 @@ const (
 // MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 64 << 10
 
-// maxQuoted is the maximum length in characters of a caller's text in an error_description, which cleantext.Description makes
-// valid.
+// maxQuoted is the maximum length in characters of text from a caller in an error_description. cleantext.Description replaces
+// characters that are invalid there.
 const maxQuoted = 80
 
-// RetryAfter is the Retry-After during an outage, also of the pages.
+// RetryAfter is the value of Retry-After in responses during an outage, those of the pages included.
 const RetryAfter = 5 * time.Second
 
 // problem is an error response.
@@ -57,9 +57,9 @@ type problem struct {
 	status      int
 	code        string
 	description string        // visible ASCII and spaces without quotes and backslashes (RFC 6749, section 5.2)
-	retry       time.Duration // Retry-After if above 0
-	challenge   string        // WWW-Authenticate, or ""
-	cause       error         // for the log, instead of the description, which may quote the client
+	retry       time.Duration // Retry-After; 0: none
+	challenge   string        // WWW-Authenticate; "": none
+	cause       error         // logged instead of the description, which may quote the client
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.description }
@@ -71,13 +71,13 @@ func badRequest(code, description string) *problem {
 	return &problem{status: http.StatusBadRequest, code: code, description: description}
 }
 
-// handlerFunc serves a request or returns an error, before it has written a response.
+// handlerFunc serves a request, or returns an error without having written a response.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // endpoint serves a path of the server.
 type endpoint struct {
 	methods []string // without OPTIONS
-	cors    bool     // allow any origin
+	cors    bool     // scripts of any origin may call it
 	serve   handlerFunc
 }
 
@@ -168,7 +168,7 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// newProblem converts an error to a problem and adds it to the request's log entry.
+// newProblem converts an error to an error response and adds it to the request's log entry.
 func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	p, ok := errors.AsType[*problem](err)
 	switch {
@@ -185,8 +185,8 @@ func (s *Server) newProblem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// newForm returns the parameters of a request. Only resource (RFC 8707) may be repeated (RFC 6749, section 3.1), and parameters
-// without a value are treated as absent.
+// newForm returns the parameters of a request. Those without a value are treated as absent, and only resource (RFC 8707) may be
+// repeated (RFC 6749, section 3.1).
 func newForm(values url.Values) (url.Values, error) {
 	f := make(url.Values, len(values))
 	for name, list := range values {

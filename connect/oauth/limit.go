@@ -10,13 +10,13 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// allIPs is the rate limit key of the limits on all client IPs together.
+// allIPs is the rate limit key of limits that all client IPs share.
 const allIPs = "*"
 
 // clientIPKey returns the rate limit key of a request's client IP.
 func (s *Server) clientIPKey(r *http.Request) string { return clientip.Key(s.o.ClientAddr(r)) }
 
-// allow counts a request of a kind against the limit of a rate limit key. It returns a 429 problem if the limit is exceeded.
+// allow counts a request of a kind against the limit of a rate limit key. Its errors are a problem with status 429 and ErrUnavailable.
 func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {
 	var result *redis_rate.Result
 	err := s.command(ctx, "checking a rate limit", func(ctx context.Context) (err error) {

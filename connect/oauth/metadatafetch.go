@@ -17,14 +17,14 @@ import (
 
 // Limits of fetching a metadata document.
 const (
-	fetchTimeout         = 5 * time.Second
-	maxDocumentSize      = 32 << 10 // bytes
+	fetchTimeout         = 5 * time.Second // including the wait for other fetches
+	maxDocumentSize      = 32 << 10        // bytes
 	maxConcurrentFetches = 64
 	maxHeaderSize        = 32 << 10 // bytes
 )
 
-// publicTransport returns a transport that connects to public addresses only. The address is checked when it is dialled, against
-// DNS rebinding. It uses no proxy, which would resolve names itself.
+// publicTransport returns a transport that connects to public addresses only. dialer checks each address when it connects, to prevent
+// DNS rebinding. The transport uses no proxy, which would resolve names itself.
 func publicTransport(dialer *net.Dialer) http.RoundTripper {
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
@@ -38,8 +38,8 @@ func publicTransport(dialer *net.Dialer) http.RoundTripper {
 	}
 }
 
-// publicDialer returns a dialer that rejects private, loopback, link-local, shared and reserved addresses, also as IPv4 in
-// IPv6, and the metadata services of clouds.
+// publicDialer returns a dialer that rejects private, loopback, link-local, shared and reserved addresses, also IPv4 addresses
+// embedded in IPv6, and the metadata services of clouds.
 func publicDialer() *net.Dialer {
 	guard := ssrf.New(
 		ssrf.WithAnyPort(),
@@ -48,14 +48,14 @@ func publicDialer() *net.Dialer {
 	return &net.Dialer{Timeout: fetchTimeout, Control: guard.Safe}
 }
 
-// fetch returns the document and the response's headers. Its errors may contain addresses and are for the log only.
+// fetch returns the document and the response's headers. Its errors may contain IP addresses and are for the log only.
 func (s *Server) fetch(ctx context.Context, address string) (body []byte, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	if err := s.fetching.Acquire(ctx, 1); err != nil {
+	if err := s.fetchSem.Acquire(ctx, 1); err != nil {
 		return nil, nil, fmt.Errorf("waiting for other fetches: %w", err)
 	}
-	defer s.fetching.Release(1)
+	defer s.fetchSem.Release(1)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody) //nolint:gosec // G704: the transport connects to public addresses only
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the request: %w", err)

@@ -22,38 +22,38 @@ var (
 
 	ErrOutcomeUnknown = errors.New("unknown whether the change was made") // together with ErrUnavailable
 
-	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided otherwise, or
-	// whose code was redeemed.
+	// ErrNoRequest is returned for an authorization request that does not exist, has expired, was decided differently, was
+	// approved by another account, or whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
 	ErrNotOwner     = errors.New("only an owner of the business may approve, change and end connections")
 	ErrScopes       = errors.New("granted scopes are not a subset of the requested ones") // or there are none
 	ErrInvalidToken = errors.New("invalid access token")                                  // or one for another audience
 	ErrNoGrant      = errors.New("no such connection")                                    // of the business
-	ErrChanged      = errors.New("the connection was changed meanwhile")                  // since the version that the change is for
+	ErrChanged      = errors.New("the connection was changed meanwhile")                  // its version is not the given one
 )
 
 // Client is an OAuth client.
 type Client struct {
-	ID string `json:"id"` // the https URL of its metadata document, or issued at its registration (RFC 7591)
-	// Host is the host of a metadata document, which vouches for the metadata. It is "" for a client that registered itself,
-	// for which nobody vouches.
+	ID string `json:"id"` // the https URL of its metadata document, or issued by the registration endpoint (RFC 7591)
+	// Host is the host of the metadata document, which vouches for the metadata. It is "" for a client that registered itself:
+	// its metadata are unverified.
 	Host string `json:"host,omitempty"`
-	// Name is from its metadata, without control and invisible characters and limited in length. It is never empty: at least the
-	// host of its ID or of a redirect URI.
+	// Name is client_name, without control and invisible characters and with at most 80 characters. The default is the host of
+	// its ID or of a redirect URI.
 	Name         string   `json:"name"`
 	RedirectURIs []string `json:"redirect_uris,omitempty"`
 	// LocalOnly is true if every redirect URI leads to the user's own machine (a loopback address or private-use scheme).
 	// Any program there can impersonate such a client.
 	LocalOnly bool `json:"local_only,omitempty"`
-	Refreshes bool `json:"refreshes,omitempty"` // it uses refresh tokens
+	Refreshes bool `json:"refreshes,omitempty"` // gets refresh tokens
 }
 
 // Request is a valid authorization request that waits for a user's decision.
 type Request struct {
 	ID          string `json:"-"`            // unguessable; for Pending, Approve and Deny only
 	Client      Client `json:"client"`       // without RedirectURIs
-	RedirectURI string `json:"redirect_uri"` // of the request, or else the client's only one
+	RedirectURI string `json:"redirect_uri"` // of the request; default: the client's only one
 	// RedirectHost is the redirect target to show to the user: host and port, or a private-use scheme and a colon
 	// ("cursor:").
 	RedirectHost  string        `json:"-"`
@@ -62,26 +62,26 @@ type Request struct {
 	ExpiresIn     time.Duration `json:"-"`
 }
 
-// Grant is a connection that a user has approved and whose code the client has redeemed. Its times are by Redis's clock.
+// Grant is a connection that a user has approved and whose code the client has redeemed. Its times are those of Redis's clock.
 type Grant struct {
 	ID         string
 	ClientID   string
 	ClientName string
 	ClientHost string // Request.RedirectHost
-	AccountID  string // that approved it
+	AccountID  string // of the account that approved it
 	BusinessID string
 	// Scopes are the granted scopes. In a Grant from Authenticate, they are fewer if the client asked for an access token with
 	// fewer.
 	Scopes     scope.Set
-	Unasked    bool      // it may do what writes to people without a question, if its client cannot ask one
-	Version    string    // of what is granted; see Change
-	ChangedAt  time.Time // when an owner last changed what is granted; zero if never
+	Unasked    bool      // a client without elicitation may run tools that write to people
+	Version    string    // of Scopes and Unasked, for Change; opaque
+	ChangedAt  time.Time // when an owner last changed Scopes or Unasked; zero if never
 	CreatedAt  time.Time
-	LastUsedAt time.Time // to a minute; CreatedAt if never
-	ExpiresAt  time.Time // unless it is refreshed before
+	LastUsedAt time.Time // accurate to a minute; CreatedAt if never used
+	ExpiresAt  time.Time // unless a token is refreshed first
 }
 
-// Areas returns the areas for which connections are approved.
+// Areas returns Options.Areas.
 func (s *Server) Areas() scope.Areas { return s.o.Areas }
 
 // Server is the authorization server. It is safe for concurrent use.
@@ -90,14 +90,14 @@ type Server struct {
 	resource  string
 	scripts   map[string]*redis.Script
 	limiter   *redis_rate.Limiter
-	documents *http.Client // fetches metadata documents
-	fetching  *semaphore.Weighted
-	fetches   singleflight.Group
-	endpoints map[string]endpoint
+	documents *http.Client        // fetches metadata documents
+	fetchSem  *semaphore.Weighted // limits concurrent fetches
+	fetches   singleflight.Group  // by client ID
+	endpoints map[string]endpoint // by path
 	errorPage func(w http.ResponseWriter, r *http.Request, status int, title, detail string)
 }
 
-// New returns a server. It does not contact Redis, and needs no Close.
+// New returns a server. It does not contact Redis, and the server need not be closed.
 func New(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("authorization server: %w", err)
@@ -111,7 +111,7 @@ func New(o Options) (*Server, error) {
 			Transport:     o.transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		fetching: semaphore.NewWeighted(maxConcurrentFetches),
+		fetchSem: semaphore.NewWeighted(maxConcurrentFetches),
 	}
 	post := func(serve handlerFunc) endpoint {
 		return endpoint{methods: []string{http.MethodPost}, cors: true, serve: serve}
@@ -132,8 +132,8 @@ func New(o Options) (*Server, error) {
 // Issuer returns the issuer identifier, an origin.
 func (s *Server) Issuer() string { return s.o.Issuer }
 
-// SetErrorPage sets how /oauth/authorize shows an error to a browser's user; it must be called before the first request. The
-// caching headers are already set. By default, the error is sent as JSON.
+// SetErrorPage sets the page with which /oauth/authorize responds to errors if the request accepts HTML; the default is JSON. It
+// must be called before the first request. The caching headers are set before page is called.
 func (s *Server) SetErrorPage(page func(w http.ResponseWriter, r *http.Request, status int, title, detail string)) {
 	s.errorPage = page
 }

@@ -25,7 +25,7 @@ const (
 	requestLifetime      = 10 * time.Minute     // an authorization request that waits for a decision
 	codeLifetime         = time.Minute          // an authorization code
 	accessLifetime       = time.Hour            // an access token
-	refreshIdle          = 60 * 24 * time.Hour  // a refresh token that is not used
+	refreshIdle          = 60 * 24 * time.Hour  // an unused refresh token
 	grantLifetime        = 365 * 24 * time.Hour // a connection, however much it is used
 	refreshGrace         = 2 * time.Minute      // how long the previous refresh token stays valid
 	registrationLifetime = 90 * 24 * time.Hour  // a dynamic registration since its last successful token request
@@ -33,10 +33,10 @@ const (
 )
 
 const (
-	// maxRepeats is how often the previous refresh token can be used within refreshGrace. Further uses are rejected but do
-	// not end the connection.
+	// maxRepeats is how often the previous refresh token can be used again within refreshGrace. Further uses are rejected but
+	// do not end the connection.
 	maxRepeats      = 8
-	maxAccessTokens = 32 // valid ones of a connection; one more invalidates the oldest
+	maxAccessTokens = 32 // valid ones of a connection; another one replaces the oldest
 )
 
 // Options configure a Server.
@@ -49,13 +49,13 @@ type Options struct {
 	// from masters only (no ReadOnly, RouteByLatency or RouteRandomly), because a stale replica would accept revoked tokens.
 	Redis redis.UniversalClient
 
-	// Prefix begins every key, after the "rate:" of redis_rate's keys. It must not contain braces and must be the same for
-	// all gateways of a fleet. Default: audit.DefaultPrefix.
+	// Prefix begins every key in Redis, in those of redis_rate after "rate:". It must not contain braces and must be the same
+	// for all gateways of a fleet. Default: audit.DefaultPrefix.
 	Prefix string
 
 	ResourceName string // the resource_name of the resource's metadata (RFC 9728). Default: none
 
-	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
+	// ClientAddr returns the client's IP address, or the zero Addr if it is unknown. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
 	// ClientSchemes are the private-use URI schemes allowed in redirect URIs, in lower case and without a colon, in addition
@@ -63,15 +63,15 @@ type Options struct {
 	// handle themselves are rejected. Default: DefaultClientSchemes.
 	ClientSchemes []string
 
-	// Areas are the areas for which connections are approved. Rights in others, which a connection has from before they were
-	// switched off, do not count. Required.
+	// Areas are the areas for which connections can be approved. A connection that was approved for an area before it was
+	// switched off has no rights there. Required.
 	Areas scope.Areas
 
-	// Accounts looks up the account that approved a connection, for each request that Protect accepts; see account.Cache.
-	// Its errors are account.ErrUnknown and account.ErrUnavailable. Required.
+	// Accounts looks up the account that approved a connection, for each refresh and each request with a valid access token;
+	// see account.Cache. Its errors are account.ErrUnknown and account.ErrUnavailable. Required.
 	Accounts Accounts
 
-	Audit *audit.Log // records each connection that is approved, denied, started or ended; without it, these fail. Required
+	Audit *audit.Log // records connections being approved, denied, started, changed and ended, which fail without it. Required
 
 	// Only tests set these. Defaults: 2 s for one Redis call, the limits of defaultLimits, and a transport for metadata
 	// documents that connects to public addresses only.
@@ -85,13 +85,13 @@ type Accounts interface {
 	Account(ctx context.Context, id string) (account.Account, error)
 }
 
-// DefaultClientSchemes returns the redirect URI schemes of known MCP clients.
+// DefaultClientSchemes returns the private-use redirect URI schemes of known MCP clients.
 func DefaultClientSchemes() []string {
 	return []string{"claude", "cursor", "raycast", "vscode", "vscode-insiders", "warp", "windsurf"}
 }
 
-// limits are the rate limits of unauthenticated requests that use memory in Redis or fetch documents. docs/connect.md says how
-// much memory they bound.
+// limits are the rate limits of unauthenticated requests that store data in Redis or fetch documents. docs/connect.md says how
+// much memory that can take.
 type limits struct {
 	Registrations     redis_rate.Limit // dynamic registrations per client IP
 	AllRegistrations  redis_rate.Limit // dynamic registrations in total
@@ -137,7 +137,7 @@ func (o *Options) complete() error {
 	return checkIssuer(o.Issuer)
 }
 
-// checkIssuer checks that the issuer is a serialized origin.
+// checkIssuer checks that the issuer is a serialized origin (RFC 6454, section 6.2) with https, or http for loopback.
 func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
@@ -155,7 +155,7 @@ func checkIssuer(issuer string) error {
 	return fmt.Errorf("invalid issuer %q: must be https, except for loopback names and addresses", issuer)
 }
 
-// isLoopbackName reports whether a host is a loopback name or address, without resolving it.
+// isLoopbackName reports whether a host is a loopback name (RFC 6761, section 6.3) or address, without resolving it.
 func isLoopbackName(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true

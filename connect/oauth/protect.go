@@ -11,9 +11,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// Protect passes requests with a valid access token to next, which gets the grant with [GrantFrom] and the account that
-// approved it with [AccountFrom]. If the account may no longer have connections, Protect ends the connection. Other requests
-// get the challenges of RFC 6750 and RFC 9728 with a JSON body. OPTIONS passes without a token, for preflight requests.
+// Protect passes requests with a valid access token to next, which gets the grant from [GrantFrom] and the account that approved
+// it from [AccountFrom]. If the account may no longer have connections, Protect ends this one. Other requests get the challenges of
+// RFC 6750 and RFC 9728 with a JSON body. OPTIONS passes without a token, for CORS preflight requests.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodOptions {
@@ -41,7 +41,7 @@ func (s *Server) Protect(next http.Handler) http.Handler {
 var errNoToken = errors.New("no access token")
 
 func (s *Server) authenticateRequest(r *http.Request) (Grant, error) {
-	// A token in the query would end up in logs and histories. A request must not use two methods (RFC 6750, section 2).
+	// A token in the query would end up in logs and browser histories. A request must not use two methods (RFC 6750, section 2).
 	inQuery := r.URL.Query().Has("access_token")
 	headers := r.Header.Values("Authorization")
 	switch {
@@ -74,13 +74,13 @@ func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error
 	p = s.newProblem(r.Context(), p)
 	code := p.code
 	if errors.Is(err, errNoToken) {
-		code = "" // RFC 6750, section 3.1: a request without any authentication
+		code = "" // RFC 6750, section 3.1: no error code for a request without authentication
 	}
 	s.challenge(w.Header(), code, p.description, s.o.Areas.Everything().String())
 	writeProblem(w, p)
 }
 
-// challenge adds a challenge of values that need no escaping, and exposes it to scripts.
+// challenge sets WWW-Authenticate and exposes it to scripts. The values must not need escaping.
 func (s *Server) challenge(h http.Header, code, description, scopes string) {
 	challenge := "Bearer "
 	if code != "" {
@@ -94,8 +94,8 @@ func (s *Server) challenge(h http.Header, code, description, scopes string) {
 	h.Add("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
-// InsufficientScope adds the challenge of a response with status 403, which names the required scopes (RFC 6750, section 3.1).
-// Unknown scopes are left out.
+// InsufficientScope sets the challenge of a response with status 403, which names the required scopes (RFC 6750, section 3.1). It
+// leaves out unknown scopes.
 func (s *Server) InsufficientScope(h http.Header, required ...string) {
 	var names []string
 	for _, name := range required {
@@ -106,7 +106,7 @@ func (s *Server) InsufficientScope(h http.Header, required ...string) {
 	s.challenge(h, codeInsufficientScope, "the connection lacks the required scope", strings.Join(names, " "))
 }
 
-// authorization is what Protect found out about a request.
+// authorization is the result of Protect's checks of a request.
 type authorization struct {
 	grant      Grant
 	account    account.Account
@@ -126,8 +126,8 @@ func GrantFrom(ctx context.Context) (Grant, bool) {
 	return a.grant, ok
 }
 
-// AccountFrom returns the account that approved the request's grant, at most [account.CacheTTL] old. Its error is
-// account.ErrUnavailable if the lookup failed.
+// AccountFrom returns the account that approved the request's grant, as it was at most [account.CacheTTL] ago. Its error is
+// account.ErrUnavailable, if the lookup failed.
 func AccountFrom(ctx context.Context) (account.Account, error) {
 	a, ok := ctx.Value(authorizationKey{}).(authorization)
 	if !ok {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-const maxRedirectURIs = 16 // of a client
+const maxRedirectURIs = 16 // per client
 
-// checkClientScheme rejects schemes that browsers, office suites and operating systems handle themselves.
+// checkClientScheme rejects invalid schemes and those that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
 	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
 		strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
@@ -62,18 +62,18 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 	return u, nil
 }
 
-// redirectURI is a parsed redirect URI. Its parts are as written.
+// redirectURI is a parsed redirect URI. Its parts are not normalised.
 type redirectURI struct {
 	scheme string
 	host   string // with the port: "example.com:8443"; may be "" for a private-use scheme
-	// Of a loopback URI: the host without its port, and what follows the port.
+	// Only of a loopback URI: the host without the port, and what follows the port.
 	loopback, rest string
 }
 
-// local reports whether the URI leads to the user's own machine.
+// local reports whether the URI leads to the user's own machine: a loopback address or an application.
 func (u redirectURI) local() bool { return u.scheme != "https" }
 
-// display returns Request.RedirectHost.
+// display returns what Request.RedirectHost holds.
 func (u redirectURI) display() string {
 	if u.scheme == "https" || u.loopback != "" {
 		return u.host
@@ -81,7 +81,7 @@ func (u redirectURI) display() string {
 	return u.scheme + ":"
 }
 
-// parseRedirectURI parses a redirect URI.
+// parseRedirectURI parses a redirect URI. It does not check whether a private-use scheme is allowed.
 func parseRedirectURI(raw string) (redirectURI, error) {
 	u, err := parseURI(raw)
 	if err != nil {
@@ -112,7 +112,7 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	return parsed, nil
 }
 
-// parseURI parses an absolute URI without a fragment. It rejects valid URIs that browsers and net/url could read differently.
+// parseURI parses an absolute URI without a fragment. It rejects URIs that browsers and net/url could parse differently.
 func parseURI(raw string) (*url.URL, error) {
 	notAllowed := func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", r) } // RFC 3986
 	u, err := url.Parse(raw)
@@ -137,8 +137,8 @@ func parseURI(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// cutHost returns the host of an http or https URI without its port, and what follows. The host must consist of letters, digits,
-// dots, hyphens and underscores, within the lengths of DNS because pages show it whole, or be an IPv6 address in brackets.
+// cutHost returns the host of an http or https URI without the port, and what follows both. The host must be an IPv6 address in
+// brackets, or letters, digits, dots, hyphens and underscores within DNS's length limits, because pages show all of it.
 func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 	rest, ok := strings.CutPrefix(raw, u.Scheme+"://"+u.Host)
 	if !ok || u.Host == "" {

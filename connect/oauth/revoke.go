@@ -6,8 +6,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
-// serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). The response is
-// the same for tokens that do not exist.
+// serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). It responds in the
+// same way to unknown tokens.
 func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	f, err := readForm(w, r)
@@ -34,7 +34,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 	}
 	if known {
 		logGrant(ctx, rec.Grant)
-		// The token authorizes its own revocation. client_id is optional but has to match.
+		// Whoever has the token may revoke it. client_id is optional, but must match.
 		if named := f.Get("client_id"); named != "" && named != rec.ClientID {
 			return errInvalidGrant("the token was issued to another client")
 		}

@@ -7,11 +7,11 @@ const AuthorizePath = "/oauth/authorize"
 
 // Paths of pages and resources that other packages serve.
 const (
-	ApprovePath  = "/oauth/approve" // the approval page, which gets ?request=<id>
+	ApprovePath  = "/oauth/approve" // the approval page, with ?request=<Request.ID>
 	ResourcePath = "/mcp"           // the protected resource
 )
 
-// Paths.
+// Paths of the other endpoints.
 //
 //nolint:gosec // G101 takes the path of the token endpoint for a secret
 const (

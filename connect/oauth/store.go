@@ -19,7 +19,7 @@ import (
 //go:embed *.lua
 var scriptFiles embed.FS
 
-// readScripts returns the scripts by name, each with the functions of common.lua in front.
+// readScripts returns the scripts by name, each after the code of common.lua.
 func readScripts() map[string]*redis.Script {
 	scripts := make(map[string]*redis.Script)
 	common, _ := scriptFiles.ReadFile("common.lua") // embedded files can always be read
@@ -38,7 +38,7 @@ func (s *Server) businessKey(id string) string     { return s.o.Prefix + "busine
 func (s *Server) clientKey(id string) string       { return s.o.Prefix + "client:" + id }
 func (s *Server) documentKey(digest string) string { return s.o.Prefix + "document:" + digest }
 
-// grantKeys returns the keys of the scripts that approve, redeem, change and end a connection.
+// grantKeys returns KEYS of the scripts that approve, redeem, change and end a connection.
 func (s *Server) grantKeys(id string) []string {
 	return []string{s.grantKey(id), s.requestKey(id), s.attemptsKey(id)}
 }
@@ -58,8 +58,8 @@ func (s *Server) command(ctx context.Context, doing string, run func(context.Con
 	return unavailable(doing, err)
 }
 
-// run runs a script and retries it once if it fails; running a script again with the same arguments is safe. It ignores the
-// cancellation of ctx, so that the audit log records the actual outcome. Its error is ErrUnavailable.
+// run runs a script and retries it once if it fails: the scripts are idempotent for the same arguments. It ignores the cancellation
+// of ctx, so that the audit log records the actual outcome. Its error is ErrUnavailable.
 func (s *Server) run(ctx context.Context, script string, keys []string, args ...any) (reply any, err error) {
 	ctx = context.WithoutCancel(ctx)
 	for range 2 {
@@ -74,7 +74,7 @@ func (s *Server) run(ctx context.Context, script string, keys []string, args ...
 	return nil, err
 }
 
-// runText runs a script that replies with one of the outcomes, or if there are none, with any text.
+// runText runs a script that replies with one of outcomes or, if outcomes is nil, with any text.
 func (s *Server) runText(ctx context.Context, outcomes []string, script string, keys []string, args ...any) (string, error) {
 	reply, err := s.run(ctx, script, keys, args...)
 	text, ok := reply.(string)
@@ -87,29 +87,29 @@ func (s *Server) runText(ctx context.Context, outcomes []string, script string, 
 // Replies of change.lua, redeem.lua and refresh.lua.
 const (
 	outcomeChanged   = "changed"
-	outcomeSame      = "same" // the connection already is as it should be
+	outcomeSame      = "same" // nothing to change
 	outcomeRedeemed  = "redeemed"
 	outcomeRefreshed = "refreshed"
 	outcomeUsed      = "used"     // another attempt redeemed the code
-	outcomeReused    = "reused"   // a refresh token older than the previous one
-	outcomeOverused  = "overused" // the previous refresh token was used too often
+	outcomeReused    = "reused"   // a refresh token that has been rotated and is past its grace period
+	outcomeOverused  = "overused" // the previous refresh token was repeated more than maxRepeats times
 	outcomeOutdated  = "outdated" // a concurrent request has changed the nonce or the scopes
 	outcomeGone      = "gone"     // no such code or connection
 )
 
-// unexpectedReply is not an invalid_grant or invalid_token, at which clients discard their tokens.
+// unexpectedReply returns ErrUnavailable: at invalid_grant or invalid_token, clients would discard their tokens.
 func unexpectedReply(script string, reply any) error {
 	return unavailable("running "+script+".lua", fmt.Errorf("unexpected reply of type %T", reply))
 }
 
 // States of a connection.
 const (
-	stateCode = "code" // approved, code not redeemed
+	stateCode = "code" // approved, the code was not redeemed
 	stateLive = "live"
 )
 
-// Fields of a connection. In addition each access token is a field "a:<digest>" with its expiry and scopes, which are wholeGrant
-// unless the client asked for fewer, or without scopes if it was revoked.
+// Fields of a connection. In addition, each access token is a field "a:<digest>" with its expiry and scopes: wholeGrant, those that
+// the client asked for if it asked for fewer, or none if the token was revoked.
 const (
 	fieldFormat    = "format"    // versioned.Format
 	fieldClient    = "client"    // id
@@ -117,32 +117,32 @@ const (
 	fieldHost      = "host"      // Request.RedirectHost
 	fieldAccount   = "account"   // id
 	fieldBusiness  = "business"  // id
-	fieldScopes    = "scopes"    // granted
+	fieldScopes    = "scopes"    // granted ones, from scope.Set.Pin
 	fieldUnasked   = "unasked"   // "1": Grant.Unasked
-	fieldVersion   = "version"   // when an owner last changed what is granted; later than before; or ""
-	fieldTold      = "told"      // the scopes in the last token response, if they have changed since
-	fieldWasTold   = "was_told"  // fieldTold at the last rotation, if it had a value
+	fieldVersion   = "version"   // when an owner last changed the scopes or fieldUnasked, strictly increasing; or ""
+	fieldTold      = "told"      // the scopes in the client's last token response, if they have changed since
+	fieldWasTold   = "was_told"  // fieldTold before the last rotation, if it was set
 	fieldResource  = "resource"  // the audience
 	fieldCreated   = "created"   // when it was approved; all times are Unix milliseconds of Redis's clock
-	fieldUsed      = "used"      // when it was last used, to a minute
-	fieldEnds      = "ends"      // when it expires unless refreshed, like the key's TTL
+	fieldUsed      = "used"      // when it was last used, accurate to a minute
+	fieldEnds      = "ends"      // when it expires unless a token is refreshed, as does the key
 	fieldState     = "state"     // stateCode or stateLive
 	fieldCode      = "code"      // digest
 	fieldRedirect  = "redirect"  // redirect_uri of the authorization request, or ""
-	fieldChallenge = "challenge" // S256
+	fieldChallenge = "challenge" // code_challenge (S256)
 	fieldRefreshes = "refreshes" // "1" if the client uses refresh tokens
 	fieldFamily    = "family"    // digest of the refresh token family
 	fieldCurrent   = "current"   // digest of the refresh token
 	fieldPrevious  = "previous"  // digest of the previous refresh token
-	fieldNonce     = "nonce"     // of the last refresh, see derive
+	fieldNonce     = "nonce"     // of the last rotation; see derive
 )
 
-// wholeGrant are the scopes of an access token that stands for whatever the connection may do.
+// wholeGrant is stored for an access token that has all scopes of its connection, as they are at each use.
 const wholeGrant = "*"
 
 func accessField(digest string) string { return "a:" + digest }
 
-// grantFields returns the fields of a Grant, in the order of readRecord.
+// grantFields returns the fields of a Grant, in the order in which readRecord takes them.
 func grantFields() []string {
 	return []string{
 		fieldClient, fieldName, fieldHost, fieldAccount, fieldBusiness, fieldScopes, fieldResource, fieldCreated, fieldUsed,
@@ -150,21 +150,21 @@ func grantFields() []string {
 	}
 }
 
-// record is a connection as it is stored.
+// record is a connection as it is stored in Redis.
 type record struct {
 	Grant
 
-	granted                          string // the scopes as they are stored, also those of areas that are switched off
+	granted                          string // fieldScopes, also with areas that are switched off
 	told, wasTold                    string // fieldTold, or else granted; fieldWasTold
 	resource, state                  string
 	code, redirect, challenge        string
 	refreshes                        bool
 	family, current, previous, nonce string
-	access                           string
+	access                           string // the access token's field, if asked for
 }
 
-// readRecord decodes the values of grantFields, and optionally of the further fields of loadRecord. ok is false if there is no
-// such connection. The error is ErrUnavailable if its format is a later one.
+// readRecord decodes the values of grantFields, and optionally of loadRecord's other fields. ok is false if there is no such
+// connection. The error is ErrUnavailable if a later version has stored it in a newer format.
 func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err error) {
 	text := texts(values)
 	rec = record{
@@ -194,7 +194,7 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err e
 	return rec, rec.ClientID != "" && rec.BusinessID != "", nil
 }
 
-// loadRecord reads a connection, and optionally the field of an access token.
+// loadRecord reads a connection, and optionally the field of an access token: see accessField.
 func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (rec record, ok bool, err error) {
 	fields := append(grantFields(), fieldCode, fieldRedirect, fieldChallenge, fieldRefreshes, fieldFamily, fieldCurrent,
 		fieldPrevious, fieldNonce, fieldTold, fieldWasTold)
@@ -208,21 +208,21 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 	return rec, ok, err
 }
 
-// addToIndex adds a connection to the business's index. It has to be called before the connection becomes live or is extended,
-// because users cannot end connections that they do not see.
+// addToIndex adds a connection to the business's index. It must be called before the connection becomes live or is extended,
+// because users can only end connections that are listed.
 func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.SAdd(ctx, key, id)
-			p.PExpire(ctx, key, refreshIdle+time.Hour) // each refresh adds the connection again
+			p.PExpire(ctx, key, refreshIdle+time.Hour) // longer than a connection lasts without a refresh, which adds it again
 			return nil
 		})
 		return err
 	})
 }
 
-// removeFromIndex removes connections that have ended from the index. If it fails, the next Grants call tries again.
+// removeFromIndex removes ended connections from the index. If it fails, the next call of Grants tries again.
 func (s *Server) removeFromIndex(ctx context.Context, businessID string, ids ...any) {
 	if len(ids) == 0 {
 		return
@@ -243,7 +243,7 @@ func texts(values []any) func(i int) string {
 	}
 }
 
-// unixMilli parses a Unix time in milliseconds; invalid ones are the zero time.
+// unixMilli parses a Unix time in milliseconds. It returns the zero time if s is invalid.
 func unixMilli(s string) time.Time {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

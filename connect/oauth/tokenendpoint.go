@@ -90,9 +90,9 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	if err != nil {
 		return tokenResponse{}, err
 	}
-	// A request without the right verifier, which only the client has, must not end the connection either.
+	// Check the verifier before reuse: only the client has it, and whoever else learns the code must not end the connection.
 	sum := sha256.Sum256([]byte(f.Get("code_verifier")))
-	redirect := cmp.Or(f.Get("redirect_uri"), rec.redirect) // optional (OAuth 2.1 draft, section 10.2)
+	redirect := cmp.Or(f.Get("redirect_uri"), rec.redirect) // may be absent (OAuth 2.1 draft, section 10.2)
 	if !ok || !constantTimeEqual(rec.code, digest(secret)) || rec.resource != s.resource ||
 		!constantTimeEqual(rec.ClientID, f.Get("client_id")) ||
 		!constantTimeEqual(rec.challenge, encoding().EncodeToString(sum[:])) || redirect != rec.redirect {
@@ -149,7 +149,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	return response, nil
 }
 
-// endMisused ends a connection whose code or refresh token was reused, which means that it was stolen.
+// endMisused ends a connection whose code or refresh token was reused, because it may have been stolen, and returns invalid.
 func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid error) error {
 	if _, err := s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, how)); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid
 	return invalid
 }
 
-// errOutdated is returned if a concurrent request has used the refresh token or changed the connection since it was read.
+// errOutdated is returned if another request has used the refresh token or changed the connection since it was read.
 var errOutdated = errors.New("the connection was refreshed or changed concurrently")
 
 // useRefreshToken exchanges a refresh token for new tokens (OAuth 2.1 draft, section 4.3).
@@ -165,7 +165,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 	if f.Get("refresh_token") == "" {
 		return tokenResponse{}, badRequest(codeInvalidRequest, "refresh_token is missing")
 	}
-	const attempts = 4 // the same token may be used concurrently
+	const attempts = 4 // other requests may use the token or change the connection
 	for range attempts {
 		response, err := s.refreshOnce(ctx, f)
 		if !errors.Is(err, errOutdated) {
@@ -175,7 +175,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 	return tokenResponse{}, unavailable("refreshing", errOutdated)
 }
 
-// refreshOnce makes one attempt to use a refresh token.
+// refreshOnce makes one attempt to use a refresh token. Its error is errOutdated if another attempt may succeed.
 func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, error) {
 	invalid := errInvalidGrant("the refresh token is invalid, used, revoked or expired, or was issued to another client")
 	id, token, ok := parseRefresh(f.Get("refresh_token"))
@@ -198,8 +198,8 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	if err != nil {
 		return tokenResponse{}, err
 	}
-	// Some clients name in each refresh all that they were told, which does not mean that they want nothing else.
-	// A repetition names what its client was told before the first use of the token.
+	// Some clients send in each refresh the scope of the last token response. That does not limit the access token, even if
+	// the connection has changed since. A repetition may send the scope of the response before the token's first use.
 	scopes, stored, told := rec.Scopes, wholeGrant, []scope.Set{rec.Scopes, s.o.Areas.Unpin(rec.told)}
 	if constantTimeEqual(digest(token.own), rec.previous) {
 		told = append(told, s.o.Areas.Unpin(rec.wasTold))
@@ -241,8 +241,8 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 }
 
 // rotate uses a refresh token and returns the outcome, and the response if that is outcomeRefreshed. The new tokens are derived
-// from the current token with a new nonce, or from the previous token with the nonce of its first use. stored are the scopes as the
-// access token has them.
+// from the current token with a new nonce, or from the previous token with the nonce of its first use. stored is what the access
+// token's field has for scopes: wholeGrant or fewer scopes.
 func (s *Server) rotate(
 	ctx context.Context, rec record, token refreshToken, scopes scope.Set, stored string,
 ) (response tokenResponse, outcome string, err error) {

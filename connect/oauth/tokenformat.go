@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Tokens, codes and request IDs consist of a prefix for their kind, the connection's ID, a dot and a secret, the latter two in
-// base64url. They need no escaping in headers, forms and URLs.
+// Tokens, codes and request IDs consist of a prefix for their kind, the ID of the connection or request, a dot and a secret. ID and
+// secret are in base64url, so that nothing needs escaping in headers, forms and URLs.
 //
 //	gat_<22 characters>.<43 characters>   access token
 //	grt_<22 characters>.<64 characters>   refresh token
@@ -23,12 +23,12 @@ const (
 	kindRequest = "grq_"
 
 	idBytes     = 16
-	idChars     = 22
+	idChars     = 22 // idBytes in base64url
 	secretBytes = 32
 	familyBytes = 16
 )
 
-// encoding returns strict base64url, so that every secret has exactly one encoding.
+// encoding returns strict base64url without padding, in which every secret has exactly one encoding.
 func encoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }
 
 func randomBytes(n int) []byte {
@@ -60,7 +60,7 @@ func parseToken(kind, token string, size int) (id string, secret []byte, ok bool
 	return id, secret, true
 }
 
-// validID reports whether id has the form of a connection ID.
+// validID reports whether id has the form of newID's results.
 func validID(id string) bool {
 	if len(id) != idChars {
 		return false
@@ -69,13 +69,13 @@ func validID(id string) bool {
 	return err == nil
 }
 
-// digest returns the hash of a secret for storage. Secrets have 256 random bits and so need no salt or key stretching.
+// digest returns the SHA-256 of a secret, for storage. Secrets have at least 128 random bits, so need neither salt nor stretching.
 func digest(secret []byte) string {
 	sum := sha256.Sum256(secret)
 	return encoding().EncodeToString(sum[:])
 }
 
-// derive derives a secret from another one and a stored nonce. A response can thus be repeated without storing its tokens,
+// derive derives a secret from another one and a stored nonce. A response can thus be repeated although its tokens are not stored,
 // and neither input alone reveals the result.
 func derive(secret []byte, purpose, nonce string) []byte {
 	mac := hmac.New(sha256.New, secret)
@@ -87,8 +87,8 @@ func constantTimeEqual(a, b string) bool {
 	return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// refreshToken is the secret of a refresh token. The family, which all refresh tokens of a connection share, identifies reused
-// tokens without a list of them.
+// refreshToken is the secret of a refresh token. All refresh tokens of a connection share the family, by which a reused one is
+// recognised without a list of old tokens.
 type refreshToken struct {
 	family []byte
 	own    []byte
