@@ -21,24 +21,24 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// arguments are the valid arguments of a call.
+// arguments holds the valid arguments of a call.
 type arguments struct {
 	all   map[string]jsontext.Value
-	own   map[string]jsontext.Value // those that are not sent, but for the gateway
-	path  []string
-	query string
-	body  map[string]jsontext.Value // the members; nil: none
+	own   map[string]jsontext.Value // those for the gateway, which are not sent to the data service
+	path  []string                  // the values of the path parameters
+	query string                    // encoded
+	body  map[string]jsontext.Value // its members, or the body as "*"; nil: no body
 }
 
-// text returns an argument for the gateway as a text, "" if it is absent.
+// text returns the text of an argument for the gateway, or "" if it is absent.
 func (a *arguments) text(name string) string { return plain(a.own[name]) }
 
-// checker checks arguments.
+// checker checks arguments against their schema.
 //
 //nolint:gochecknoglobals // it has no state but a pool
 var checker = new(upstream.Contract)
 
-// readArguments checks the arguments of a call, and reports all that are invalid, up to maxDetails.
+// readArguments checks the arguments of a call. Its error lists up to maxDetails violations.
 func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 	input := t.arguments.Body.Kinds[0].Schema
 	sent := raw
@@ -75,7 +75,7 @@ func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 	return a, nil
 }
 
-// queryOf returns the parameters of the query for an argument.
+// queryOf returns the encoded query parameters for an argument.
 func queryOf(p *upstream.Param, v jsontext.Value) (all []string) {
 	items := []jsontext.Value{v}
 	if p.Array {
@@ -93,11 +93,11 @@ func queryOf(p *upstream.Param, v jsontext.Value) (all []string) {
 	return all
 }
 
-// maxLenient is how deep JSON may be nested to be changed by lenient: each level is read again, and deeper bodies are invalid anyway.
+// maxLenient is the depth from which lenient does not change JSON: it parses each level again, and deeper arguments are invalid.
 const maxLenient = 64
 
-// lenient returns JSON with what models get wrong and nothing is lost by accepting: a number or a truth value in quotes, a number for a
-// text, an object or array in quotes, one value for a list, 3.0 for 3, and null for a member that is absent.
+// lenient returns arguments with harmless mistakes of models corrected: a number, boolean, object or array in quotes, a number for a
+// string, one value for an array, 3.0 for 3, and null for an optional member.
 func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	kind := v.Kind()
 	allows := func(t upstream.Types) bool { return s.Types&t != 0 }
@@ -106,7 +106,7 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	}
 	switch kind {
 	case jsontext.KindString:
-		if bare, ok := strings.CutPrefix(plain(v), "untrusted_"); ok && s.Rules != nil { // as results show a field that is text from outside
+		if bare, ok := strings.CutPrefix(plain(v), "untrusted_"); ok && s.Rules != nil { // the name of an untrusted field in results
 			isValue := func(text string) bool {
 				_, found := slices.BinarySearch(s.Rules.Enum, `"`+text)
 				return found
@@ -116,7 +116,7 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 			}
 		}
 		text := jsontext.Value(strings.TrimSpace(plain(v)))
-		list := s.Types&^upstream.TypeNull == upstream.TypeArray // of which this may be an item
+		list := s.Types&^upstream.TypeNull == upstream.TypeArray // this may be an item of it
 		if allows(upstream.TypeString) || !text.IsValid() || tooDeep(text, maxLenient) {
 			break
 		}
@@ -152,16 +152,16 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 			return list
 		}
 	}
-	// The items of a list may be lists of the same schema, without an end.
+	// Not for an array of arrays: with a recursive schema, this would not end.
 	if allows(upstream.TypeArray) && s.Items != nil && s.Items.Types&^upstream.TypeNull != upstream.TypeArray && s.Types&^upstream.TypeNull == upstream.TypeArray && kind != jsontext.KindBeginArray && kind != jsontext.KindNull {
 		return slices.Concat(jsontext.Value("["), lenient(s.Items, v), jsontext.Value("]"))
 	}
 	return v
 }
 
-// whole returns the value of a number in JSON that is an integer below 2^53, such as 3, 3.0 or 0.3e1.
+// whole returns the value of a JSON number that is an integer below 2^53, such as 3, 3.0 or 0.3e1.
 func whole(number string) (int64, bool) {
-	const most = 40 // characters: with a large exponent, the exact value would need much memory
+	const most = 40 // characters; bounds the memory for the exact value, with the check of the size
 	f, err := strconv.ParseFloat(number, 64)
 	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
 	switch {
@@ -177,7 +177,7 @@ func whole(number string) (int64, bool) {
 	return n.Num().Int64(), true
 }
 
-// lenientObject does so for the members of an object.
+// lenientObject applies lenient to the members of an object.
 func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	out := jsontext.Value{'{'}
 	for name, member := range members(v) {
@@ -194,7 +194,7 @@ func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	return append(out, '}')
 }
 
-// invalid returns the error of invalid arguments.
+// invalid returns the error for arguments that violate the schema.
 func (t *tool) invalid(err error, input *upstream.Schema, sent jsontext.Value) *toolError {
 	body, ok := errors.AsType[*upstream.BodyError](err)
 	if !ok {
@@ -217,7 +217,7 @@ const (
 	unknownArgument = "is not an argument"
 )
 
-// detail returns a violation in words.
+// detail describes a violation for the assistant.
 func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) data.Detail {
 	path := slices.Collect(jsontext.Pointer(v.Pointer).Tokens())
 	d := data.Detail{Field: cmp.Or(pathString(path), "the call"), Problem: v.Reason}
@@ -241,7 +241,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if v.Reason == upstream.Undocumented && around != nil {
 		members, _ := shape(around, maxShown-1, true)["properties"].(map[string]any)
 		names := slices.Sorted(maps.Keys(members))
-		if d.Problem = unknownArgument + meant(path[len(path)-1], names); len(path) > 1 {
+		if d.Problem = unknownArgument + didYouMean(path[len(path)-1], names); len(path) > 1 {
 			d.Allowed = strings.Join(names, ", ")
 		}
 		return d
@@ -253,7 +253,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		return d
 	}
 	if _, texts := enumOf(s); texts != nil && v.Reason != "is required" {
-		d.Problem, d.Allowed = "is not one of the possible values"+meant(plain(at(sent, path...)), texts), strings.Join(texts, ", ")
+		d.Problem, d.Allowed = "is not one of the possible values"+didYouMean(plain(at(sent, path...)), texts), strings.Join(texts, ", ")
 		return d
 	}
 	if s.Choice != nil && d.Allowed != "" {
@@ -279,7 +279,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	return d
 }
 
-// limits describes what is between two bounds, of which one may be missing.
+// limits describes a range. One of its bounds may be missing.
 func limits(least, most string) string {
 	switch {
 	case most == "":
@@ -292,15 +292,15 @@ func limits(least, most string) string {
 	return least + " to " + most
 }
 
-// meant returns what to add to a problem if a text is similar to one that is possible.
-func meant(text string, possible []string) string {
+// didYouMean returns a suggestion to append to a problem, or "" if no possible value is similar to the text.
+func didYouMean(text string, possible []string) string {
 	if near := similar.Nearest(text, possible); near != "" {
 		return ": did you mean " + near + "?"
 	}
 	return ""
 }
 
-// pathString formats a path: rules[2].when.
+// pathString formats a path of members and items, such as rules[2].when.
 func pathString(path []string) string {
 	var b strings.Builder
 	for i, p := range path {

@@ -24,13 +24,13 @@ const (
 	confirmField = "confirm"
 
 	confirmTimeout = 5 * time.Minute
-	maxName        = 80 // characters of a name in a question
+	maxName        = 80 // characters of a name in a question or result
 )
 
-// confirm reports whether the call may do what it is for. If that takes a person's agreement, they are asked first: by the client,
-// which takes elicitation and revision 2026-07-28, or else by the assistant, in two calls. The first one gets a token, which the second
-// has to send. A token is good once and for five minutes, for the same connection, tool and arguments, and only while the record is
-// as it was. It guards against slips; an assistant that was talked into something has the token, too.
+// confirm reports whether the call may proceed. If it needs confirmation, the user is asked first: by the client, if it supports
+// elicitation in revision 2026-07-28, or else by the assistant, in two calls. The first one returns a token, which the second one has to
+// send. A token is valid once and for confirmTimeout, for the same connection, tool and arguments, while the record is unchanged. It
+// prevents mistakes, but not misuse by an assistant that follows injected instructions, because the assistant has the token.
 func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 	t := c.tool
 	if !t.asks() {
@@ -40,7 +40,7 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 	if err != nil || !needed {
 		return err == nil, err
 	}
-	if !c.canElicit && t.People && (!c.grant.Unasked || t.Kind != definition.KindRun) { // the page speaks of what is started
+	if !c.canElicit && t.People && (!c.grant.Unasked || t.Kind != definition.KindRun) { // the owner's permission covers runs only
 		advice := "Tell the user that this takes a client that can ask them, and do not call again."
 		if t.Kind == definition.KindRun {
 			advice = c.server.whereAllowed() + " Tell the user, and do not call again before."
@@ -49,7 +49,7 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 		return false, &toolError{code: codeConfirm, message: message, effect: nothingDone, advice: advice}
 	}
 	store, subject, token, answered := c.server.store, c.subject(), c.requestState, c.elicitResult != nil
-	if !c.canElicit { // a token is not the state of an elicitation
+	if !c.canElicit { // an elicitation's state is not valid as a token
 		subject, token = "token "+subject, c.args.text(argConfirm)
 		answered = token != ""
 	}
@@ -76,7 +76,7 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 	return false, c.confirmByToken(token, answered)
 }
 
-// elicit makes the result of the call a question. again is set if the response to an earlier one is not accepted.
+// elicit sets the call's result to an elicitation request. again is set if an earlier response is no longer valid.
 func (c *toolCall) elicit(state string, again bool) {
 	question := c.question()
 	if again {
@@ -95,7 +95,7 @@ func (c *toolCall) elicit(state string, again bool) {
 	}
 }
 
-// confirmByToken returns the error with the token for the assistant's next call. again is set if the token of this one is not accepted.
+// confirmByToken returns the error with the token for the assistant's next call. again is set if this call's token is invalid.
 func (c *toolCall) confirmByToken(token string, again bool) *toolError {
 	message := strings.TrimSpace(c.tool.final() + " This takes the agreement of the user, whom this client cannot ask.")
 	if again {
@@ -108,7 +108,7 @@ func (c *toolCall) confirmByToken(token string, again bool) *toolError {
 	}
 }
 
-// needsConfirmation reads the record, and reports whether a person has to be asked.
+// needsConfirmation reports whether the user must be asked. It reads the record that the question names.
 func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	says := c.tool.Confirm
 	if says == nil {
@@ -125,27 +125,27 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	path := []string{}
 	for _, p := range says.Read.PathParams {
 		value, given := c.args.all[c.tool.argument(p.Name)]
-		if !given { // the record is to be created
+		if !given { // a record would be created
 			return true, nil
 		}
 		path = append(path, plain(value))
 	}
 	r := data.Request{Operation: says.Read, Path: path}
 	if says.Read == c.tool.Read && c.tool.changes().Forwards("If-Match") {
-		r.ETag = &c.ifMatch // the record is changed only if it still is what the person was told
+		r.ETag = &c.ifMatch // so that the user confirms the version that is changed
 	}
 	response, err := c.call(ctx, r)
 	if err != nil {
 		return false, err
 	}
 	c.record, c.ifMatch = inner(says.Read, response), cmp.Or(c.versionIn(response), c.ifMatch)
-	if says.If != "" && !isArgument { // a member of the record; only false means no
+	if says.If != "" && !isArgument { // a member of the record: false means no confirmation
 		return string(at(c.record, says.If)) != "false", nil
 	}
 	return true, c.checkRemoved(says.If)
 }
 
-// given returns an argument, or the default with which the call is made without it.
+// given returns an argument, or its default if it is absent.
 func (c *toolCall) given(name string) jsontext.Value {
 	value := c.args.all[name]
 	if p := c.tool.arguments.Body.Kinds[0].Schema.Property(name); value == nil && p != nil {
@@ -154,12 +154,12 @@ func (c *toolCall) given(name string) jsontext.Value {
 	return value
 }
 
-// takes reports whether a tool has an argument.
+// takes reports whether a tool has an argument with a name.
 func (t *tool) takes(name string) bool {
 	return t.arguments.Body.Kinds[0].Schema.Property(name) != nil
 }
 
-// argument returns the name of the argument for a parameter.
+// argument returns the name of the argument for a path or query parameter.
 func (t *tool) argument(parameter string) string {
 	if name, ok := t.Arguments[parameter]; ok {
 		return name
@@ -167,7 +167,7 @@ func (t *tool) argument(parameter string) string {
 	return parameter
 }
 
-// subject identifies what a confirmation is for: the tool, its arguments and the record as it was.
+// subject identifies what a confirmation is for: the tool, its arguments and the record as it was read.
 func (c *toolCall) subject() string {
 	all := maps.Clone(c.args.all)
 	for _, name := range []string{argConfirm, argIdempotencyKey} {
@@ -178,7 +178,7 @@ func (c *toolCall) subject() string {
 	return hash(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record)))
 }
 
-// final says what of a tool's work cannot be undone, or "" if all can.
+// final returns a sentence about an effect that cannot be undone, or "" if there is none.
 func (t *tool) final() string {
 	switch {
 	case t.Kind == definition.KindDelete:
@@ -189,7 +189,7 @@ func (t *tool) final() string {
 	return ""
 }
 
-// question says what would be done.
+// question returns the question for the user, such as: Delete the contact "Zoe Ek" for good?
 func (c *toolCall) question() string {
 	says, verb, ending := cmp.Or(c.tool.Confirm, new(definition.Confirm)), "Change ", "?"
 	switch {
@@ -220,12 +220,12 @@ func (c *toolCall) question() string {
 	return verb + text + ending
 }
 
-// adds reports whether the call makes a new record.
+// adds reports whether the call creates a record.
 func (c *toolCall) adds() bool {
 	return c.tool.Kind == definition.KindCreate || c.tool.upserts() && c.args.all[c.tool.changed()] == nil
 }
 
-// unnamed says by the path what the call is about: animal "17", or visits of animal "17".
+// unnamed names what the call is about by the path, if the definition has no text: animal "17", or visits of animal "17".
 func (c *toolCall) unnamed() string {
 	op, text := c.tool.changes(), c.tool.about
 	if c.adds() {
@@ -246,7 +246,7 @@ func (c *toolCall) unnamed() string {
 	return spaced(joinedName(op)) + " of " + named
 }
 
-// named describes values that are to go: by what the record says of them, if they are IDs.
+// named lists values of an argument. IDs of the record's items are replaced with the texts of these items.
 func (c *toolCall) named(v jsontext.Value) string {
 	var values []jsontext.Value
 	_ = json.Unmarshal(v, &values) // it is a list
@@ -261,7 +261,7 @@ func (c *toolCall) named(v jsontext.Value) string {
 	return strings.Join(names, ", ")
 }
 
-// items returns the items in the lists of the record, by their IDs.
+// items returns the items with an ID in the record's arrays, by ID.
 func (c *toolCall) items() map[string]jsontext.Value {
 	known := map[string]jsontext.Value{}
 	for _, list := range members(c.record) {
@@ -276,8 +276,8 @@ func (c *toolCall) items() map[string]jsontext.Value {
 	return known
 }
 
-// checkRemoved returns an error if an argument with IDs of what is to be removed has one that the record does not have: nobody is asked
-// about that.
+// checkRemoved returns an error if an argument lists the ID of an item to remove that the record does not have. The user is not asked
+// in that case.
 func (c *toolCall) checkRemoved(argument string) error {
 	known := c.items()
 	var removed []jsontext.Value
@@ -293,7 +293,7 @@ func (c *toolCall) checkRemoved(argument string) error {
 	return nil
 }
 
-// inWords returns the texts in a value, without IDs.
+// inWords returns the texts in an object, without its ID, or a scalar as text.
 func inWords(v jsontext.Value) string {
 	if v.Kind() != jsontext.KindBeginObject {
 		return plain(v)
@@ -307,17 +307,17 @@ func inWords(v jsontext.Value) string {
 	return strings.Join(texts, ", ")
 }
 
-// quoted returns a record's name, quoted on one line.
+// quoted returns a name from a record in quotes, as one line of at most maxName characters.
 func quoted(name string) string { return cleantext.Quote(name, maxName) }
 
-// placeholders are members in braces, in a row.
+// placeholders matches consecutive placeholders, such as "{first_name} {last_name}", and placeholder one of them.
 var (
 	placeholders = regexp.MustCompile(`\{[^{}]*\}(?:[ ,]*\{[^{}]*\})*`)
 	placeholder  = regexp.MustCompile(`\{([^{}]*)\}`)
 )
 
-// fill returns a text of the definition with the members of a record, or parameters of the path, for what is in braces. What is absent drops out.
-// Values are quoted, if quotes is set, and cleaned: they must not look like words of ours.
+// fill replaces the placeholders in a text of the definition with members of the record or path arguments. Absent ones are dropped.
+// Values are cleaned, and quoted if quotes is set, so that they cannot be mistaken for the text itself.
 func (c *toolCall) fill(text string, record jsontext.Value, quotes bool) string {
 	filled := placeholders.ReplaceAllStringFunc(text, func(row string) string {
 		var b strings.Builder
@@ -325,7 +325,7 @@ func (c *toolCall) fill(text string, record jsontext.Value, quotes bool) string 
 		for _, found := range placeholder.FindAllStringSubmatchIndex(row, -1) {
 			member := row[found[2]:found[3]]
 			value := at(record, member)
-			if value == nil && strings.Contains(c.tool.Operation.Path, "{"+member+"}") { // other arguments are not what the record says
+			if value == nil && strings.Contains(c.tool.Operation.Path, "{"+member+"}") { // other arguments may differ from the record
 				value = c.args.all[c.tool.argument(member)]
 			}
 			if text := plain(value); text != "" && text != "null" {

@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/e2e/connect/conformance"
 )
 
-// addFixtures replaces the tools by what the MCP conformance suite calls.
+// addFixtures replaces the tools with the fixtures that the MCP conformance suite calls.
 func (s *Server) addFixtures(o sdk.ServerOptions) {
 	conformance.Options(&o)
 	server := s.newSDKServer(o)

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// handlers returns the implementations of tools that a definition cannot describe, by the name that it gives.
+// handlers returns the implementations of tools that a definition cannot describe, by definition.Tool.Handler.
 func handlers() map[string]handler {
 	number := func(name string, least, most int, description string) upstream.Property {
 		s := &upstream.Schema{Types: upstream.TypeInteger, Rules: upstream.NewRules()}
@@ -52,7 +52,7 @@ const (
 	argMessageCursor = "message_cursor"
 )
 
-// number returns an argument that is an integer, or the default.
+// number returns an integer argument for the gateway, or the default initial.
 func (a *arguments) number(name string, initial int) int {
 	if n, err := strconv.Atoi(a.text(name)); err == nil {
 		return n
@@ -60,7 +60,7 @@ func (a *arguments) number(name string, initial int) int {
 	return initial
 }
 
-// conversation returns a conversation with a part of its messages.
+// conversation returns a conversation with one page of its messages.
 func conversation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	from, err := strconv.Atoi(cmp.Or(strings.TrimPrefix(c.args.text(argMessageCursor), "m"), "0"))
 	if err != nil || from < 0 {
@@ -98,7 +98,7 @@ const (
 	maxPollInterval     = 2 * time.Second
 )
 
-// run is what the gateway has to know of a run.
+// run is an automation run of the data service, with the members that the gateway uses.
 type run struct {
 	ID       string `json:"id"`
 	Status   string `json:"status"`
@@ -130,7 +130,7 @@ func readRun(response jsontext.Value) (*run, error) {
 	return r, nil
 }
 
-// runAutomation starts a run and waits for its end.
+// runAutomation starts a run and waits for its end, at most for the argument wait_seconds.
 func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	w, i, err := c.idempotentWrite(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	return content, nil
 }
 
-// failedRun returns the error of a failed run, with the steps that were and were not done.
+// failedRun returns the error for a failed run, with the steps that were and were not done.
 func failedRun(r *run, content jsontext.Value) *toolError {
 	var did, not []string
 	for _, s := range r.Steps {
@@ -188,8 +188,8 @@ func failedRun(r *run, content jsontext.Value) *toolError {
 	return failed
 }
 
-// follow polls a run until it ends, for at most wait or until the server stops, and sends progress notifications. If polling fails,
-// it returns the run as last seen.
+// follow polls a run, at least once, until it ends, wait is over or the server stops, and sends progress notifications. If polling
+// fails, it returns the run as last seen.
 func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run {
 	all := c.server.o.Definition.API.Operations()
 	i := slices.IndexFunc(all, func(op *upstream.Operation) bool { return op.ID == "getRun" })
@@ -201,7 +201,7 @@ func (c *toolCall) follow(ctx context.Context, r *run, wait time.Duration) *run 
 	c.progress(r)
 	pause := time.NewTimer(initialPollInterval)
 	defer pause.Stop()
-	// Poll once without a pause: the response to a retried call holds the run as it was when it started.
+	// The first poll has no pause, because the response to a retried call has the run as it was when it started.
 	for between := initialPollInterval; ; between = min(between*3/2, maxPollInterval) {
 		response, err := c.call(ctx, data.Request{Operation: all[i], Path: []string{r.ID}})
 		var seen *run
@@ -237,8 +237,8 @@ type progressParams struct {
 	Message  string         `json:"message"`
 }
 
-// progress sends a progress notification if the client asked for it and there is anything new. Values must increase (MCP,
-// progress): a new message without progress gets a little more than the last value.
+// progress sends a progress notification if the client asked for it and something is new. Values must increase (MCP, progress), so
+// that of a new message without progress is slightly above the last one.
 func (c *toolCall) progress(r *run) {
 	if c.progressToken == nil {
 		return

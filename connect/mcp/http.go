@@ -24,7 +24,7 @@ const (
 	methodToolsList = "tools/list"
 )
 
-// offers reports whether the server serves requests with the method, in the revisions that have it.
+// offers reports whether the server serves requests with the method, in the protocol revisions that have it.
 func offers(method string) bool {
 	return slices.Contains([]string{"initialize", "ping", "server/discover", "tools/list", methodToolsCall}, method)
 }
@@ -44,8 +44,8 @@ const (
 	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
 )
 
-// Guard rejects requests with an Origin other than Options.Origin, sets the CORS headers and responds to preflight
-// requests. The caller has to check the Host header, against DNS rebinding.
+// Guard rejects requests with an Origin other than Options.Origin, sets the CORS headers and responds to preflight requests. The
+// caller must check the Host header, to prevent DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origins := r.Header.Values("Origin")
@@ -69,7 +69,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Fail responds with a JSON-RPC error to a request whose message was not read.
+// Fail responds with a JSON-RPC error to a request whose message was not read. Its id is null.
 func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	code := jsonrpc.CodeInvalidRequest
 	if status >= http.StatusInternalServerError {
@@ -130,18 +130,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		c, err = s.readCall(r, m)
 	}
 	if err == nil {
-		s.serveCall(w, r, c) // which counts it
+		s.serveCall(w, r, c) // which checks the rate limit
 		return
 	}
 	rejected, ok := errors.AsType[*protocolError](err)
-	isNotification := !ok && m.ID == nil // it counts, but nobody could repeat it
+	isNotification := !ok && m.ID == nil // counted but not rejected, because clients do not repeat notifications
 	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && !isNotification {
 		tooMany(wait)
 		return
 	}
 	if ok {
 		if r.Header.Get(headerProtocolVersion) < revisionModern && (rejected.code == jsonrpc.CodeMethodNotFound || rejected.code == jsonrpc.CodeInvalidParams) {
-			rejected.status = http.StatusOK // clients of older revisions do not read JSON-RPC errors with another status
+			rejected.status = http.StatusOK // older clients do not read JSON-RPC errors with another status
 		}
 		entry.Fail(codeName(rejected.code), rejected)
 		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.message())
@@ -150,7 +150,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.serveWithSDK(w, r, m)
 }
 
-// readBody reads the request body and replaces it with a copy for the SDK. Its error is a *protocolError.
+// readBody reads the request's body and replaces it with a copy for the SDK. Its error is a *protocolError.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -8,16 +8,16 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
 )
 
-// idempotency is the idempotency key of a call that creates or runs something.
+// idempotency is the idempotency key of a call that creates or starts something.
 type idempotency struct {
 	key         string // the key as the assistant knows it
 	fingerprint string // under which the key is stored; "" if the assistant supplied the key
 	replayed    bool   // the data service had executed the call before
 }
 
-// idempotentWrite returns the write options with the call's idempotency key: the supplied one, or else the one that the store
-// has for the same call within IdempotencyWindow, or a new one. Two calls are the same if the tool and what is sent to the
-// data service are equal. If the store is unavailable, the call fails, because a retry could not be recognised.
+// idempotentWrite returns the write options with the call's idempotency key: the one that the assistant sent, or else the one that
+// the store has for an equal call within IdempotencyWindow, or a new one. Calls are equal if their tools and their requests to the
+// data service are. If the store is unavailable, the call fails, because a retry could not be recognised.
 func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotency, error) {
 	c.addDefaults()
 	o := &idempotency{key: c.args.text(argIdempotencyKey)}
@@ -28,23 +28,23 @@ func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotenc
 			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
-	// The data service scopes keys to the account; hashing keeps those of different connections and tools apart.
+	// To the data service, keys belong to an account. The hash separates those of its connections and their tools.
 	key := data.Key(hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
 	return data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
 }
 
-// appendTo adds to a result whether the call was a retry, and its key.
+// appendTo adds to a result whether the call was a retry, and the key.
 func (i *idempotency) appendTo(content jsontext.Value) jsontext.Value {
 	return with(with(content, "repeated", i.replayed), "idempotency_key", i.key)
 }
 
-// unavailable returns the error of a call that needs Redis.
+// unavailable returns the error for a call that needs Redis.
 func (c *toolCall) unavailable(message string, err error) *toolError {
 	return &toolError{code: codeStore, message: message, effect: c.tool.notDone(), advice: callAgainLater, cause: err}
 }
 
-// recordCreated stores which record a call created, so that it can be created again when it is deleted. If it is stored already, the
-// call was a retry, even if the data service does not say so.
+// recordCreated stores which record a call created, so that an equal call can create it again after it was deleted. If it was stored
+// before, the call was a retry, even if the data service does not say so.
 func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record string) {
 	if i.fingerprint == "" || i.replayed {
 		return
@@ -55,7 +55,7 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 	}
 }
 
-// addDefaults adds the documented defaults to the body, so that a call that states a default is the same call, and the same request.
+// addDefaults adds the documented defaults to the body, so that a call that sends a default equals one that omits it.
 func (c *toolCall) addDefaults() {
 	if c.args.body == nil {
 		return

@@ -9,13 +9,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// encode returns JSON, in which the members of maps are sorted. v must not hold invalid JSON.
+// encode returns v as JSON, with the members of maps sorted. v must not contain invalid JSON.
 func encode(v any) jsontext.Value {
 	encoded, _ := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	return encoded
 }
 
-// canonical returns JSON with sorted members.
+// canonical returns JSON with the members of objects sorted, or v if it is invalid.
 func canonical(v jsontext.Value) jsontext.Value {
 	sorted := v.Clone()
 	if sorted.Format(jsontext.ReorderRawObjects(true)) != nil {
@@ -24,7 +24,7 @@ func canonical(v jsontext.Value) jsontext.Value {
 	return sorted
 }
 
-// plain returns a scalar as a text.
+// plain returns the text of a string without quotes, and other values as JSON.
 func plain(v jsontext.Value) string {
 	if v.Kind() == jsontext.KindString {
 		text, _ := jsontext.AppendUnquote(nil, v)
@@ -33,7 +33,7 @@ func plain(v jsontext.Value) string {
 	return string(v)
 }
 
-// members returns the members of an object in their order, as far as it can be read. Other values have none.
+// members returns the members of an object in order, up to the first syntax error. Other values have none.
 func members(v jsontext.Value) iter.Seq2[string, jsontext.Value] {
 	return func(yield func(string, jsontext.Value) bool) {
 		if v.Kind() != jsontext.KindBeginObject {
@@ -52,7 +52,7 @@ func members(v jsontext.Value) iter.Seq2[string, jsontext.Value] {
 	}
 }
 
-// at returns what a path of members and of items leads to, or nil.
+// at returns the value at a path of member names and array indexes, or nil.
 func at(v jsontext.Value, path ...string) jsontext.Value {
 	for _, name := range path {
 		var members map[string]jsontext.Value
@@ -70,7 +70,7 @@ func at(v jsontext.Value, path ...string) jsontext.Value {
 	return v
 }
 
-// with returns an object with a further member, instead of one with the same name. A value that is not an object becomes its member "result".
+// with returns an object with a member added or replaced. A value that is not an object becomes the member "result" of one.
 func with(v jsontext.Value, name string, member any) jsontext.Value {
 	if v.Kind() != jsontext.KindBeginObject {
 		v = encode(map[string]jsontext.Value{"result": v})
@@ -87,7 +87,7 @@ func with(v jsontext.Value, name string, member any) jsontext.Value {
 	return append(appendMember(out, name, encode(member)), '}')
 }
 
-// appendMember adds a member to an object that is not closed.
+// appendMember appends a member to an object without its closing brace.
 func appendMember(out jsontext.Value, name string, member jsontext.Value) jsontext.Value {
 	if len(out) > 1 {
 		out = append(out, ',')

@@ -17,9 +17,9 @@ const (
 	limiterTimeout    = 500 * time.Millisecond
 )
 
-// limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait. If Redis is unavailable, all
-// requests are allowed, because an owner has approved the connection. A denied request gets a Retry-After header. A request whose client has disconnected is counted too,
-// because it may still be executed.
+// limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait, which it also sets as Retry-After. If
+// Redis is unavailable, all requests are allowed, because an owner has approved the connection. A request whose client has disconnected
+// is counted too, because it may still be executed.
 func (s *Server) limit(ctx context.Context, h http.Header, grantID string) time.Duration {
 	start := time.Now()
 	counting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)

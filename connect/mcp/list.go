@@ -23,13 +23,13 @@ type declaration struct {
 // toolList is the member "tools" of the result of tools/list.
 type toolList struct {
 	plain    []byte
-	deflated []byte // as blocks of a DEFLATE stream, which does not end with them
+	deflated []byte // plain as DEFLATE blocks, none of which is marked as the last
 }
 
-// maxLists is how many lists are kept, one for each set of scopes.
+// maxLists is how many lists are cached, one for each set of scopes.
 const maxLists = 64
 
-// toolList returns what a connection may use, in the order of the definition.
+// toolList returns the tools that the scopes allow, in the order of the definition.
 func (s *Server) toolList(scopes scope.Set) toolList {
 	list, _ := s.lists.ComputeIfAbsent(scopes, func() (list toolList, cancel bool) {
 		var allowed [][]byte
@@ -49,8 +49,8 @@ func (s *Server) toolList(scopes scope.Set) toolList {
 	return list
 }
 
-// gzipped returns a response with the list, in gzip (RFC 1952). Only what is around the list differs each time, and it is too short to
-// be worth compressing.
+// gzipped returns a response with the list in gzip format (RFC 1952). What is around the list differs each time and is stored, because
+// it is too short to be worth compressing.
 func (l toolList) gzipped(before, after []byte) []byte {
 	out := slices.Concat([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"), stored(before, false), l.deflated, stored(after, true))
 	sum := crc32.NewIEEE()
@@ -61,7 +61,7 @@ func (l toolList) gzipped(before, after []byte) []byte {
 	return binary.LittleEndian.AppendUint32(out, uint32(len(before)+len(l.plain)+len(after))) //nolint:gosec // far less than 4 GiB
 }
 
-// stored returns a block that is not compressed (RFC 1951, section 3.2.4). The text has less than 64 KiB.
+// stored returns a DEFLATE block without compression (RFC 1951, section 3.2.4). text must be shorter than 64 KiB.
 func stored(text []byte, last bool) []byte {
 	block := []byte{0}
 	if last {

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// Causes in the log of errors whose responses quote the client, or that the SDK responds with.
+// Causes that are logged instead of texts of responses, which may quote the client.
 var (
 	errUnknownTool  = errors.New("unknown tool, or unreadable arguments")
 	errMessage      = errors.New("the message is invalid")
@@ -27,14 +27,14 @@ var (
 	errTransport    = errors.New("the headers violate the rules of Streamable HTTP")
 )
 
-// logMessage adds the method of a message to the request's log entry. Other methods than these are the client's text.
+// logMessage adds the method of a message to the request's log entry. It omits unknown methods, which may be any text.
 func logMessage(ctx context.Context, m message) {
 	if offers(m.Method) || m.Method == "notifications/initialized" || m.Method == "notifications/cancelled" {
 		requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.MCPMethod = m.Method })
 	}
 }
 
-// logError adds the error that the SDK responds with to the request's log entry. Its own text may quote the client.
+// logError adds an error with which the SDK responds to the request's log entry, without its text, which may quote the client.
 func logError(log *requestlog.Entry, method string, err error) {
 	cause, code := errMessage, jsonrpc.CodeInternalError
 	if method == methodToolsCall {
@@ -50,7 +50,7 @@ func logError(log *requestlog.Entry, method string, err error) {
 	log.Fail(codeName(code), cause)
 }
 
-// logFault adds an error of the gateway, whose response has status 200, to the request's log entry.
+// logFault adds an error of the gateway to the request's log entry, with level error although the response may have status 200.
 func logFault(log *requestlog.Entry, cause error) {
 	log.Add(func(f *requestlog.Fields) { f.Level = zapcore.ErrorLevel })
 	log.Fail(codeInternal, cause)
@@ -92,7 +92,7 @@ func (c *toolCall) logOutcome(failed *toolError, took time.Duration) {
 	}
 }
 
-// argumentsError names what is wrong with the arguments, without names that the schema does not have and without values.
+// argumentsError returns what is wrong with the arguments for the log: without values, and without names that the schema does not have.
 func (t *tool) argumentsError(details []data.Detail) error {
 	problems := make([]string, 0, len(details))
 	for _, d := range details {
@@ -110,7 +110,7 @@ func (t *tool) argumentsError(details []data.Detail) error {
 	return errors.New(strings.Join(slices.Compact(problems), "; "))
 }
 
-// warn logs a fault that does not fail the call.
+// warn logs an error that does not fail the call.
 func (c *toolCall) warn(what string, err error) {
 	c.server.o.Log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
 }

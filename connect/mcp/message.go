@@ -34,13 +34,13 @@ type message struct {
 }
 
 const (
-	maxDepth  = 1000 // levels of nesting, as in the SDK
+	maxDepth  = 1000 // nesting levels, as in the SDK; fewer are accepted
 	maxID     = 256  // bytes of a JSON-RPC id
 	maxQuoted = 40   // bytes of the client's text in an error
 )
 
-// readMessage parses a message. It rejects what two parsers could read differently (duplicate members, members in another
-// case, invalid UTF-8) and batches, which the protocol has dropped. Its error is a *protocolError.
+// readMessage parses a message. It rejects what parsers could read differently (duplicate members, members in another case,
+// invalid UTF-8) and batches, which MCP no longer has since 2025-06-18. Its error is a *protocolError.
 func readMessage(body []byte) (message, error) {
 	var m message
 	if tooDeep(body, maxDepth) {
@@ -63,7 +63,7 @@ func readMessage(body []byte) (message, error) {
 	return m, nil
 }
 
-// unreadable returns the error of decoding what into a struct. It names the member at fault.
+// unreadable converts an error of decoding what into a struct. The result names the member at fault.
 func unreadable(what string, code int, err error) error {
 	e := &protocolError{status: http.StatusBadRequest, code: code}
 	syntax, badSyntax := errors.AsType[*jsontext.SyntacticError](err)
@@ -84,7 +84,7 @@ func unreadable(what string, code int, err error) error {
 	return e
 }
 
-// tooDeep reports whether JSON is nested in so many levels or more, as far as it is valid.
+// tooDeep reports whether JSON has the given number of nesting levels or more. It reads up to the first syntax error.
 func tooDeep(body []byte, levels int) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -122,10 +122,10 @@ type protocolError struct {
 	status int
 	code   int
 	reason string
-	name   string // the client's text, which {name} in reason stands for
+	name   string // the client's text for {name} in reason
 }
 
-// Error implements error. It is for the log and does not contain the client's text.
+// Error implements error. The text is for the log, without the client's text.
 func (e *protocolError) Error() string { return strings.Replace(e.reason, " {name}", "", 1) }
 
 // message returns the error's text for the client.
@@ -137,8 +137,8 @@ func badRequest(code int, reason string) error {
 	return &protocolError{status: http.StatusBadRequest, code: code, reason: reason}
 }
 
-// errNotToolCall is the error of [Server.readCall] for what the SDK serves or rejects: other methods than tools/call, unknown tools
-// and invalid headers.
+// errNotToolCall is the error of [Server.readCall] for messages that the SDK serves or rejects: methods other than tools/call, unknown
+// tools and invalid headers.
 var errNotToolCall = errors.New("not a call of one of this server's tools")
 
 // readCall parses a call of one of this server's tools. Its error is errNotToolCall or a *protocolError.
@@ -201,7 +201,7 @@ func (s *Server) readCall(r *http.Request, m message) (*toolCall, error) {
 	return c, c.readModern(r.Header, p)
 }
 
-// readModern checks and reads the headers and parameters that revision 2026-07-28 adds.
+// readModern checks the headers and parameters that revision 2026-07-28 adds, and sets the fields that depend on them.
 func (c *toolCall) readModern(h http.Header, p callParams) error {
 	var version string
 	var capabilities sdk.ClientCapabilities
@@ -241,7 +241,7 @@ func decodeName(value string) string {
 	return value
 }
 
-// validTransport reports whether the headers meet the rules of Streamable HTTP.
+// validTransport reports whether the headers of a POST meet the rules of Streamable HTTP. The server resumes no streams.
 func validTransport(h http.Header) bool {
 	revision := h.Get(headerProtocolVersion)
 	if revision != "" && !slices.Contains(sdk.SupportedProtocolVersions(), revision) || h["Last-Event-Id"] != nil {
@@ -292,7 +292,7 @@ type eventStream struct {
 	begun bool
 }
 
-// notify sends a notification.
+// notify sends a notification as a server-sent event.
 func (e *eventStream) notify(v any) error {
 	h := e.w.Header()
 	if !e.begun {
@@ -312,7 +312,7 @@ func (e *eventStream) event(v any) error {
 	return err
 }
 
-// respond sends the last message.
+// respond sends the last message, the response.
 func (e *eventStream) respond(v any) {
 	if e.begun {
 		_ = e.event(v) // fails only if the client has disconnected
@@ -326,14 +326,14 @@ func (e *eventStream) respond(v any) {
 	_, _ = e.w.Write(body)
 }
 
-// serveWithSDK has the SDK serve a message. It gets a random id, which is replaced with the client's in the response: the SDK reads numbers
-// as floating point.
+// serveWithSDK passes a message to the SDK, with a random id that is replaced with the client's in the response: the SDK would round
+// large numbers. It also adds the list of tools.
 func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message) {
 	if name := r.Header.Get(headerName); name != decodeName(name) { // the SDK does not decode it
 		r = r.Clone(r.Context())
 		r.Header.Set(headerName, decodeName(name))
 	}
-	if m.ID == nil || m.Method == "" || s.allMethods { // there is no response with the id
+	if m.ID == nil || m.Method == "" || s.allMethods { // no response has the id
 		s.handler.ServeHTTP(w, r)
 		return
 	}

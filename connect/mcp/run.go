@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// do does what the tool is for, and returns the structured content. The arguments are valid, and may be used.
+// do executes the tool with c.args and returns the structured content, after a confirmation if the call needs one.
 func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
 	if !t.writes() {
@@ -51,18 +51,18 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 	return c.change(ctx, t.Operation)
 }
 
-// changes returns the operation that changes a record.
+// changes returns the operation that changes a record: Replace, or else Operation.
 func (t *tool) changes() *upstream.Operation { return cmp.Or(t.Replace, t.Operation) }
 
-// upserts reports whether the tool creates a record, or changes the one that is named.
+// upserts reports whether the tool creates a record, or changes one if the arguments name it.
 func (t *tool) upserts() bool { return t.Replace != nil && t.Replace != t.Operation }
 
-// changed returns the argument that names the record that Replace changes. Without it, one is created.
+// changed returns the name of the argument with the ID of the record that Replace changes. Without it, a record is created.
 func (t *tool) changed() string {
 	return t.argument(t.Replace.PathParams[len(t.Replace.PathParams)-1].Name)
 }
 
-// call calls an operation with the arguments of the path.
+// call calls an operation. The default of r.Path is the call's path arguments.
 func (c *toolCall) call(ctx context.Context, r data.Request) (jsontext.Value, error) {
 	if r.Path == nil {
 		r.Path = c.args.path[:len(r.Operation.PathParams)]
@@ -70,7 +70,7 @@ func (c *toolCall) call(ctx context.Context, r data.Request) (jsontext.Value, er
 	return c.server.o.Data.Call(ctx, c.caller, r)
 }
 
-// read calls the operation, and those whose results are joined with its own.
+// read calls the operation, and concurrently those of With, whose results become members of the content.
 func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
 	op := t.brief
@@ -92,7 +92,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 		})
 	}
 	content, err := c.send(ctx, op, data.Write{})
-	if err := cmp.Or(group.Wait(), err); err != nil { // a failed join ends the first call, too
+	if err := cmp.Or(group.Wait(), err); err != nil { // a failed join cancels the first call too
 		return nil, err
 	}
 	for i, op := range t.With {
@@ -101,7 +101,7 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 	return content, nil
 }
 
-// create calls an operation that creates or starts something. The same call within IdempotencyWindow is not made twice.
+// create calls an operation that creates or starts something, at most once for equal calls within IdempotencyWindow.
 func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 	w, i, err := c.idempotentWrite(ctx)
 	if err != nil {
@@ -116,9 +116,9 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 	return i.appendTo(content), nil
 }
 
-// change calls an operation that changes or deletes something, which can be repeated.
+// change calls an operation that changes or deletes something and is idempotent.
 func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext.Value, error) {
-	w, err := c.versioned(ctx, op)
+	w, err := c.versionedWrite(ctx, op)
 	if err != nil {
 		return nil, err
 	}
@@ -136,20 +136,20 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 	return content, nil
 }
 
-// versioned returns the options of a change: with the version that the caller asks for or was asked about, or that of the record, if the
-// operation requires one.
-func (c *toolCall) versioned(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
-	w = data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.asked(), c.ifMatch)}
+// versionedWrite returns the options of a change. If-Match is the version that the caller sent or that the user confirmed, or else the
+// current one if the operation requires the header.
+func (c *toolCall) versionedWrite(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
+	w = data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.sentVersion(), c.ifMatch)}
 	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
 		_, w.IfMatch, err = c.current(ctx)
 	}
 	return w, err
 }
 
-// asked returns the version that the caller asks for, as If-Match has it.
-func (c *toolCall) asked() string { return ifMatch(c.args.own[argIfVersion]) }
+// sentVersion returns the argument if_version as an entity tag for If-Match, or "".
+func (c *toolCall) sentVersion() string { return ifMatch(c.args.own[argIfVersion]) }
 
-// versionIn returns the version of the record in a response, as If-Match has it, or "" if it has none.
+// versionIn returns the version of the record in a response as an entity tag, or "" if it has none.
 func (c *toolCall) versionIn(response jsontext.Value) string {
 	if c.tool.Version == nil {
 		return ""
@@ -164,7 +164,7 @@ func ifMatch(version jsontext.Value) string {
 	return strconv.Quote(plain(version))
 }
 
-// current reads the record that a call changes, and its version, as If-Match has it.
+// current reads the record that a call changes, and its version as an entity tag, which must exist.
 func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch string, err error) {
 	t := c.tool
 	response, err := c.call(ctx, data.Request{Operation: t.Read, ETag: &ifMatch, Unchanged: true})
@@ -177,7 +177,7 @@ func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch 
 	return inner(t.Read, response), ifMatch, nil
 }
 
-// send calls an operation with the query and the body that the arguments make.
+// send calls an operation with the path, query and body of the arguments.
 func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Write) (jsontext.Value, error) {
 	r := data.Request{Operation: op, Query: c.args.query, Write: w}
 	if op.Body != nil {
@@ -198,14 +198,14 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 	return c.call(ctx, r)
 }
 
-// maxReplacements is how often a record is read again because another one has changed it.
+// maxReplacements is how often replace reads and writes a record if others change it in between.
 const maxReplacements = 3
 
-// replace changes a record of which the service can only replace the whole: what is not mentioned is read first, and kept. The version
-// makes sure that nothing that was written meanwhile is lost.
+// replace changes a record that the service can only replace as a whole (PUT): it reads the record, applies the arguments and writes it
+// back. If-Match prevents the loss of changes by others in between.
 func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
-	asked, changes := cmp.Or(c.asked(), c.ifMatch), c.args.body
+	expected, changes := cmp.Or(c.sentVersion(), c.ifMatch), c.args.body
 	if len(changes) == 0 {
 		return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 	}
@@ -217,14 +217,14 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if asked != "" && version != "" && asked != version { // the record that was read must be the one that is replaced
+		if expected != "" && version != "" && expected != version { // the arguments must not be applied to another version
 			return nil, &data.Error{Kind: data.ErrVersion}
 		}
 		whole := map[string]jsontext.Value{}
 		for _, p := range t.Replace.Body.Kinds[0].Schema.Properties {
 			name := p.Name
 			if shown := t.Read.Record().Property(name); shown != nil {
-				name = nameOf(shown) // another one if it is text from outside
+				name = nameOf(shown) // with a prefix if it is text from outside
 			}
 			old, nullable := at(record, name), p.Schema.Types&upstream.TypeNull != 0
 			if old != nil && (old.Kind() != jsontext.KindNull || nullable) && p.Schema.Refused == "" {
@@ -235,15 +235,15 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			}
 		}
 		c.args.body = whole
-		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(asked, version)})
-		if err == nil || asked != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
+		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(expected, version)})
+		if err == nil || expected != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
 			c.done(content)
 			return content, err
 		}
 	}
 }
 
-// writable returns what a body can have of a value that was read: without members that only records have.
+// writable returns a value of a record without what a request body must not contain, such as read-only members.
 func writable(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	var items []jsontext.Value
 	switch {
@@ -264,7 +264,7 @@ func writable(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	return v
 }
 
-// merged returns a value of a body that replaces another one. Objects keep the members that it does not mention.
+// merged returns the new value of a member of a body. Members of objects that value does not mention keep their old values.
 func merged(s *upstream.Schema, old, value jsontext.Value) jsontext.Value {
 	if len(s.Properties) == 0 || old.Kind() != jsontext.KindBeginObject || value.Kind() != jsontext.KindBeginObject {
 		return value
@@ -282,10 +282,10 @@ func merged(s *upstream.Schema, old, value jsontext.Value) jsontext.Value {
 	return encode(all)
 }
 
-// done notes which record a change was about, and what was done.
+// done sets the target and the sentence of a change, for the audit log.
 func (c *toolCall) done(content jsontext.Value) {
 	record := inner(c.tool.Operation, content)
-	if c.record != nil { // that was asked about, and may be gone
+	if c.record != nil { // the one that the user was asked about; content may not have it
 		record = c.record
 	}
 	id := plain(at(record, "id"))
@@ -296,7 +296,7 @@ func (c *toolCall) done(content jsontext.Value) {
 	c.sentence = c.fill(c.tool.Does, record, false)
 }
 
-// address returns the path that the call is about, by which a record that is deleted is known to be one that was created.
+// address returns the path of the call, for RecordCreated and ForgetCreated: with its ID, a created record has the path of its DELETE.
 func (c *toolCall) address() string {
 	path := c.tool.Operation.Path
 	for i, p := range c.tool.Operation.PathParams {
@@ -305,7 +305,7 @@ func (c *toolCall) address() string {
 	return path
 }
 
-// idOf returns the property that names the records which an operation creates: that by which one of them is read.
+// idOf returns the property with the ID of the records that an operation creates: the one that the GET of a single record takes.
 func (s *Server) idOf(create *upstream.Operation) string {
 	for _, one := range s.o.Definition.API.Operations() {
 		n := len(one.PathParams)
@@ -319,7 +319,7 @@ func (s *Server) idOf(create *upstream.Operation) string {
 	return argID
 }
 
-// inner returns the record in the response of an operation.
+// inner returns the record, or the list of records, in the response of an operation.
 func inner(op *upstream.Operation, response jsontext.Value) jsontext.Value {
 	if res := op.Success(); res.Records != nil && res.Records.In != "" {
 		return at(response, res.Records.In)

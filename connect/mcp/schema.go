@@ -11,11 +11,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// maxShown is the maximum nesting depth of what a schema shows.
+// maxShown is the maximum nesting depth of a schema in tools/list.
 const maxShown = 6
 
-// shape returns the types of what is in a result or, for the input, what an assistant has to know of arguments: also the possible values,
-// and what they mean. Errors say the rest.
+// shape returns the JSON Schema of a value for tools/list: its types, and for arguments (input) also enums, alternatives, descriptions
+// and required members. Errors explain the other constraints.
 func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	shown := map[string]any{}
 	if values, _ := enumOf(s); values != nil && input {
@@ -45,7 +45,7 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 		}
 		properties[nameOf(p)] = of
 	}
-	if len(properties) > 0 || depth == 0 { // some clients require it
+	if len(properties) > 0 || depth == 0 { // some clients require properties
 		shown["properties"] = properties
 	}
 	if len(required) > 0 {
@@ -57,7 +57,7 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	return shown
 }
 
-// alternatives returns what shape shows of a choice. It is for anyOf, also of oneOf: they may differ only in what is not shown.
+// alternatives returns anyOf for a choice, also for a oneOf: its alternatives may differ only in what shape omits.
 func alternatives(c *upstream.Choice, depth int) (all []map[string]any) {
 	for _, a := range c.Alternatives {
 		of := shape(a, depth, true)
@@ -77,7 +77,7 @@ func nameOf(p *upstream.Property) string {
 	return p.Name
 }
 
-// enumOf returns the possible values, or nil, and how they read.
+// enumOf returns the values of an enum, or nil, and their texts, without quotes.
 func enumOf(s *upstream.Schema) (values []jsontext.Value, texts []string) {
 	if s.Rules == nil {
 		return nil, nil
@@ -93,7 +93,7 @@ func enumOf(s *upstream.Schema) (values []jsontext.Value, texts []string) {
 	return values, texts
 }
 
-// outputSchema returns the schema of the tool's results. The shape of a record is described only once.
+// outputSchema returns the schema of the tool's results. It describes a record only if no other tool's schema does yet.
 func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any {
 	properties := map[string]any{}
 	if t.Kind == definition.KindDelete {
@@ -146,7 +146,7 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 
 func typed(name string) map[string]any { return map[string]any{"type": name} }
 
-// joinedName returns the member in which the result of a further operation is.
+// joinedName returns the name of the member with the result of one of Tool.With.
 func joinedName(op *upstream.Operation) string {
 	return strings.ReplaceAll(op.Path[strings.LastIndexByte(op.Path, '/')+1:], "-", "_")
 }

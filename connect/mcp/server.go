@@ -34,14 +34,14 @@ import (
 const (
 	MaxBody = 256 << 10 // maximum size of a request body in bytes
 
-	// listTTL and announceTime limit how long clients show tools that no longer are what the connection may do: those of revision
-	// 2026-07-28 ask again after listTTL, and others hear of a change in the responses to their tool calls in the time after it.
+	// listTTL and announceTime are for clients that have a list of tools from before an owner changed the connection's scopes. Those
+	// of revision 2026-07-28 list again after listTTL. Others get tools/list_changed with tool calls, until announceTime has passed.
 	listTTL      = time.Minute
 	announceTime = 10 * time.Minute
 )
 
-// instructions tell an assistant how to work with the tools as a whole. {areas} stands for the areas, and {more} for what the definition says; nothing else names an area or
-// a tool, which may be switched off.
+// instructions tell an assistant how to use the tools. {areas} stands for the areas, and {more} for the definition's instructions.
+// Nothing else names an area or a tool, because they may be switched off.
 //
 //go:embed instructions.txt
 var instructions string
@@ -54,7 +54,7 @@ func instructionsFor(areas scope.Areas, more string) string {
 	return strings.TrimSpace(strings.NewReplacer("{areas}", strings.Join(nouns, ", "), "{more}", more).Replace(instructions))
 }
 
-// restrictions returns what a connection may not do, of everything or of one scope, such as "change contacts; run automations".
+// restrictions returns what a connection may not do, such as "change contacts; run automations": of the scope of, or "" for all.
 func (s *Server) restrictions(g oauth.Grant, of string) string {
 	words := map[string]string{scope.VerbRead: "see", scope.VerbWrite: "change", scope.VerbRun: "run"}
 	var all []string
@@ -72,7 +72,7 @@ func (s *Server) restrictions(g oauth.Grant, of string) string {
 	return strings.Join(all, "; ")
 }
 
-// instructionsOf returns what the instructions of a connection say besides those of all.
+// instructionsOf returns the part of the instructions that is only for a connection.
 func (s *Server) instructionsOf(g oauth.Grant) string {
 	if denied := s.restrictions(g, ""); denied != "" {
 		return "\n\nThis connection may not: " + denied + ". " + s.whereAllowed() +
@@ -88,17 +88,17 @@ func (s *Server) whereAllowed() string {
 
 // Options of a [Server].
 type Options struct {
-	Origin         string                 // of the endpoint as browsers send it, such as "https://api.example.com"; required
-	Title, Version string                 // in the serverInfo; default: none, "0"
-	Definition     *definition.Definition // has the tools; required
-	Areas          scope.Areas            // those of the definition whose tools the server has; required
+	Origin         string                 // of the endpoint, as in the header Origin, such as "https://api.example.com"; required
+	Title, Version string                 // in serverInfo; default: none, "0"
+	Definition     *definition.Definition // of the tools; required
+	Areas          scope.Areas            // areas of the definition whose tools the server has; required
 	Data           *data.Client           // required
-	Timeout        time.Duration          // of one call of Data
-	Stopping       <-chan struct{}        // closed when waiting calls should respond early; default: never
+	Timeout        time.Duration          // that Data has for one call, to extend the write timeout
+	Stopping       <-chan struct{}        // closed when calls that wait for a run should respond; default: never
 	Audit          *audit.Log             // required
 	Log            *zap.Logger            // required
 
-	// InsufficientScope adds a challenge to the response to a call that needs more scopes; [oauth.Server] has it. Required.
+	// InsufficientScope sets the challenge of a response to a call that needs more scopes: see [oauth.Server]. Required.
 	InsufficientScope func(h http.Header, required ...string)
 
 	Redis  redis.UniversalClient // required
@@ -113,13 +113,13 @@ type Server struct {
 	limiter        *redis_rate.Limiter
 	rate           redis_rate.Limit // of a connection's requests
 	implementation *sdk.Implementation
-	handler        http.Handler // the SDK's
-	allMethods     bool         // of the SDK are offered, for conformance tests
-	acceptsTraces  bool         // _meta may name the caller's span
+	handler        http.Handler // of the SDK
+	allMethods     bool         // serve all methods of the SDK, for conformance tests
+	acceptsTraces  bool         // use the caller's span in _meta as parent
 	lists          *otter.Cache[scope.Set, toolList]
 }
 
-// New returns a server.
+// New returns a server. It does not contact Redis. Its errors are missing options and those of Check.
 func New(o Options) (*Server, error) {
 	err := o.complete()
 	if err != nil {
@@ -142,7 +142,7 @@ func New(o Options) (*Server, error) {
 		},
 	}
 	server := s.newSDKServer(options)
-	// It is stateless, because the gateways of a fleet share nothing but Redis.
+	// It is stateless, because the gateways of a fleet share no sessions.
 	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless:                    true,
 		JSONResponse:                 true,
@@ -154,7 +154,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// newSDKServer returns the SDK's server, which serves everything but calls of tools, and the list of tools.
+// newSDKServer returns the SDK's server, which serves everything except tool calls and the content of the list of tools.
 func (s *Server) newSDKServer(o sdk.ServerOptions) *sdk.Server {
 	server := sdk.NewServer(s.implementation, &o)
 	server.AddReceivingMiddleware(s.receivingMiddleware)
@@ -182,14 +182,14 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeResult:
 			result.Instructions += s.instructionsOf(g)
 			result.Capabilities.Tools = &sdk.ToolCapabilities{ListChanged: true}
-		case *sdk.DiscoverResult: // the revision announces changes in streams that this server does not have
+		case *sdk.DiscoverResult: // without listChanged: the revision announces changes in streams, which this server does not have
 			result.Instructions += s.instructionsOf(g)
 		}
 		return result, nil
 	}
 }
 
-// sdkLogger returns the SDK's logger. It drops level info, at which the SDK logs each request: the gateway does that already.
+// sdkLogger returns the SDK's logger. It drops levels below warn, because at info the SDK logs each request, as the gateway does.
 func sdkLogger(log *zap.Logger) *slog.Logger {
 	if log.Core().Enabled(zap.InfoLevel) { // zap reports an error if the level would decrease
 		log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
@@ -205,7 +205,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Reads returns the operations that the tools read and that need no arguments, in the order of the definition.
+// Reads returns the GET operations that the tools call and that need no parameters, in the order of the definition.
 func (s *Server) Reads() (all []*upstream.Operation) {
 	for _, op := range s.o.Definition.API.Operations() {
 		if op.NeedsNoParams() && slices.ContainsFunc(slices.Collect(maps.Values(s.tools)), func(t *tool) bool {
@@ -220,7 +220,6 @@ func (s *Server) Reads() (all []*upstream.Operation) {
 // ToolNames returns the names of the tools.
 func (s *Server) ToolNames() []string { return slices.Sorted(maps.Keys(s.tools)) }
 
-// Handler returns the endpoint's handler. It must be wrapped by oauth.Server.Protect, which puts the grant into the
-// request's context, and that by [Server.Guard]. It takes the request's ID and log entry from the context too (package
-// requestlog).
+// Handler returns the endpoint's handler. It must be wrapped in oauth.Server.Protect, which puts the grant into the request's context,
+// and that in [Server.Guard]. The context must also have the request's ID and log entry: see package requestlog.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// IdempotencyWindow is how long a call that creates something, made again with the same arguments, counts as a retry.
+// IdempotencyWindow is how long an equal call of a tool that creates or starts something counts as a retry.
 const IdempotencyWindow = 10 * time.Minute
 
 const storeTimeout = 2 * time.Second
@@ -24,7 +24,7 @@ var idempotencyScript string
 //go:embed forget.lua
 var forgetScript string
 
-// store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot and expire.
+// store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot, and all have a TTL.
 type store struct {
 	client redis.UniversalClient
 	prefix string
@@ -43,7 +43,7 @@ func (s *store) callsKey(grantID, area string) string {
 	return s.prefix + "calls:{" + grantID + "}:" + area
 }
 
-// do executes commands, even if the client has disconnected: it may retry. An absent value is not an error.
+// do executes Redis commands, also after the client has disconnected, because it may retry. An absent value is not an error.
 func (s *store) do(ctx context.Context, what string, commands func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -53,8 +53,8 @@ func (s *store) do(ctx context.Context, what string, commands func(context.Conte
 	return nil
 }
 
-// Key returns the idempotency key of a call. It is the same for the same connection, area and fingerprint within
-// IdempotencyWindow of the first call, unless ForgetCreated removed it.
+// Key returns the idempotency key of a call. It is the same for equal connections, areas and fingerprints within IdempotencyWindow
+// of the first call, unless ForgetCreated has removed it.
 func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (key string, err error) {
 	err = s.do(ctx, "storing an idempotency key", func(ctx context.Context) (err error) {
 		key, err = s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, hash(fingerprint), rand.Text(), IdempotencyWindow.Milliseconds()).Text()
@@ -63,14 +63,14 @@ func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (key
 	return key, err
 }
 
-// hash returns the SHA-256 of a text, such as for the field of a fingerprint. The fields of records begin with a space.
+// hash returns the SHA-256 of a text in base64url, such as the field of a fingerprint. Fields of records begin with a space instead.
 func hash(text string) string {
 	digest := sha256.Sum256([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
-// RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether that was stored
-// already.
+// RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether it was stored
+// before.
 func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
 	calls, value := s.callsKey(grantID, area), hash(fingerprint)+" "+key
 	err = s.do(ctx, "storing a created record", func(ctx context.Context) error {
@@ -94,7 +94,7 @@ func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string)
 	})
 }
 
-// CreateConfirmation stores a pending confirmation of subject and returns the secret that the user's response must carry.
+// CreateConfirmation stores a pending confirmation of subject and returns its secret ID, which the response must contain.
 func (s *store) CreateConfirmation(ctx context.Context, grantID, subject string, lifetime time.Duration) (string, error) {
 	id := rand.Text()
 	return id, s.do(ctx, "storing a confirmation", func(ctx context.Context) error {
@@ -102,7 +102,7 @@ func (s *store) CreateConfirmation(ctx context.Context, grantID, subject string,
 	})
 }
 
-// ConsumeConfirmation reports whether the confirmation is pending, and removes it: each accepts one response.
+// ConsumeConfirmation reports whether the confirmation is pending, and removes it, so that it is good for one response.
 func (s *store) ConsumeConfirmation(ctx context.Context, grantID, id, subject string) (pending bool, err error) {
 	err = s.do(ctx, "reading a confirmation", func(ctx context.Context) error {
 		n, err := s.client.Del(ctx, s.confirmationKey(grantID, id, subject)).Result()

@@ -17,12 +17,12 @@ import (
 
 // Maximum numbers of records in a suggestion.
 const (
-	maxSuggested = 3  // that a search finds
-	maxListed    = 10 // of a list that cannot be searched
+	maxSuggested = 3  // from a search
+	maxListed    = 10 // from a list without a search
 )
 
-// suggest returns what the caller may have meant, if there is no record with the ID that it sent: records that are found by it, such as
-// by their number, or those with a similar ID. It returns "" if there are none, or the connection may not list them.
+// suggest returns advice after NOT_FOUND: records that a search for the ID that was sent finds, such as by their number, or one with a
+// similar ID. It returns "" if there are none, or if the connection may not list them.
 func (c *toolCall) suggest(ctx context.Context) string {
 	op := c.tool.changes()
 	for i, p := range slices.Backward(op.PathParams) {
@@ -42,7 +42,7 @@ func (c *toolCall) suggest(ctx context.Context) string {
 	return ""
 }
 
-// identifies returns the property of the records of a list that a parameter of an operation's path names, or "".
+// identifies returns the property of a list's records whose value the parameter of op's path takes, or "".
 func (s *Server) identifies(list *upstream.Operation, parameter string, op *upstream.Operation) string {
 	path := list.Path + "/{" + parameter + "}"
 	if parameter == argID && path != op.Path && !strings.HasPrefix(op.Path, path+"/") {
@@ -60,7 +60,7 @@ func (s *Server) identifies(list *upstream.Operation, parameter string, op *upst
 	return ""
 }
 
-// similar looks for records in a list.
+// similar returns advice with the records of a list that match the ID that was sent, or "". id is the property with the ID.
 func (c *toolCall) similar(ctx context.Context, list *tool, id, asked string, path []string) string {
 	r := data.Request{Operation: list.Operation, Path: path}
 	searches := slices.ContainsFunc(list.Operation.Params, func(p upstream.Param) bool { return p.Name == "query" })

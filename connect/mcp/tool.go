@@ -21,23 +21,23 @@ import (
 type tool struct {
 	*definition.Tool
 	scope     string
-	about     string              // the kind of record, for errors and the audit log
+	about     string              // the kind of record, in words, for errors and the audit log
 	brief     *upstream.Operation // Operation with the default fields
-	arguments *upstream.Operation // whose body has all arguments
-	slots     []slot              // of the arguments that are sent
+	arguments *upstream.Operation // its body is the object of all arguments
+	slots     []slot              // of the arguments that are sent to the data service
 	names     []string            // of all arguments
-	fields    []string            // that the caller may ask for, nil if it may not
-	key       bool                // a retry is recognised: see idempotentWrite
+	fields    []string            // that the caller may ask for; nil: none
+	key       bool                // retries are recognised by an idempotency key
 	untrusted bool                // its results contain text from outside the business
 	handler   handler
-	declared  []byte // in tools/list
+	declared  []byte // the declaration in tools/list, as JSON
 }
 
-// slot is where an argument goes.
+// slot says which part of the request to the data service an argument becomes.
 type slot struct {
 	argument string
-	path     bool            // the next parameter of the path
-	query    *upstream.Param // a parameter of the query
+	path     bool            // the next path parameter
+	query    *upstream.Param // a query parameter
 	body     string          // a member of the body; "*": the body
 }
 
@@ -54,12 +54,12 @@ const (
 	argIfVersion      = "if_version"
 	argIdempotencyKey = "idempotency_key"
 	argConfirm        = "confirm"
-	argID             = "id" // the usual name of a record's
+	argID             = "id" // the usual name of a record's ID
 )
 
 func (t *tool) writes() bool { return t.Kind != definition.KindRead }
 
-// notDone returns what an error says about a call that was rejected before anything happened.
+// notDone returns the effect of a call that was rejected before it had any.
 func (t *tool) notDone() string {
 	if t.writes() {
 		return nothingDone
@@ -67,18 +67,18 @@ func (t *tool) notDone() string {
 	return nothingRead
 }
 
-// Check returns why a server cannot have the tools of a definition: a line for each.
+// Check returns an error with a line for each tool of a definition that a server cannot provide.
 func Check(d *definition.Definition) error {
 	_, err := newTools(d, scope.New(d.Areas))
 	return err
 }
 
-// newTools prepares the tools of the areas, by name.
+// newTools prepares the tools that the areas have, by name.
 func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, error) {
 	tools, everything := map[string]*tool{}, areas.Everything()
 	described := map[*upstream.Schema]bool{}
 	var faults []error
-	for _, byRecord := range []bool{true, false} { // the shape of a record stands in the tool that gets one
+	for _, byRecord := range []bool{true, false} { // first tools that get one record: their output schemas describe it
 		for _, says := range d.Tools {
 			if res := says.Operation.Success(); byRecord != (says.Kind == definition.KindRead && !res.IsList()) {
 				continue
@@ -106,7 +106,7 @@ func verbOf(kind string) string {
 	return scope.VerbWrite
 }
 
-// prepare compiles the arguments, and what tools/list shows.
+// prepare compiles the arguments and the declaration. described has the records that output schemas describe already.
 func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 	op, res := t.Operation, t.Operation.Success()
 	if t.Handler != "" {
@@ -152,10 +152,10 @@ type argument struct {
 	slot
 }
 
-// sent returns the arguments that are sent: those of the path, the body and the query.
+// sent returns the arguments that are sent to the data service: of the path, the body and the query, in this order.
 func (t *tool) sent() (all []argument) {
 	add := func(p upstream.Property, s slot) {
-		// Of a parameter of the path and a member of the body with one name, the parameter gets the other.
+		// If a path parameter and a body member have the same name, t.Arguments renames the parameter.
 		other, ok := t.Arguments[p.Name]
 		if ok && (s.path || !slices.ContainsFunc(all, func(a argument) bool { return a.Name == other })) {
 			p.Name = other
@@ -215,7 +215,7 @@ func (t *tool) own() (all []argument) {
 		add(argFields, listOf(names, 1, len(t.fields)))
 	}
 	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
-		version := textOf(1, 128) // an empty one would be none
+		version := textOf(1, 128) // an empty one would be ignored
 		if s := t.Operation.Success().Body.At(t.Version); s != nil {
 			version.Types = s.Types &^ upstream.TypeNull
 		}
@@ -230,7 +230,7 @@ func (t *tool) own() (all []argument) {
 	return all
 }
 
-// asks reports whether a person may be asked before the tool does something.
+// asks reports whether calls of the tool may need confirmation by the user.
 func (t *tool) asks() bool { return t.Confirm != nil || t.Kind == definition.KindDelete || t.People }
 
 func textOf(least, most int) *upstream.Schema {
@@ -245,7 +245,7 @@ func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
 	return list
 }
 
-// fieldsOf returns the names of the fields that records can have.
+// fieldsOf returns the names of the fields that an operation's records can have.
 func fieldsOf(op *upstream.Operation) (names []string) {
 	for _, p := range op.Record().Properties {
 		if !p.Internal {
@@ -255,7 +255,7 @@ func fieldsOf(op *upstream.Operation) (names []string) {
 	return names
 }
 
-// aboutOf names what an operation is about: the record, or what its last parameter stands for.
+// aboutOf names what an operation is about: its record, or else what the last path parameter identifies, or the resource.
 func aboutOf(op *upstream.Operation) string {
 	name := op.Resource
 	if res := op.Success(); res.Records != nil && res.Records.In != "" && !res.IsList() {
@@ -266,7 +266,7 @@ func aboutOf(op *upstream.Operation) string {
 	return spaced(name)
 }
 
-// namedBy returns what the last parameter of the path of a tool's operation stands for: the record, or that in which one is created.
+// namedBy names what the last path parameter of the tool's operation identifies: the record, or the parent in which one is created.
 func (t *tool) namedBy() string {
 	op, n := t.Operation, len(t.Operation.PathParams)
 	if n == 0 || strings.HasSuffix(op.Path, "}") && t.Kind != definition.KindCreate && !op.Success().IsList() {
@@ -278,7 +278,7 @@ func (t *tool) namedBy() string {
 	return spaced(collectionOf(op))
 }
 
-// collectionOf returns the last fixed segment before the last parameter of a path, without a plural's s.
+// collectionOf returns the last fixed segment before a path's last parameter, without a plural s.
 func collectionOf(op *upstream.Operation) string {
 	segments := strings.Split(op.Path[:strings.LastIndex(op.Path, "/{")], "/")
 	fixed := slices.DeleteFunc(segments, func(segment string) bool { return strings.HasPrefix(segment, "{") })
@@ -287,7 +287,7 @@ func collectionOf(op *upstream.Operation) string {
 
 func spaced(name string) string { return strings.NewReplacer("_", " ", "-", " ").Replace(name) }
 
-// hasUntrusted reports whether a member below a schema is text from outside.
+// hasUntrusted reports whether a schema has a member with text from outside, at any depth.
 func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 	if s == nil || seen[s] {
 		return false
@@ -299,8 +299,8 @@ func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 		s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return hasUntrusted(a, seen) })
 }
 
-// declare sets how tools/list shows the tool. Descriptions and hints that say what goes without saying are left out, and output schemas say
-// no more than clients need: what a schema does not say, an error says in words.
+// declare sets the tool's declaration in tools/list, which costs the model tokens. It omits descriptions that the instructions have for
+// all tools, hints with the protocol's default, and what clients do not need of schemas: errors explain violations in words.
 func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) {
 	in := shape(input, 0, true)
 	for _, shared := range t.shared(res) {
@@ -327,10 +327,10 @@ func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse,
 	t.declared = encode(d)
 }
 
-// shared returns the arguments that the instructions explain for all tools.
+// shared returns the names of arguments that the instructions explain for all tools: cursor, fields and limit.
 func (t *tool) shared(res *upstream.DocumentedResponse) []string {
 	names := []string{res.Cursor}
-	if t.fields != nil { // otherwise, it may be one of the operation's own
+	if t.fields != nil { // else it may be an argument of the operation
 		names = append(names, argFields)
 	}
 	if res.Records != nil && res.Records.AtMost > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// Codes that the errors of tools begin with.
+// Codes of tool errors, with which their texts begin.
 const (
 	codeArguments   = "INVALID_ARGUMENTS"
 	codeNotFound    = "NOT_FOUND"
@@ -34,15 +34,15 @@ const (
 	codeInternal    = "INTERNAL"
 )
 
-// toolError is an error for the assistant: what was wrong, what is allowed, what was done, and whether to call again.
+// toolError is an error for the assistant: what is wrong, what is allowed, what was done, and whether to call again.
 type toolError struct {
 	code       string
-	message    string         // for the log too if there is no cause, so it must not contain text of users
+	message    string         // logged if there is no cause, so it must not contain users' text then
 	violations []data.Detail  // Field is an argument
 	effect     string         // what was and was not done
 	advice     string         // what to do now
 	cause      error          // for the log only
-	data       jsontext.Value // further JSON for the assistant
+	data       jsontext.Value // more JSON for the assistant
 }
 
 func (e *toolError) Error() string {
@@ -54,7 +54,7 @@ func (e *toolError) Error() string {
 
 func (e *toolError) Unwrap() error { return e.cause }
 
-// result returns the error as a tool result, without structured content, which would have to match the output schema.
+// result returns the error as a tool result. It has no structured content, which would have to match the output schema.
 func (e *toolError) result(requestID string) *callResult {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error %s: %s", e.code, e.message)
@@ -85,14 +85,14 @@ const (
 	correctAndCall = "Correct the arguments and call again."
 )
 
-// badArguments returns the error of invalid arguments.
+// badArguments returns the error for invalid arguments.
 func (t *tool) badArguments(violations ...data.Detail) *toolError {
 	return &toolError{
 		code: codeArguments, message: "Invalid arguments for " + t.Name + ".", violations: violations, effect: t.notDone(), advice: correctAndCall,
 	}
 }
 
-// newToolError converts the error of a tool.
+// newToolError converts an error of a tool call.
 func newToolError(err error, t *tool) *toolError {
 	if failed, ok := errors.AsType[*toolError](err); ok {
 		return failed
@@ -157,7 +157,7 @@ func newToolError(err error, t *tool) *toolError {
 	return failed
 }
 
-// again says whether it is safe to call again after the data service did not answer.
+// again returns advice on whether to call again after the data service was busy or did not respond.
 func (t *tool) again(e *data.Error) string {
 	advice := retryIn(e.RetryAfter)
 	switch once := t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts(); {
