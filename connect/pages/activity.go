@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
-// activityView is a page of the audit log.
+// activityView is one page of the audit log.
 type activityView struct {
 	Days  []activityDay
 	Kinds []kind
@@ -30,14 +30,14 @@ type activityDay struct {
 	Entries []activityEntry
 }
 
-// activityEntry is an audit entry in plain words.
+// activityEntry is an audit entry in words for users.
 type activityEntry struct {
-	audit.Entry        // Outcome is "" if it was done
+	audit.Entry        // Outcome is for users, "" if it was successful
 	What        string // instead of Action
-	Code        bool   // Target is the name of a key or tool
+	Code        bool   // show Target as code: a key or a tool
 }
 
-const activityPage = 50
+const activityPage = 50 // entries
 
 // kind is a filter of the audit log.
 type kind struct {
@@ -112,7 +112,7 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 		audit.ConnectionChanged + audit.OutcomeDenied:  "Tried to change what an app may do",
 		audit.ConnectionRevoked + audit.OutcomeDenied:  "Tried to disconnect an app",
 	}
-	out.What = cmp.Or(words[e.Action+e.Outcome], words[e.Action], cleantext.Line(e.Action, maxLabel)) // or written by a newer version
+	out.What = cmp.Or(words[e.Action+e.Outcome], words[e.Action], cleantext.Line(e.Action, maxLabel)) // of a later version
 	switch e.Action {
 	case audit.ConnectionApproved, audit.ConnectionStarted, audit.ConnectionChanged:
 		out.Detail = grantedInWords(areas, e.Detail, out.Detail)

@@ -13,18 +13,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
-// approveView is the page on which an owner decides.
+// approveView is the approval page, and that for members, who can only deny.
 type approveView struct {
-	Request, Token  string // of the form
-	SignOut         string // the token of the form behind "Use another account"
-	Return          string
+	Request, Token  string // fields of the form
+	SignOut         string // token of the form "Use another account"
+	Return          string // URL of this page, for that form
 	Client, Initial string
 	Host            string // of the redirect URI, or its scheme if App
 	App             bool   // the redirect URI has a private-use scheme
-	Vouched         string // the host that vouches for the client's name, if any
-	Local           bool
+	Vouched         string // the host that vouches for the client's name, or ""
+	Local           bool   // a program on the user's machine may impersonate the client
 	By              account.Account
-	Minutes         int // until the request expires
+	Minutes         int // until the request expires, rounded up
 	permissions
 }
 
@@ -144,7 +144,7 @@ func decisionProblem(err error, id string) error {
 	return err
 }
 
-// ownerOnly returns an error page unless the account is an owner's.
+// ownerOnly returns an error page unless the account is an owner. what completes "Only an owner can".
 func ownerOnly(a account.Account, what string) error {
 	if a.IsOwner() {
 		return nil

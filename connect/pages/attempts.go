@@ -14,12 +14,12 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// Limits of attempts per sliding window. They are checked before passwords.
+// Limits of attempts per sliding window. Those of sign-ins are checked before the password.
 const (
 	attemptsWindow     = 15 * time.Minute
 	attemptsPerAccount = 10 // whether the account exists or not
-	attemptsPerDevice  = 10 // for an account, from a browser whose last sign-in was to it
-	attemptsPerIP      = 30 // for all accounts
+	attemptsPerDevice  = 10 // for an account, from one browser whose last sign-in was to it
+	attemptsPerIP      = 30 // for all accounts together
 
 	changesWindow     = time.Hour
 	changesPerAccount = 20 // keys issued and rotated
@@ -28,10 +28,10 @@ const (
 //go:embed attempt.lua
 var attemptScript string
 
-// attempt is a counted attempt, for refund.
+// attempt identifies a counted attempt, for refund.
 type attempt struct{ key, id string }
 
-// allow counts an attempt if there are fewer than limit in the window. It returns how long to wait, or 0 if it is allowed.
+// allow counts an attempt unless there were limit in the window already. It returns how long to wait, or 0 if it is allowed.
 func (s *store) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
 	counted = attempt{key: s.o.Prefix + name, id: newRandom()}
 	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
@@ -49,9 +49,9 @@ func (s *store) refund(ctx context.Context, counted attempt) error {
 	})
 }
 
-// countSignIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against
-// the account or device. Anyone who knows an account's address can exhaust its limit. A browser whose last sign-in was to the account
-// therefore has a limit of its own, so that the account's user is not locked out.
+// countSignIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
+// account or device. Anyone who knows the address of an account can exhaust its limit. A browser whose last sign-in was to the account
+// has a limit of its own, so that this does not lock the account's user out.
 func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, device string) (
 	counted attempt, wait time.Duration, err error,
 ) {
@@ -59,7 +59,7 @@ func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, 
 	if err != nil {
 		return attempt{}, 0, err
 	}
-	// The client IP first: attempts denied to it do not count against the account.
+	// Check the client IP first, so that attempts denied to it do not count against the account.
 	if _, wait, err = s.allow(ctx, "sign-in:ip:"+clientip.Key(addr), attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
 		return attempt{}, wait, err
 	}
@@ -69,18 +69,18 @@ func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, 
 	return s.allow(ctx, "sign-in:account:"+accountDigest(email), attemptsPerAccount, attemptsWindow)
 }
 
-// accountDigest identifies the account of an address as typed, in Redis and in logs: all spellings that an accounts service may
-// consider equal have the same digest. It is a digest because users also type passwords into this field.
+// accountDigest identifies the account of an address as typed, in Redis and in logs. All spellings that an accounts service may treat
+// as equal have the same digest. It is a digest because users also type passwords into this field.
 func accountDigest(email string) string { return digest(account.FoldAddress(email))[:32] }
 
-// Known devices: the browsers that have signed in to an account. Each is known to the account that it signed in to last, because
-// signing in replaces its cookie.
+// Known devices are the browsers that have signed in to an account. Signing in to another account replaces the cookie, so that a
+// browser is known for one account only.
 const (
-	deviceAge  = 180 * 24 * time.Hour // since the last sign-in to the account
+	deviceAge  = 180 * 24 * time.Hour // since the last sign-in
 	maxDevices = 20                   // per account
 )
 
-// knownDevice reports whether the last sign-in of device was to the account.
+// knownDevice reports whether the last sign-in with the device cookie's browser was to the account.
 func (s *store) knownDevice(ctx context.Context, email, device string) (known bool, err error) {
 	if !wellFormed(device) {
 		return false, nil
@@ -93,7 +93,7 @@ func (s *store) knownDevice(ctx context.Context, email, device string) (known bo
 	return known, err
 }
 
-// addDevice stores that a browser has signed in to the account, replaces its old cookie and returns the new one's value.
+// addDevice stores a new device for the account, instead of the one with the cookie old, and returns its cookie's value.
 func (s *store) addDevice(ctx context.Context, email, old string) (string, error) {
 	device := newRandom()
 	key := s.devicesKey(accountDigest(email))
@@ -110,8 +110,8 @@ func (s *store) addDevice(ctx context.Context, email, old string) (string, error
 	return device, err
 }
 
-// deviceDigest depends on the address exactly as typed: signing in to an account with a similar address must not make a device
-// known for this one.
+// deviceDigest depends on the address exactly as typed, unlike accountDigest: a sign-in to an account with a similar address must not
+// make a device known for this one.
 func deviceDigest(email, device string) string {
 	return digest(device + " " + strings.TrimSpace(email))
 }

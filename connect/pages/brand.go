@@ -14,15 +14,15 @@ import (
 
 // Brand is what every page shows of the platform, besides its name.
 type Brand struct {
-	// Logo is a file with the platform's symbol, which stands before the name: a PNG of at most 256 KiB, and 2048 by 2048 pixels.
-	// Default: the first letter of the name.
+	// Logo is the path of a file with the platform's symbol, shown before the name: a PNG of at most 256 KiB and 2048 by 2048
+	// pixels. Default: the first letter of the name.
 	Logo string `json:"logo,omitempty"`
 
 	// AccentColor is the colour of links and buttons, such as "#0b5f5c". Its contrast with the background must be at least
 	// 4.5:1. Default: "#0b5f5c", and "#63cfc6" in dark mode.
 	AccentColor string `json:"accent_color,omitempty"`
 
-	// AccentColorDark is AccentColor for dark mode. Default: AccentColor, mixed with as much white as the contrast requires.
+	// AccentColorDark is AccentColor for dark mode. Default: AccentColor, lightened as far as the contrast requires.
 	AccentColorDark string `json:"accent_color_dark,omitempty"`
 
 	SupportURL string `json:"support_url,omitempty"` // https or mailto. Default: no link
@@ -36,13 +36,13 @@ const (
 	maxLogoSide = 2048      // pixels
 )
 
-// brand is a valid Brand, for the templates.
+// brand is a checked Brand with its assets, for the templates.
 type brand struct {
 	Name, Initial, Sheet, Icon, Logo string // Sheet, Icon and Logo are paths of assets; Logo may be ""
 	Links                            []navItem
 }
 
-// newBrand checks a Brand and adds its assets.
+// newBrand checks a Brand and adds its assets with addAsset.
 func newBrand(name string, b Brand, addAsset func(name, content string) (path string)) (*brand, error) {
 	if name == "" || cleantext.Line(name, maxLabel) != name {
 		return nil, fmt.Errorf("invalid name %q: must be one line of 1 to %d visible characters", name, maxLabel)
@@ -81,7 +81,7 @@ func newBrand(name string, b Brand, addAsset func(name, content string) (path st
 	return v, nil
 }
 
-// readLogo returns the content of a file that is a whole PNG, whatever its name is.
+// readLogo returns the content of a file, which must be a complete PNG.
 func readLogo(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err != nil {

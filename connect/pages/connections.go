@@ -28,16 +28,16 @@ type connection struct {
 	oauth.Grant
 	Name, Initial, Host string
 	UsedAgo             string // "" if it was never used
-	By                  string // who has connected it
+	By                  string // who approved it; "" if unknown
 	See, Change         []string
-	OnItsOwn            string // what Unasked allows, "" if nothing
+	OnItsOwn            string // what Grant.Unasked allows, "" if nothing
 }
 
-// connectionView is the form that changes or ends a connection.
+// connectionView is the page with the form that changes or ends a connection.
 type connectionView struct {
 	Token      string
 	Connection connection
-	Unasked    []permission // one, if the connection may run something
+	Unasked    []permission // the check box for Grant.Unasked, if the connection may run something
 	permissions
 }
 
@@ -69,7 +69,7 @@ func (p *Pages) grant(r *http.Request, s *session, id string) (oauth.Grant, erro
 	return grants[i], nil
 }
 
-// askAboutConnection shows the form that disconnects or changes a connection.
+// askAboutConnection shows the form that ends or changes a connection.
 func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *session, revoke, change string) error {
 	if err := ownerOnly(s.account, "change and disconnect apps"); err != nil {
 		return err
@@ -143,10 +143,10 @@ func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connectio
 	return c
 }
 
-// maxApprovers is the maximum number of accounts that are looked up for one page.
+// maxApprovers is the maximum number of accounts that one page looks up.
 const maxApprovers = 10
 
-// approvers returns the names of the accounts that approved connections, without those whose lookup failed.
+// approvers returns the names of the accounts that approved connections, by ID. It leaves out those whose lookup failed.
 func (p *Pages) approvers(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
 	names := map[string]string{you.ID: you.DisplayName()}
 	for _, g := range grants {

@@ -7,9 +7,9 @@ import (
 
 // Cookie names, without the __Host- prefix.
 const (
-	sessionCookie = "gatehouse_session" // who is signed in
+	sessionCookie = "gatehouse_session" // the session's ID
 	visitCookie   = "gatehouse_visit"   // binds the sign-in form to the browser
-	deviceCookie  = "gatehouse_device"  // marks a browser as known to the account that it signed in to last
+	deviceCookie  = "gatehouse_device"  // makes a browser known for the account that it signed in to last
 	noticeCookie  = "gatehouse_notice"  // name of the pending notice
 )
 
@@ -25,7 +25,7 @@ func (c cookies) name(name string) string {
 	return name
 }
 
-// set sets a cookie; age 0 means until the browser is closed.
+// set sets a cookie. An age of 0 means until the browser is closed.
 func (c cookies) set(w http.ResponseWriter, name, value string, age time.Duration) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure on http only; see the package's documentation
 		Name: c.name(name), Value: value, Path: "/", MaxAge: int(age / time.Second),

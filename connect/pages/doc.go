@@ -1,24 +1,24 @@
 // Package pages serves the web pages of the connection server: sign-in, approval of a connection, connected apps, the keys of
-// the business, its activity, errors, and how to connect an assistant. They show the platform's name, logo, colour and links.
+// the business, its activity, errors, and how to connect an assistant. They show the platform's name, logo, accent colour and links.
 //
 // The pages are server-rendered HTML with one style sheet, no scripts and nothing from other origins. They work with a keyboard
 // and a screen reader, in light and dark mode, and on a phone.
 //
 // # Sessions
 //
-// A session is a random ID in a cookie. Redis stores the ID's hash, the account's ID and the start. Every page looks the account
-// up in the accounts service, so that a changed role or a closed account takes effect immediately. A session ends after an idle
-// timeout, at a maximum age, and at sign-out; signing out everywhere ends all sessions of the account.
+// A session is a random ID in a cookie. Redis stores the account's ID and the start under the hash of the session's ID. Every page
+// looks the account up in the accounts service, so that a changed role or a closed account takes effect immediately. A session ends
+// after an idle timeout, at a maximum age, and at sign-out; signing out everywhere ends all sessions of the account.
 //
 // # Forms
 //
-// A form carries a token (against CSRF) that is bound to the session and the form's purpose; the token of the sign-in form is
-// bound to a cookie. [http.CrossOriginProtection] rejects forms that another site has sent, in addition.
+// A form has a CSRF token that is bound to the session and the form's purpose; the token of the sign-in form is bound to a cookie.
+// In addition, [http.CrossOriginProtection] rejects forms from other origins.
 //
 // # Limits
 //
-// Sign-in attempts and changes of keys are limited in sliding windows in Redis, per account, and sign-in attempts per client IP
-// too. A browser that has signed in to an account before has a limit of its own, so that others cannot lock the owner out.
+// Sign-in attempts are limited per account and per client IP, and new private keys per account, in sliding windows in Redis. A
+// browser whose last sign-in was to the account has a limit of its own, so that others cannot lock the account's user out.
 //
 // # Cookies
 //

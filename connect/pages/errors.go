@@ -15,18 +15,18 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
-// pageError is an error with its page. The cause is only logged.
+// pageError is an error that is shown as a page. The cause is only logged.
 type pageError struct {
 	Status      int
 	Detail      string
-	Link, Label string // "": Settings
-	RequestID   string // set when it is shown
+	Link, Label string // of the link below; default: to Settings
+	RequestID   string // set by renderError
 
-	code  string // for the log; "": that of the status
-	title string // for the log too
+	code  string // for the log; default: that of the status
+	title string // also logged
 	cause error
-	retry time.Duration // 0: none
-	final bool          // no link
+	retry time.Duration // Retry-After; 0: none
+	final bool          // there is no link
 }
 
 func (e *pageError) Error() string {
@@ -43,7 +43,7 @@ func (e *pageError) withLink(url, label string) *pageError {
 	return e
 }
 
-// Codes in the log, besides those of statuses.
+// Error codes in the log, besides those of statuses.
 const (
 	codeConflict         = "CONFLICT"
 	codeFormExpired      = "FORM_EXPIRED"
@@ -67,7 +67,7 @@ func notFound() *pageError {
 	return newError(http.StatusNotFound, "Page not found", "The address may be mistyped, or the page has moved.", nil)
 }
 
-// forged returns the error of a form without a valid token.
+// forged returns the error for a form of another origin or without a valid token.
 func forged(cause error) *pageError {
 	e := newError(http.StatusForbidden, "This form is out of date", "It was not sent from the page that is open in this browser, "+
 		"so nothing was changed. Open the page again and repeat what you wanted to do.", cause)
@@ -80,7 +80,7 @@ func unavailable(cause error) *pageError {
 		"A service that this page depends on is unavailable. Nothing was changed. Please try again in a moment.", cause)
 }
 
-// outcomeUnknown returns the error of a change whose outcome is unknown. toDo tells the user what to do.
+// outcomeUnknown returns the error for a change whose outcome is unknown. toDo tells the user what to do.
 func outcomeUnknown(toDo string, cause error) *pageError {
 	return outage("This change could not be confirmed",
 		"A service did not respond in time, so the change may or may not have been saved. "+toDo, cause)
@@ -96,7 +96,7 @@ func fault(status int, cause error) *pageError {
 	return newError(status, "Something went wrong", "Please try again in a moment.", cause)
 }
 
-// Fail responds with an error page. detail is a sentence.
+// Fail responds with an error page. detail is a sentence for the user, shown for 4xx statuses other than 421.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p.secure(w.Header())
 	e := newError(status, "That did not work", detail, nil)

@@ -23,13 +23,13 @@ const maxQuery = 4 << 10 // bytes
 const (
 	policyBase = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-	// policyRedirecting is for the page whose form redirects to the client. It has no form-action, which browsers apply to
-	// such redirects as well.
+	// policyRedirecting is for pages whose form redirects to the client. It has no form-action, because browsers also apply it
+	// to redirects of forms.
 	policyRedirecting = policyBase
 	policy            = policyBase + "; form-action 'self'"
 )
 
-// page has the handlers of a path. Errors other than *redirectError and *pageError are internal errors.
+// page has the handlers of a path; post may be nil. Errors other than *redirectError and *pageError are internal errors.
 type page struct{ get, post handler }
 
 type handler func(http.ResponseWriter, *http.Request) error
@@ -39,10 +39,10 @@ type redirectError struct{ to string }
 
 func (r *redirectError) Error() string { return "see " + r.to }
 
-// Paths returns the paths of the pages, sorted, without those of the assets.
+// Paths returns the paths of the pages, sorted, without the assets.
 func (p *Pages) Paths() []string { return slices.Sorted(maps.Keys(p.pages)) }
 
-// Handler serves the pages and their assets, and a 404 page for other paths.
+// Handler returns a handler for the pages and their assets. It responds to other paths with a 404 page.
 func (p *Pages) Handler() http.Handler { return http.HandlerFunc(p.serve) }
 
 func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (p *Pages) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	p.secure(w.Header())
 	if strings.HasPrefix(r.URL.Path, SettingsPath) {
-		// Not on the pages of a sign-in, which a client may have opened in a window that it watches.
+		// Not on the pages of the authorization flow: a client may have opened them in a popup, and need its reference to it.
 		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	err := p.handle(w, r)
@@ -97,7 +97,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// checkForm parses a form and rejects one that did not come from our own pages.
+// checkForm parses a form and rejects one of another origin. It does not check the form's token.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
 		return forged(fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
@@ -125,7 +125,7 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secure sets the security headers of every response.
+// secure sets the security headers of a page.
 func (p *Pages) secure(h http.Header) {
 	if p.cookies.secure {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
@@ -133,14 +133,14 @@ func (p *Pages) secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// With no-referrer, browsers would send "Origin: null" with our own forms.
+	// With no-referrer, browsers would send "Origin: null" with the pages' forms.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Robots-Tag", "noindex, nofollow")
 }
 
-// ownPage returns back, rebuilt from its parts, if it is a page that sign-in may redirect to, or else the default page.
+// ownPage returns back, rebuilt from its parts, if it is a page that sign-in may redirect to, or else ConnectionsPath.
 func ownPage(back string) string {
 	u, err := url.Parse(back)
 	if err != nil || u.Scheme != "" || u.Opaque != "" || u.Host != "" || u.User != nil || u.RawPath != "" ||
@@ -158,7 +158,7 @@ func ownPage(back string) string {
 	return ConnectionsPath
 }
 
-// plausibleID reports whether s has a valid form for the ID of a request or connection.
+// plausibleID reports whether s has only characters of an ID of a request or connection.
 func plausibleID(s string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.~"
 	return s != "" && len(s) <= 200 && strings.Trim(s, allowed) == ""

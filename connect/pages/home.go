@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// Explain returns a handler of the MCP endpoint that responds with a page if a browser opens it. All other requests go to next.
+// Explain returns a handler for the MCP endpoint that responds with a page if a browser opens it, and calls next otherwise.
 func (p *Pages) Explain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !opens(r) {
@@ -22,7 +22,7 @@ func (p *Pages) Explain(next http.Handler) http.Handler {
 	})
 }
 
-// opens reports whether a request is a browser's that opens the MCP endpoint. Clients of MCP accept JSON or a stream of events.
+// opens reports whether a browser opens the MCP endpoint as a page. MCP clients accept JSON or server-sent events.
 func opens(r *http.Request) bool {
 	accept := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" &&

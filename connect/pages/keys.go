@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
-// Keys manages the keys of the public API. Errors other than those named below mean an outage, and that nothing was changed.
+// Keys manages the keys of the public API. Errors other than those below mean an outage, and that nothing was changed.
 type Keys interface {
 	// List returns the keys of a business, sorted by public key.
 	List(ctx context.Context, businessID string) ([]Key, error)
@@ -22,18 +22,18 @@ type Keys interface {
 	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue creates a key pair on behalf of an account, only one per attempt ID. Its errors are ErrAlreadyDone if the attempt
-	// has created a key before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown it returns the
-	// public key.
+	// Issue creates a key pair on behalf of an account. Its errors are ErrAlreadyDone if it has created one for the same attempt
+	// ID before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown, it also returns the public
+	// key.
 	Issue(ctx context.Context, business account.Business, accountID, attempt string, test bool) (IssuedKey, error)
 
-	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all previous
-	// ones stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if the key's
-	// version is not version, ErrGracePending, with which it returns the key, and ErrOutcomeUnknown.
+	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all old ones
+	// stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if Key.Version is not
+	// version, ErrGracePending, with which it also returns the key, and ErrOutcomeUnknown.
 	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
 
-	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is revoked, ErrNoKey if the business is not
-	// known to have had it, and ErrOutcomeUnknown.
+	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is already revoked, ErrNoKey if the business is
+	// not known to have had it, and ErrOutcomeUnknown.
 	Revoke(ctx context.Context, businessID, publicKey string) error
 }
 
@@ -42,21 +42,21 @@ var (
 	ErrNoKey          = errors.New("no such key") // of the business
 	ErrTooManyKeys    = errors.New("too many keys")
 	ErrGracePending   = errors.New("the previous private key still works") // and at most two can be valid
-	ErrAlreadyDone    = errors.New("already done")                         // by an earlier call, and this one changed nothing
+	ErrAlreadyDone    = errors.New("already done")                         // by an earlier call; this one changed nothing
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
 
 // Key is a key without its private key.
 type Key struct {
 	PublicKey     string
-	Version       string // changes when the private key does
+	Version       string // changes with the private key
 	Test          bool
-	Active        bool      // false: the account is inactive and the key does not work
+	Active        bool      // false: the business's account is inactive and the key does not work
 	PreviousUntil time.Time // when the previous private key stops working; zero if there is none
 	Limit         int       // requests per minute; 0: the default
 	Name          string    // may be empty
 	ExpiresAt     time.Time // zero if the key does not expire
-	Resources     []string  // that the key may call; nil: all of the API without a name
+	Resources     []string  // that the key may call; nil: all of the unnamed API
 	Write         bool      // the key may change data
 }
 
@@ -69,7 +69,7 @@ type IssuedKey struct {
 // PrivateKey is a private key that prints and logs as "[redacted]".
 type PrivateKey string
 
-// Reveal returns the key.
+// Reveal returns the private key.
 func (k PrivateKey) Reveal() string { return string(k) }
 
 // Format writes "[redacted]" for every verb.
@@ -107,7 +107,7 @@ type keysView struct {
 	Testing bool // the new key's kind, as submitted
 }
 
-// keyView is the form that rotates or revokes a key.
+// keyView is the page with the form that rotates or revokes a key.
 type keyView struct {
 	Key
 	Token   string
@@ -117,7 +117,7 @@ type keyView struct {
 	Problem string
 }
 
-// newKeyView shows a private key.
+// newKeyView is the page that shows a new private key, once.
 type newKeyView struct {
 	IssuedKey
 	Rotated bool
@@ -162,7 +162,7 @@ func noKey() *pageError {
 	return newError(http.StatusNotFound, "Key not found", "It may have been revoked in the meantime.", nil).withLink(KeysPath, "See your keys")
 }
 
-// changeTimeout is the timeout of a change of keys.
+// changeTimeout is the timeout of a change of a key.
 const changeTimeout = 20 * time.Second
 
 func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request, s *session) error {
@@ -192,7 +192,7 @@ func (p *Pages) changeKeys(w http.ResponseWriter, r *http.Request, s *session) e
 	return change(ctx, w, r, s, entry)
 }
 
-// beginKey begins a change that issues a private key, unless there were too many.
+// beginKey begins a change that creates a private key. Its error page says if there were too many.
 func (p *Pages) beginKey(ctx context.Context, s *session, entry audit.Entry) (*audit.Change, error) {
 	_, wait, err := p.store.allow(ctx, "keys:"+s.account.ID, changesPerAccount, changesWindow)
 	if err != nil {
@@ -299,8 +299,8 @@ func (p *Pages) revokeKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return p.done(w, noticeKeyRevoked, KeysPath)
 }
 
-// notChanged resolves a change that failed or whose outcome is unknown, and returns its page: already if it was made before,
-// or what to do if the outcome is unknown.
+// notChanged resolves the audit entry of a change that failed, and returns the error page. already is its text if the change was
+// made before, and toDo tells the user what to do if the outcome is unknown.
 func notChanged(ctx context.Context, change *audit.Change, err error, already, toDo string) *pageError {
 	switch {
 	case errors.Is(err, ErrNoKey):

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// noticeAge is the lifetime of the cookie with the name of a notice, which confirms a change on the next page. It is not part of the
-// URL, which anyone could make up.
+// noticeAge is the lifetime of the cookie with the name of a notice, which confirms a change on the next page. The name is not in the
+// URL, because anyone could make up a link with it.
 const noticeAge = time.Minute
 
 // Names of notices.
@@ -32,7 +32,7 @@ func notices() map[string]string {
 	}
 }
 
-// notice returns the text of the pending notice, if any, and clears it.
+// notice returns the text of the pending notice, or "", and clears it.
 func (p *Pages) notice(w http.ResponseWriter, r *http.Request) string {
 	name := p.cookies.get(r, noticeCookie)
 	if name != "" {

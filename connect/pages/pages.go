@@ -57,20 +57,20 @@ type Options struct {
 	Accounts account.Service       // checks passwords and looks up accounts; required
 	Audit    *audit.Log            // records sign-ins, sign-outs and changes of keys; if it is unavailable, these fail; required
 	Redis    redis.UniversalClient // holds sessions, sign-in attempts and known devices; the caller closes it; required
-	Keys     Keys                  // manages the keys of the public API; default: none, and no page for them
+	Keys     Keys                  // manages the keys of the public API; default: no page for them
 
 	Name     string // the platform's; required
-	Brand    Brand  // what the pages show of the platform, besides its name; default: a letter for the logo, and no links
+	Brand    Brand  // logo, colours and links of the platform; default: see Brand
 	HomePage bool   // adds a page at HomePath that explains how to connect an assistant
-	Prefix   string // of the names of all keys in Redis; default: audit.DefaultPrefix
+	Prefix   string // of all keys in Redis; default: audit.DefaultPrefix
 
 	SessionIdle time.Duration // the idle timeout of a session; default: DefaultSessionIdle
 	SessionMax  time.Duration // the maximum age of a session; default: DefaultSessionMax
 
-	// ClientAddr returns the client's IP address, or the zero Addr if it has none. Default: the peer's address.
+	// ClientAddr returns the client's IP address, or the zero Addr if it is unknown. Default: the peer's address.
 	ClientAddr func(*http.Request) netip.Addr
 
-	Log *zap.Logger      // gets failures that no user sees; default: no log
+	Log *zap.Logger      // gets errors that no user sees; default: no log
 	Now func() time.Time // the clock; default: time.Now
 }
 
@@ -87,7 +87,7 @@ type Pages struct {
 	crossOrigin http.CrossOriginProtection
 }
 
-// New returns the pages.
+// New returns the pages. It reads the logo, and does not contact Redis. Its errors are missing or invalid options.
 func New(o Options) (*Pages, error) {
 	if o.OAuth == nil || o.Accounts == nil || o.Audit == nil || o.Redis == nil {
 		return nil, errors.New("pages: OAuth, Accounts, Audit and Redis are required")

@@ -13,7 +13,7 @@ import (
 // permissions are the check boxes of a form that says what an app may do.
 type permissions struct {
 	See, Change []permission
-	Asked       bool   // the app has asked for them
+	Asked       bool   // the app asked for them: on the approval page
 	Problem     string // why the form was not accepted
 }
 
@@ -22,7 +22,7 @@ type permission struct {
 	Checked                     bool
 }
 
-// newPermissions returns a box for each right of a set.
+// newPermissions returns a check box for each right of a set.
 func newPermissions(offered, checked scope.Set) (p permissions) {
 	for _, a := range offered.Areas().All().List() {
 		for _, verb := range scope.Verbs() {
@@ -42,7 +42,7 @@ func newPermissions(offered, checked scope.Set) (p permissions) {
 	return p
 }
 
-// titled returns the title of a page whose form may have a problem.
+// titled returns the title of a page with a form, which may have a problem.
 func titled(title, problem string) string {
 	if problem != "" {
 		return "Error: " + title // screen readers read the title first
@@ -50,7 +50,7 @@ func titled(title, problem string) string {
 	return title
 }
 
-// chosen returns the rights of a set whose boxes are checked. Write and run include read.
+// chosen returns the rights of a set whose check boxes are checked. Write and run include read.
 func chosen(r *http.Request, offered scope.Set) scope.Set {
 	given := func(a scope.Area, verb string) bool {
 		return slices.Contains(r.PostForm[allowField], a.Scope(verb)) && offered.Includes(a, verb)
@@ -62,7 +62,7 @@ func chosen(r *http.Request, offered scope.Set) scope.Set {
 
 func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"change": {id}}.Encode() }
 
-// renderChange shows the form.
+// renderChange shows the form that changes a connection.
 func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int, s *session, g oauth.Grant, checked scope.Set, problem string) error {
 	v := connectionView{
 		Token: s.token(formChange + " " + g.ID), Connection: p.connection(g, nil),

@@ -8,7 +8,7 @@ import (
 	"encoding/hex"
 )
 
-// Random secrets: 32 bytes, 43 characters of base64url.
+// Sizes of random secrets, in bytes and in characters of base64url.
 const (
 	randomBytes = 32
 	randomChars = 43
@@ -20,20 +20,20 @@ func newRandom() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// wellFormed reports whether s has the form of newRandom's values.
+// wellFormed reports whether s has the form of newRandom's results.
 func wellFormed(s string) bool {
 	_, err := base64.RawURLEncoding.DecodeString(s)
 	return err == nil && len(s) == randomChars
 }
 
-// digest returns the hash of a secret, for keys in Redis.
+// digest returns the SHA-256 of a secret in hex, for keys in Redis.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])
 }
 
-// A form token (against CSRF) is a nonce and the HMAC of the nonce and the form's purpose under the session ID, or before
-// sign-in the visit cookie. The nonce makes each token different, against BREACH attacks on compressed responses.
+// A form token (against CSRF) is a nonce and the HMAC of nonce and purpose, keyed with the session ID or, before sign-in, the visit
+// cookie. The nonce makes each token different, against BREACH attacks on compressed responses.
 const (
 	nonceBytes = 16
 	tokenBytes = nonceBytes + sha256.Size

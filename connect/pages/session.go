@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
 
-// call runs an operation in Redis within a timeout. Its error says what was being done.
+// call runs Redis commands with a timeout. doing describes them in the error.
 func call(ctx context.Context, doing string, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -36,8 +36,8 @@ func (s *session) token(purpose string) string { return newToken(s.id, purpose) 
 // store keeps sessions, known devices and attempts in Redis:
 //
 //	{prefix}session:{sha256 of the id}  a record, until the idle timeout or the maximum age
-//	{prefix}sessions:{account id}       the account's generation; records of others are invalid
-//	{prefix}devices:{account digest}    digests of the account's browsers, newest first
+//	{prefix}sessions:{account id}       the account's generation; sessions of another one have ended
+//	{prefix}devices:{account digest}    digests of the account's known devices, newest first
 //	{prefix}sign-in:…, {prefix}keys:…   sorted set of attempt IDs within the window, by time
 //
 // They may be in different Cluster slots, so every command uses only one key.
@@ -46,7 +46,7 @@ type store struct {
 	attempt *redis.Script
 }
 
-// record is a session as it is stored.
+// record is a session as it is stored in Redis.
 type record struct {
 	Issuer     string `json:"issuer,omitempty"` // "" in sessions of earlier versions, which end within SessionMax
 	AccountID  string `json:"account_id"`
@@ -60,7 +60,7 @@ func (s *store) sessionKey(id string) string         { return s.o.Prefix + "sess
 func (s *store) generationKey(account string) string { return s.o.Prefix + "sessions:" + account }
 func (s *store) devicesKey(digest string) string     { return s.o.Prefix + "devices:" + digest }
 
-// keepGeneration is the TTL of a generation. It must exceed that of its sessions.
+// keepGeneration is the TTL of a generation, which must exceed that of its sessions.
 func (s *store) keepGeneration() time.Duration { return s.o.SessionMax + time.Hour }
 
 // startSession begins a session and returns its ID.
@@ -91,7 +91,7 @@ func (s *store) startSession(ctx context.Context, a account.Account, email strin
 	return id, err
 }
 
-// findSession returns the session's record and extends it. ok is false if there is no such session of this issuer, or it has ended.
+// findSession returns a session's record and restarts its idle timeout. ok is false if this issuer has no such session.
 func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool, err error) {
 	if !wellFormed(id) {
 		return record{}, false, nil
@@ -107,7 +107,7 @@ func (s *store) findSession(ctx context.Context, id string) (rec record, ok bool
 		case err != nil:
 			return redis.Nil
 		case rec.Issuer != "" && rec.Issuer != s.o.OAuth.Issuer():
-			return nil // it continues there
+			return nil // it stays valid there
 		}
 		generation, err := s.o.Redis.Get(ctx, s.generationKey(rec.AccountID)).Result()
 		if err != nil {
@@ -135,7 +135,7 @@ func (s *store) endSession(ctx context.Context, id string) error {
 }
 
 // endSessions removes the known devices of rec's account and ends its sessions, also those being started concurrently. The sessions
-// end last, because the user needs one to repeat this.
+// end last, because the user needs one to try again if this fails.
 func (s *store) endSessions(ctx context.Context, rec record) error {
 	return call(ctx, "ending an account's sessions", func(ctx context.Context) error {
 		if err := s.o.Redis.Del(ctx, s.devicesKey(rec.Devices)).Err(); err != nil {
@@ -145,7 +145,7 @@ func (s *store) endSessions(ctx context.Context, rec record) error {
 	})
 }
 
-// session returns the request's session, or nil if there is none. Its errors are pages.
+// session returns the request's session, or nil if there is none. Its error is a *pageError.
 func (p *Pages) session(r *http.Request) (*session, error) {
 	ctx := r.Context()
 	id := p.cookies.get(r, sessionCookie)
@@ -170,7 +170,7 @@ func (p *Pages) session(r *http.Request) (*session, error) {
 	return nil, nil
 }
 
-// check returns an error page unless the request has the token of a form. link is the page with the form.
+// check returns an error page unless the form has a valid token for purpose. link is the URL of the page with the form.
 func (s *session) check(r *http.Request, purpose, link string) error {
 	if checkToken(s.id, purpose, r.PostForm.Get(tokenField)) {
 		return nil
@@ -178,7 +178,7 @@ func (s *session) check(r *http.Request, purpose, link string) error {
 	return forged(nil).withLink(link, "Open the page again")
 }
 
-// forAccount returns a handler for signed-in users, or only for owners, if what says what they alone can do.
+// forAccount returns a handler for signed-in users or, unless what is "", for owners only: see ownerOnly.
 func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Request, *session) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		s, err := p.signedIn(r, r.URL.Path)
@@ -192,7 +192,7 @@ func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Re
 	}
 }
 
-// signedIn returns the request's session, or else an error that redirects to the sign-in page, and from there to back.
+// signedIn returns the request's session, or else an error that redirects to the sign-in page, which then redirects to back.
 func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
 	s, err := p.session(r)
 	if err == nil && s == nil {

@@ -48,7 +48,7 @@ type signInView struct {
 	Token, Return, Email   string
 	EmailProblem, Password string // errors of the fields
 	Problem                string // error of the form
-	For                    string // name of the client that waits for approval, if any
+	For                    string // name of the client that waits for approval, or ""
 }
 
 func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
@@ -127,7 +127,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		v.Problem = "The email address or password is incorrect."
 		return p.rejectSignIn(w, r, http.StatusForbidden, v, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 	case err != nil:
-		// If the service failed and the browser did not disconnect. Another account's response counts: it may be about a guess.
+		// A disconnected browser gets no refund, nor does a response about another account: the password may have been a guess.
 		if ctx.Err() == nil && !errors.Is(err, account.ErrWrongAccount) {
 			p.refund(ctx, counted)
 		}
@@ -141,7 +141,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	return &redirectError{to: v.Return}
 }
 
-// rejectSignIn shows the form again, and adds the failure to the request's log entry. A code of "" stands for that of the status.
+// rejectSignIn shows the form again and adds the failure to the request's log entry. A code of "" stands for that of the status.
 func (p *Pages) rejectSignIn(w http.ResponseWriter, r *http.Request, status int, v signInView, outcome, code string, cause error) error {
 	requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.SignIn = outcome })
 	fail(r, code, cause)
@@ -149,8 +149,8 @@ func (p *Pages) rejectSignIn(w http.ResponseWriter, r *http.Request, status int,
 	return nil
 }
 
-// refund removes an attempt from the limit of the account. It still counts against the client IP, whose user may sign in to an
-// account of their own in order to reset the count.
+// refund removes an attempt from the limit of the account. It still counts against the client IP, so that an attacker cannot reset
+// that count by signing in to an account of their own.
 func (p *Pages) refund(ctx context.Context, counted attempt) {
 	if err := p.store.refund(ctx, counted); err != nil {
 		p.o.Log.Warn("removing a sign-in attempt from the limit failed", zap.String("request_id", requestlog.ID(ctx)), zap.Error(err))
@@ -163,7 +163,7 @@ func (p *Pages) signInUnavailable(w http.ResponseWriter, r *http.Request, v sign
 	return p.rejectSignIn(w, r, http.StatusServiceUnavailable, v, requestlog.SignInUnavailable, "", cause)
 }
 
-// startSession replaces the browser's session by a new one.
+// startSession replaces the browser's session with a new one.
 func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.Account, email, device string) error {
 	ctx := r.Context()
 	change, err := p.beginChange(ctx, a, audit.Entry{Action: audit.SessionStarted, Target: p.clientIP(r)})
@@ -175,7 +175,7 @@ func (p *Pages) startSession(w http.ResponseWriter, r *http.Request, a account.A
 	if err == nil {
 		id, err = p.store.startSession(ctx, a, email)
 	}
-	if err != nil { // a session may exist, but no client has its ID
+	if err != nil { // a session may exist, but no browser has its ID
 		change.Resolve(ctx, audit.OutcomeFailed)
 		return err
 	}
@@ -254,7 +254,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	return &redirectError{to: signInURL(back)}
 }
 
-// beginChange begins the audit entry of a change by an account. Its errors are pages.
+// beginChange begins the audit entry of a change by an account. Its error is a *pageError.
 func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entry) (*audit.Change, error) {
 	change, err := p.o.Audit.Begin(ctx, p.entryOf(ctx, a, e))
 	if err != nil {
@@ -263,13 +263,13 @@ func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entr
 	return change, nil
 }
 
-// entryOf completes an audit entry with the account and the request's ID.
+// entryOf adds the account and the request's ID to an audit entry.
 func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) audit.Entry {
 	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.DisplayName(), requestlog.ID(ctx)
 	return e
 }
 
-// recordDenied records a failed sign-in. It does not log the address as typed.
+// recordDenied records a failed sign-in. It logs a digest of the address, because users also type passwords into that field.
 func (p *Pages) recordDenied(r *http.Request, email, why string) {
 	_ = p.o.Audit.Record(r.Context(), audit.Entry{ // logs its own failures
 		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
@@ -286,7 +286,7 @@ func (p *Pages) clientIP(r *http.Request) string {
 	return ""
 }
 
-// fromNow says when a waiting time ends, in whole minutes.
+// fromNow returns when a waiting time ends, in minutes rounded up, such as "5 minutes from now".
 func fromNow(wait time.Duration) string {
 	var now time.Time
 	return humanize.RelTime(now, now.Add((wait + time.Minute - 1).Truncate(time.Minute)), "from now", "")

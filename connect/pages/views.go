@@ -31,7 +31,7 @@ type frame struct {
 	Notice string
 	Wide   bool // for pages without navigation
 
-	// Only of the pages under Settings:
+	// For the pages under Settings only:
 	Nav     []navItem
 	Who     *account.Account
 	SignOut string // the token of the form that signs out
@@ -42,7 +42,7 @@ type navItem struct {
 	Current   bool
 }
 
-// settings returns the frame of a page under Settings, with the pending notice.
+// settings returns the frame of a page under Settings, with the pending notice, which it clears.
 func (p *Pages) settings(w http.ResponseWriter, r *http.Request, s *session, title, current string) frame {
 	f := frame{Title: title, Notice: p.notice(w, r), Who: &s.account, SignOut: s.token(formSignOut)}
 	add := func(text, url string) {
@@ -94,7 +94,7 @@ func (p *Pages) parseViews() error {
 	return nil
 }
 
-// addAsset adds an asset under a name with its hash, so that browsers can cache it forever.
+// addAsset adds an asset and returns its path, which contains its hash so that browsers can cache it forever.
 func (p *Pages) addAsset(name, text string) string {
 	content := []byte(text)
 	sum := sha256.Sum256(content)
@@ -125,7 +125,7 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 
-// titles returns the titles of the areas of which a set includes a right, also of those that are switched off.
+// titles returns the titles of the areas in which a set has the right of a verb, also of those that are switched off.
 func titles(set scope.Set, verb string) (list []string) {
 	for _, a := range set.Areas().All().List() {
 		if set.Includes(a, verb) {
@@ -135,7 +135,7 @@ func titles(set scope.Set, verb string) (list []string) {
 	return list
 }
 
-// grantedInWords describes what scopes allow, also of areas that are switched off, or returns otherwise if they are invalid.
+// grantedInWords describes the scopes in an audit entry, also in areas that are switched off. If they are invalid, it returns otherwise.
 func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 	scopes, unasked := strings.CutSuffix(scopes, " "+oauth.RecordedUnasked)
 	set, err := all.Parse(scopes)
@@ -162,10 +162,10 @@ func grantedInWords(all scope.Areas, scopes, otherwise string) string {
 const (
 	maxLabel = 64
 	maxText  = 500
-	maxHost  = 2000 // more than any: an end that is cut off would hide whose host it is
+	maxHost  = 2000 // longer than any: truncation would hide the registered domain
 )
 
-// initial returns the letter of a name's badge.
+// initial returns the character for a name's badge: the first letter or digit, in upper case.
 func initial(name string) string {
 	for _, r := range name {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
