@@ -84,14 +84,14 @@ func unreadable(what string, code int, err error) error {
 	return e
 }
 
-// tooDeep reports whether JSON has the given number of nesting levels or more. It reads up to the first syntax error.
+// tooDeep reports whether JSON has more than the given number of nesting levels. It reads up to the first syntax error.
 func tooDeep(body []byte, levels int) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
 		if _, err := d.ReadToken(); err != nil {
 			return false
 		}
-		if d.StackDepth() >= levels {
+		if d.StackDepth() > levels {
 			return true
 		}
 	}

@@ -215,10 +215,10 @@ func freshness(header http.Header) time.Duration {
 	return min(max(lifetime, minDocumentTTL), maxDocumentTTL)
 }
 
-// deltaSeconds parses delta-seconds (RFC 9111, section 1.2.2). Invalid values, and those of 2^31 or more, are 0, which is stale.
+// deltaSeconds parses delta-seconds (RFC 9111, section 1.2.2). Values of 2^31 or more are 2^31-1; invalid ones are 0, which is stale.
 func deltaSeconds(value string) time.Duration {
 	n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0
 	}
 	return time.Duration(n) * time.Second
