@@ -311,7 +311,7 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 func TestAPartOfThePublicContractIsOffered(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, &recorder{})
-	o := w.options(highLimits, "")
+	o := w.options("", "")
 	o.Site = "gatehouse_api {\n\t\tdefinition {\n\t\t\texcept getStatus listJobs\n\t\t\tonly gateway listEvents listJobs\n\t\t}\n\t\tdocs_path /docs\n\t\tupstream events " + w.dataURL + "\n\t}"
 	g := gatewaytest.Start(t, o)
 	require.Equal(t, 200, w.acme.Get(t, g.URL, eventsPath).Status)
