@@ -93,7 +93,7 @@ func queryOf(p *upstream.Param, v jsontext.Value) (all []string) {
 	return all
 }
 
-// maxLenient is the depth from which lenient does not change JSON: it parses each level again, and deeper arguments are invalid.
+// maxLenient is the depth up to which lenient changes JSON: it parses each level again, and deeper arguments are invalid.
 const maxLenient = 64
 
 // lenient returns arguments with harmless mistakes of models corrected: a number, boolean, object or array in quotes, a number for a

@@ -34,7 +34,7 @@ type message struct {
 }
 
 const (
-	maxDepth  = 1000 // nesting levels, as in the SDK; fewer are accepted
+	maxDepth  = 1000 // nesting levels, as in the SDK
 	maxID     = 256  // bytes of a JSON-RPC id
 	maxQuoted = 40   // bytes of the client's text in an error
 )

@@ -54,7 +54,7 @@ func instructionsFor(areas scope.Areas, more string) string {
 	return strings.TrimSpace(strings.NewReplacer("{areas}", strings.Join(nouns, ", "), "{more}", more).Replace(instructions))
 }
 
-// restrictions returns what a connection may not do, such as "change contacts; run automations": of the scope of, or "" for all.
+// restrictions returns what a connection may not do, such as "change contacts; run automations". It is limited to one scope unless of is "".
 func (s *Server) restrictions(g oauth.Grant, of string) string {
 	words := map[string]string{scope.VerbRead: "see", scope.VerbWrite: "change", scope.VerbRun: "run"}
 	var all []string

@@ -534,7 +534,7 @@ func (c *checker) checkWeakened() {
 	if c.app.Limits.AllowReplayedWrites {
 		c.report("GH067", "/apps/gatehouse/limits/allow_replayed_writes", "somebody who has recorded a signed write can repeat it when Redis does not decide")
 	} else if c.app.Limits.Algorithm == string(ratelimit.GCRA) && slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool { return h.Name == authName }) {
-		c.report("GH067", "/apps/gatehouse/limits/algorithm", "algorithm gcra does not know which signed writes were received before: gatehouse_auth responds to all with 503")
+		c.report("GH067", "/apps/gatehouse/limits/algorithm", "algorithm gcra does not know which signed writes were received before: gatehouse_auth responds to each signed write with 503")
 	}
 	for name, o := range map[string]struct{ value, most time.Duration }{
 		"ttl":            {time.Duration(c.app.Cache.TTL), 5 * time.Minute},

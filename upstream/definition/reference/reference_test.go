@@ -29,6 +29,20 @@ func render(t *testing.T, published string) (page string, root *html.Node) {
 	return string(out), root
 }
 
+// renderPaths renders the reference of a definition with these paths.
+func renderPaths(t *testing.T, paths string) (page string, root *html.Node) {
+	t.Helper()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+x-gatehouse-tenant: none
+paths:` + paths)}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published(0, 0)
+	require.NoError(t, err)
+	return render(t, string(published))
+}
+
 // requireHarmless requires that a page has no elements and attributes but those that it needs, and that its links lead to itself, to the
 // web and to the published document.
 func requireHarmless(t *testing.T, root *html.Node) {
@@ -356,11 +370,7 @@ func TestNullableSchemasAreDescribedWhole(t *testing.T) {
 // The errors of a service are in its own media type, beside the gateway's.
 func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
 	t.Parallel()
-	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
-openapi: 3.1.0
-info: {title: API, version: "1"}
-x-gatehouse-tenant: none
-paths:
+	_, root := renderPaths(t, `
   /orders:
     post:
       operationId: createOrder
@@ -369,11 +379,7 @@ paths:
         "409":
           description: The slot is taken
           content: {application/problem+json: {schema: {type: object, properties: {balance: {type: integer}}}}}
-`)}, definition.Options{})
-	require.NoError(t, err)
-	published, err := d.Published(0, 0)
-	require.NoError(t, err)
-	_, root := render(t, string(published))
+`)
 	shown := text(root)
 	assert.Contains(t, shown, "application/problem+json")
 	assert.Contains(t, shown, "balance integer")
@@ -384,11 +390,7 @@ paths:
 // Only errors of the gateway, which are JSON, are told by a constant code.
 func TestBodiesWithAConstantCodeAreShown(t *testing.T) {
 	t.Parallel()
-	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
-openapi: 3.1.0
-info: {title: API, version: "1"}
-x-gatehouse-tenant: none
-paths:
+	page, root := renderPaths(t, `
   /vouchers:
     post:
       operationId: createVoucher
@@ -409,11 +411,7 @@ paths:
         "409":
           description: None is left
           content: {application/problem+json: {schema: {type: object, properties: {code: {const: OUT_OF_STOCK}, left: {type: integer}}}}}
-`)}, definition.Options{})
-	require.NoError(t, err)
-	published, err := d.Published(0, 0)
-	require.NoError(t, err)
-	page, root := render(t, string(published))
+`)
 	shown := strings.Join(strings.Fields(text(root)), " ")
 	for name, want := range map[string]string{
 		"request": "always WELCOME sent integer", "alternatives": "always FULL full integer", "response": "always MADE made integer", "error of the service": "always OUT_OF_STOCK left integer",
@@ -429,19 +427,11 @@ paths:
 func TestHeadersThatDifferAreDescribedWithTheirOperation(t *testing.T) {
 	t.Parallel()
 	tagged := `{description: x, headers: {ETag: {required: true, schema: {type: string}}}, content: {application/json: {schema: {type: object, additionalProperties: true}}}}`
-	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
-openapi: 3.1.0
-info: {title: API, version: "1"}
-x-gatehouse-tenant: none
-paths:
-  /a: {get: {operationId: getTagged, responses: {"200": ` + tagged + `, "400": {description: x, content: {application/problem+json: {schema: {type: object, additionalProperties: true}}}}}}}
+	_, root := renderPaths(t, `
+  /a: {get: {operationId: getTagged, responses: {"200": `+tagged+`, "400": {description: x, content: {application/problem+json: {schema: {type: object, additionalProperties: true}}}}}}}
   /b: {get: {operationId: getFirst, responses: {"200": {description: x, content: {application/json: {schema: {type: object, additionalProperties: true}}}}}}}
   /c: {get: {operationId: getSecond, responses: {"200": {description: x, content: {application/json: {schema: {type: object, additionalProperties: true}}}}}}}
-`)}, definition.Options{})
-	require.NoError(t, err)
-	published, err := d.Published(0, 0)
-	require.NoError(t, err)
-	_, root := render(t, string(published))
+`)
 	shown := sections(root)
 	assert.Contains(t, shown["getTagged"], "private, no-cache")
 	assert.Contains(t, shown["response-headers"], "always no-store", "what most have is common to them")
