@@ -146,6 +146,10 @@ func (h *API) check(
 	_, span := tracing.Start(r.Context(), "check response", trace.SpanKindInternal)
 	defer func() {
 		req.checkTime = time.Since(start)
+		if isRefusal(err) {
+			tracing.End(span, nil)
+			return
+		}
 		tracing.End(span, err)
 		if err == nil {
 			req.resource.observed.passed(report.Deviations)

@@ -336,10 +336,17 @@ func (m *metrics) deviationsOf(operation string) *prometheus.CounterVec {
 	return deviations
 }
 
+// isRefusal reports whether a response keeps the contract although the caller gets an error of the gateway: a record that does not exist
+// or may not be seen, and other statuses from 400 to 499 that need not be documented.
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*upstream.StatusError](err)
+	return ok || errors.Is(err, upstream.ErrNotVisible)
+}
+
 // checked counts the result of checking a response.
 func (r *resourceMetrics) checked(err error) {
 	switch {
-	case err == nil:
+	case err == nil, isRefusal(err):
 		r.passed.Inc()
 	case errors.Is(err, upstream.ErrCrossTenantRecord):
 		r.responses.WithLabelValues("cross_tenant").Inc()

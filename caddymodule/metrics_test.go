@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"regexp"
@@ -151,4 +152,22 @@ func TestUnavailableDataServiceIsNotAnInvalidResponse(t *testing.T) {
 	}
 	assert.InDelta(t, 3, testutil.ToFloat64(m.responses.WithLabelValues("events", "unavailable")), 0)
 	assert.Zero(t, testutil.ToFloat64(m.responses.WithLabelValues("events", "invalid_response")))
+}
+
+// Whoever asks for a record that does not exist must not set off the alert on invalid responses.
+func TestRefusedRequestIsNotAnInvalidResponse(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"a status that is not documented":        &upstream.StatusError{Status: 404},
+		"a documented 429":                       &upstream.StatusError{Status: 429},
+		"the only record, which may not be seen": fmt.Errorf("%w: getEvent", upstream.ErrNotVisible),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMetrics()
+			m.resource("events").checked(err)
+			assert.InDelta(t, 1, testutil.ToFloat64(m.responses.WithLabelValues("events", "passed")), 0)
+			assert.Zero(t, testutil.ToFloat64(m.responses.WithLabelValues("events", "invalid_response")))
+		})
+	}
 }
