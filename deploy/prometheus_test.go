@@ -60,9 +60,13 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	}
 	f.guessPasswords(t)
 
-	// Redis loses its data, and then does not respond.
-	require.NoError(t, f.redis.Client(t).FlushAll(t.Context()).Err())
-	p.awaitAlert(t, "GatehouseRedisDataLost", func() { f.requests(t, "/api/v1/me", 1) })
+	// Redis loses its data, and then does not respond. A loss that begins and ends while a slow Redis counts as unavailable is not noticed:
+	// the gateway sends all that it allowed anyway.
+	p.awaitAlert(t, "GatehouseRedisDataLost", func() {
+		f.requests(t, "/api/v1/me", 1)
+		require.NoError(t, f.redis.Client(t).FlushAll(t.Context()).Err())
+		f.requests(t, "/api/v1/me", 1)
+	})
 	require.NoError(t, f.redis.Pause())
 	p.awaitAlert(t, "GatehouseRedisPoolExhausted", func() {
 		inParallel(8, func() { f.call(t, "business_get") })
