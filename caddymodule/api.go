@@ -146,15 +146,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	for _, w := range loaded.Warnings {
 		h.logger.Warn("definition", zap.Error(w))
 	}
-	var trusted []string
-	for _, op := range h.api.Operations() {
-		if op.Tenant == upstream.TenantByService {
-			trusted = append(trusted, label(h.api, op))
-		}
-	}
-	if trusted != nil {
-		h.logger.Info("data services are trusted to answer for the business alone that they are told", zap.Strings("operations", trusted))
-	}
+	h.logTrust()
 	if app.asserter != nil {
 		if err := app.asserter.AddAudiences(h.api.Resources(true)...); err != nil {
 			return err
@@ -203,6 +195,25 @@ func (h *API) Provision(ctx caddy.Context) error {
 func (h *API) Validate() error {
 	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
 		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
+// logTrust names the operations for which data services are trusted.
+func (h *API) logTrust() {
+	var trusted, unchecked []string
+	for _, op := range h.api.Operations() {
+		if op.Tenant == upstream.TenantByService {
+			trusted = append(trusted, label(h.api, op))
+		}
+		if op.Unchecked() {
+			unchecked = append(unchecked, label(h.api, op))
+		}
+	}
+	if trusted != nil {
+		h.logger.Info("data services are trusted to answer for the business alone that they are told", zap.Strings("operations", trusted))
+	}
+	if unchecked != nil {
+		h.logger.Info("some bodies of data services leave unchecked", zap.Strings("operations", unchecked))
+	}
+}
+
 	}
 	if err := checkPath("base_path", h.BasePath); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -195,5 +197,38 @@ func TestDriftIsOnlyReadFromTheAdminAPI(t *testing.T) {
 	for method, want := range map[string]string{http.MethodGet: "no gateway is configured", http.MethodDelete: errMethodNotAllowed.Error()} {
 		err := new(Admin).serveDrift(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, AdminDriftPath, nil))
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestLogNamesTheOperationsForWhichDataServicesAreTrusted(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`openapi: 3.1.0
+info: {title: Reports, version: "1"}
+servers: [{url: /v1}]
+paths:
+  /reports/{id}:
+    get:
+      operationId: getReport
+      x-gatehouse-tenant: request
+      x-gatehouse-unchecked: [application/pdf]
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      responses: {"200": {description: It., content: {application/pdf: {}}}}
+  /reports:
+    get:
+      operationId: listReports
+      x-gatehouse-tenant: none
+      responses: {"204": {description: None.}}
+`), 0o600))
+	h := &API{Definition: &Definition{Name: "shop", File: file}}
+	var err error
+	h.api, err = apiOf(h.Definition)
+	require.NoError(t, err)
+	core, logs := observer.New(zapcore.InfoLevel)
+	h.logger = zap.New(core)
+	h.logTrust()
+	require.Equal(t, 2, logs.Len())
+	for _, e := range logs.All() {
+		require.Equal(t, []any{"shop/getReport"}, e.ContextMap()["operations"], e.Message)
 	}
 }

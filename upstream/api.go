@@ -203,6 +203,11 @@ func (op *Operation) NeedsNoParams() bool {
 	return op.Method == http.MethodGet && len(op.PathParams) == 0 && !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Required })
 }
 
+// Unchecked reports whether bodies of some responses are forwarded without a check.
+func (op *Operation) Unchecked() bool {
+	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return r.Unchecked != nil })
+}
+
 // Sample returns a path of the operation, with a number for each parameter.
 func (op *Operation) Sample() string { return op.sample }
 

@@ -209,7 +209,7 @@ func tenantRule(op *upstream.Operation) string {
 	default:
 		rule = op.Tenant + " of every record"
 	}
-	if slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return r.Unchecked != nil }) {
+	if op.Unchecked() {
 		rule += "; some bodies leave unchecked"
 	}
 	if op.Enforce != upstream.EnforceAll {
