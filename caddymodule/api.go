@@ -40,6 +40,10 @@ type API struct {
 	// BasePath does not precede it. Default: neither is served.
 	DocsPath string `json:"docs_path,omitempty"`
 
+	// DocsBaseURL is the gateway's URL in the reference and the published document: the origin of the site, and BasePath. Default:
+	// https://api.example.com, an example.
+	DocsBaseURL string `json:"docs_base_url,omitempty"`
+
 	// MaxBody is the maximum size of a request body in bytes; a larger one gets 413. Default: 1 MiB. Zero means the default.
 	MaxBody int64 `json:"max_body,omitempty"`
 
@@ -191,10 +195,6 @@ func (h *API) Provision(ctx caddy.Context) error {
 	return h.provisionDocs(loaded)
 }
 
-// Validate implements caddy.Validator.
-func (h *API) Validate() error {
-	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
-		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 // logTrust names the operations for which data services are trusted.
 func (h *API) logTrust() {
 	var trusted, unchecked []string
@@ -214,6 +214,10 @@ func (h *API) logTrust() {
 	}
 }
 
+// Validate implements caddy.Validator.
+func (h *API) Validate() error {
+	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.Timeout < 0 || h.MaxResponseSize < 0 {
+		return errors.New("max_body, body_timeout, timeout and max_response_size must not be negative")
 	}
 	if err := checkPath("base_path", h.BasePath); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 //	    }
 //	    base_path           <path>
 //	    docs                <url>
-//	    docs_path           <path>
+//	    docs_path           <path> [<base URL>]
 //	    max_body            <size>
 //	    body_timeout        <duration>
 //	    timeout             <duration>
@@ -62,7 +62,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 		option{name: "upstream", repeatable: true, parse: func(*caddyfile.Dispenser) error { return api.parseUpstream(h) }},
 		text("base_path", &api.BasePath),
 		text("docs", &api.Docs),
-		text("docs_path", &api.DocsPath),
+		option{name: "docs_path", parse: api.parseDocsPath},
 		size("max_body", &api.MaxBody),
 		duration("body_timeout", &api.BodyTimeout),
 		duration("timeout", &api.Timeout),
@@ -162,6 +162,19 @@ func (h *API) parseUpstream(helper httpcaddyfile.Helper) error {
 	h.Upstreams = append(h.Upstreams, u)
 	if _, err := h.served(); err != nil {
 		return helper.WrapErr(err)
+	}
+	return nil
+}
+
+func (h *API) parseDocsPath(d *caddyfile.Dispenser) error {
+	if d.Args(&h.DocsPath); h.DocsPath == "" {
+		return d.Err("docs_path takes a path, optionally followed by the URL of the gateway for callers")
+	}
+	if d.NextArg() {
+		h.DocsBaseURL = d.Val()
+	}
+	if d.NextArg() {
+		return d.Err("docs_path takes at most two arguments")
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (h *API) provisionDocs(d *definition.Definition) error {
 	if h.DocsPath == "" {
 		return nil
 	}
-	published, err := d.Published(h.app.Limits.PerKey, h.app.Limits.PerIP)
+	published, err := d.Published(definition.PublishOptions{BaseURL: h.DocsBaseURL, PerKey: h.app.Limits.PerKey, PerIP: h.app.Limits.PerIP})
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was being done
 	}
@@ -70,6 +70,9 @@ func (h *API) checkDocsPath() error {
 	}
 	if err := checkPath("docs_path", h.DocsPath); err != nil {
 		return err
+	}
+	if err := (definition.PublishOptions{BaseURL: h.DocsBaseURL}).Check(); err != nil {
+		return fmt.Errorf("docs_path: %w", err)
 	}
 	base := h.BasePath + h.api.Base()
 	for _, path := range []string{h.DocsPath, h.DocsPath + "/" + documentName} {

@@ -408,7 +408,7 @@ func TestNoValueCanLeaveItsToken(t *testing.T) {
 			for path, value := range map[string]any{ // what is empty there
 				"trustedProxies": []any{""}, "secrets": map[string]any{"a": map[string]any{"secretName": ""}},
 				"assertion": map[string]any{"keyFiles": []any{""}, "issuer": ""},
-				"api": map[string]any{"docsPath": "", "upstreams": []any{
+				"api": map[string]any{"docsPath": "", "docsOrigin": "", "upstreams": []any{
 					map[string]any{"addresses": []any{""}, "resources": []any{""}, "caFile": "", "healthUri": ""},
 				}},
 			} {

@@ -132,7 +132,7 @@ func TestSamplesPrintDownloadsByteForByte(t *testing.T) {
 func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
-	g := w.start(t, "limits {\n\t\t\tper_key 600\n\t\t}", "base_path /gw\n\t\tdocs_path /gw/docs")
+	g := w.start(t, "limits {\n\t\t\tper_key 600\n\t\t}", "base_path /gw\n\t\tdocs_path /gw/docs https://api.shop.example/gw")
 	page := anonymous().Get(t, g.URL, "/gw/docs?from=a-letter")
 	require.Equal(t, http.StatusOK, page.Status, page.Body)
 	assert.Equal(t, "text/html; charset=utf-8", page.Header.Get("Content-Type"))
@@ -144,13 +144,15 @@ func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
 	assert.Equal(t, "no-cache", page.Header.Get("Cache-Control"))
 	assert.Equal(t, "9", page.Header.Get("X-RateLimit-Remaining"), "it counts against the client IP")
 	assert.Contains(t, page.Body, `href="docs/openapi.yaml"`)
+	assert.Contains(t, page.Body, "https://api.shop.example/gw/api/v1/")
+	assert.NotContains(t, page.Body, "api.example.com")
 	assert.Contains(t, page.Body, "600 requests a minute for each public key, and without one 10 a minute")
 	get := func(method, target string, header http.Header) gatewaytest.Response {
 		a, err := anonymous().Send(t.Context(), method, g.URL, target, header, nil)
 		require.NoError(t, err)
 		return a
 	}
-	published, err := definition.PublicDefinition().Published(600, 0)
+	published, err := definition.PublicDefinition().Published(definition.PublishOptions{BaseURL: "https://api.shop.example/gw", PerKey: 600})
 	require.NoError(t, err)
 	document := get(http.MethodGet, "/gw/docs/openapi.yaml", nil)
 	assert.Equal(t, string(published), document.Body)

@@ -139,6 +139,7 @@ The gateway serves it too: see docs_path of gatehouse_api.`, func(published []by
 // apiPrintCommand returns a command that prints what is made of the published document.
 func apiPrintCommand(use, short, long string, render func(published []byte) ([]byte, error)) *cobra.Command {
 	var flags apiFlags
+	var publish definition.PublishOptions
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +147,7 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 			if err != nil {
 				return err
 			}
-			published, err := d.Published(0, 0)
+			published, err := d.Published(publish)
 			if err != nil {
 				return err
 			}
@@ -159,6 +160,9 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&publish.BaseURL, "base-url", "", "`URL` of the gateway for callers, without the base path (default: https://api.example.com, an example)")
+	cmd.Flags().IntVar(&publish.PerKey, "per-key", 0, "`limit` of a key, in requests a minute, as in the Caddyfile (default: 60)")
+	cmd.Flags().IntVar(&publish.PerIP, "per-ip", 0, "`limit` of a client IP, in requests a minute, as in the Caddyfile (default: 10)")
 	return cmd
 }
 

@@ -106,3 +106,22 @@ func TestAPICheckSaysHowManyToolsThereAre(t *testing.T) {
 	require.True(t, ok, stdout+stderr)
 	require.Equal(t, "The definition loads: 2 operations below /v1/, 2 tools, 0 warnings.\n", stdout)
 }
+
+func TestAPIPublishTakesWhatCallersOfOneGatewayHaveToKnow(t *testing.T) {
+	t.Parallel()
+	publish := func(args ...string) (string, error) {
+		cmd := apiPublishCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetArgs(args)
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	text, err := publish("--base-url", "https://api.shop.example/gw", "--per-key", "7", "--per-ip", "3")
+	require.NoError(t, err)
+	assert.Contains(t, text, "default: https://api.shop.example/gw")
+	assert.Contains(t, text, "7 requests a minute for each public key")
+	_, err = publish("--base-url", "api.shop.example")
+	assert.ErrorContains(t, err, "invalid base URL")
+}

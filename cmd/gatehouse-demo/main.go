@@ -209,7 +209,7 @@ func (v *view) define() error {
 	if base := loaded.API.Base(); strings.HasPrefix(v.Docs+"/", base+"/") {
 		v.Docs = ""
 	}
-	published, err := loaded.Published(0, 0)
+	published, err := loaded.Published(definition.PublishOptions{})
 	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}

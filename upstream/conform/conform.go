@@ -181,7 +181,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.prepareAssertions(); err != nil {
 		return err
 	}
-	published, err := r.Definition.Published(0, 0)
+	published, err := r.Definition.Published(definition.PublishOptions{})
 	if err != nil {
 		return fmt.Errorf("publishing the definition: %w", err)
 	}

@@ -28,7 +28,7 @@ func TestOperationsSayHowMuchIsEnforced(t *testing.T) {
 		require.Equal(t, map[string]upstream.Enforcement{
 			"/plain": option, "/tenant": upstream.EnforceTenant, "/members": upstream.EnforceMembers, "/all": upstream.EnforceAll, "/own": upstream.EnforceAll,
 		}, enforced)
-		published, err := d.Published(0, 0)
+		published, err := d.Published(definition.PublishOptions{})
 		require.NoError(t, err)
 		require.NotContains(t, string(published), "enforce")
 	}

@@ -517,7 +517,7 @@ components:
 		d, err := load(text, o)
 		require.NoError(t, err, name)
 		require.Len(t, d.API.Operations(), 1, name)
-		published, err := d.Published(0, 0)
+		published, err := d.Published(definition.PublishOptions{})
 		require.NoError(t, err, name)
 		require.NotContains(t, string(published), "multipleOf", name)
 	}

@@ -405,7 +405,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 
 func TestNothingOfAMappedMemberIsPublished(t *testing.T) {
 	t.Parallel()
-	published, err := loadLegacy(t).Published(0, 0)
+	published, err := loadLegacy(t).Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	for _, internal := range []string{"invoice_no", "total_cents", "/meta", "/v2", "x-gatehouse", "cc_no"} {
 		require.NotContains(t, string(published), internal)

@@ -289,7 +289,7 @@ func requireLoaded(t *testing.T, text, overlay string) {
 		}
 		return
 	}
-	published, err := d.Published(0, 0)
+	published, err := d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	require.NotRegexp(t, `(?m)^[ -]*"?x-gatehouse-[a-z]+"?:`, string(published))
 	for _, op := range d.API.Operations() {

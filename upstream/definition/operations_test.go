@@ -21,7 +21,7 @@ func loaded(t testing.TB, o definition.Options, changes ...string) *definition.D
 	}
 	d, err := load(text, o)
 	require.NoError(t, err)
-	_, err = d.Published(0, 0)
+	_, err = d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	return d
 }

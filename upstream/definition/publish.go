@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,11 +22,36 @@ import (
 //go:embed published.yaml
 var publishedText []byte
 
+// exampleURL is the base URL in published.yaml.
+const exampleURL = "https://api.example.com"
+
+// PublishOptions are what callers of one gateway have to know. Zero values are the contract's.
+type PublishOptions struct {
+	// BaseURL is what precedes the base path in the URLs of callers: an origin, and a path if the gateway is mounted below one.
+	// Default: "https://api.example.com", an example.
+	BaseURL string
+
+	PerKey, PerIP int // limits, in requests a minute. Default: 60 and 10
+}
+
+// Check returns an error if the base URL is not possible.
+func (o PublishOptions) Check() error {
+	u, err := url.Parse(o.BaseURL)
+	if o.BaseURL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Opaque != "" ||
+		strings.ContainsAny(o.BaseURL, "?#{}") || strings.HasSuffix(u.Path, "/")) {
+		return fmt.Errorf("invalid base URL %q: must be an origin such as https://api.example.com, and may have a path, without a slash at the end", o.BaseURL)
+	}
+	return nil
+}
+
 // Published returns the document for callers, in YAML: the parts of the definition that they may see, and what is the same for all definitions
 // (published.yaml). HEAD is published beside every GET.
 //
-// The limits are in requests a minute; zero means the contract's. Members are published by an allow-list: others are left out.
-func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
+// Members are published by an allow-list: others are left out.
+func (d *Definition) Published(o PublishOptions) ([]byte, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
 	var common yaml.Node
 	if err := yaml.Unmarshal(publishedText, &common); err != nil {
 		return nil, fmt.Errorf("reading published.yaml: %w", err)
@@ -34,7 +60,8 @@ func (d *Definition) Published(perKey, perIP int) ([]byte, error) {
 		document: newDocument(d.root), operations: d.operations, common: newDocument(rootNode(copyOf(common.Content[0]))),
 		components: map[string]*yaml.Node{}, commonComponents: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
-		values:    strings.NewReplacer("{base_path}", d.API.Base(), "{per_key}", strconv.Itoa(cmp.Or(perKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(perIP, 10))),
+		values: strings.NewReplacer(exampleURL, cmp.Or(o.BaseURL, exampleURL), "{base_path}", d.API.Base(),
+			"{per_key}", strconv.Itoa(cmp.Or(o.PerKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(o.PerIP, 10))),
 	}
 	for _, kind := range componentKinds() {
 		p.components[kind], p.commonComponents[kind] = object(), object()

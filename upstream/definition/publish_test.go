@@ -27,7 +27,7 @@ func publish(t *testing.T, text string, only ...string) string {
 	t.Helper()
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{Only: only})
 	require.NoError(t, err)
-	got, err := d.Published(0, 0)
+	got, err := d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	return string(got)
 }
@@ -297,7 +297,7 @@ components:
 `
 		d, err := load(strings.Replace(text, "SCHEMA", schema, 1), definition.Options{})
 		require.NoError(t, err, schema)
-		got, err := d.Published(0, 0)
+		got, err := d.Published(definition.PublishOptions{})
 		require.NoError(t, err, schema)
 		var published struct {
 			Components struct {
@@ -403,6 +403,26 @@ func TestTypesArePublishedAsTheyAreEnforced(t *testing.T) {
 	}
 }
 
+func TestDocumentSaysWhatCallersOfOneGatewayHaveToKnow(t *testing.T) {
+	t.Parallel()
+	d := definition.PublicDefinition()
+	for url, possible := range map[string]bool{
+		"https://api.shop.example": true, "http://[::1]:8080/gw": true,
+		"https://api.shop.example/": false, "https://api.shop.example/gw/": false, "api.shop.example": false, "ftp://api.shop.example": false,
+		"https://": false, "https:///gw": false, "https://a@api.shop.example": false, "https://api.shop.example?x": false,
+		"https://api.shop.example#x": false, "https://{host}": false, "https://a b": false,
+	} {
+		got, err := d.Published(definition.PublishOptions{BaseURL: url, PerKey: 7, PerIP: 3})
+		if !possible {
+			require.ErrorContains(t, err, "invalid base URL", url)
+			continue
+		}
+		require.NoError(t, err, url)
+		require.Contains(t, string(got), "default: "+url+"\n")
+		require.Contains(t, string(got), "7 requests a minute for each public key, and without one 3 a minute")
+	}
+}
+
 // A merge patch needs the member that decides between alternatives, and no other one.
 func TestWhatDecidesIsRequiredInAPublishedMergePatch(t *testing.T) {
 	t.Parallel()
@@ -468,7 +488,7 @@ func TestReferencesToNothingAreReported(t *testing.T) {
 		d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(strings.Replace(small, "format: date}", `format: date}, examples: {x: {$ref: "`+ref+`"}}`, 1) + `
 components: {examples: {Loop: {$ref: "#/components/examples/Loop"}}}`)}, definition.Options{})
 		require.NoError(t, err, ref)
-		_, err = d.Published(0, 0)
+		_, err = d.Published(definition.PublishOptions{})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -484,7 +504,7 @@ func TestWhatABodyRefusesIsNotPublishedInIt(t *testing.T) {
 			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]},
 			same: {oneOf: [{$ref: "#/components/schemas/Id"}, {allOf: [{items: {$ref: "#/components/schemas/Id"}}]}, {items: {$ref: "#/components/schemas/Id"}}]}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
-	text, err := d.Published(0, 0)
+	text, err := d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)

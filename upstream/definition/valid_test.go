@@ -187,7 +187,7 @@ func TestSchemasAcceptTheirValuesAndNoOthers(t *testing.T) {
 				text := strings.NewReplacer("3.1.0", version, "x: {type: string}", "x: "+test.schema, "schemas:\n    ", "schemas:\n    "+test.schemas).Replace(orders)
 				d, err := load(text, definition.Options{})
 				require.NoError(t, err)
-				_, err = d.Published(0, 0)
+				_, err = d.Published(definition.PublishOptions{})
 				require.NoError(t, err)
 				for _, value := range test.good {
 					in, out, changed := strings.Cut(value, "=>")

@@ -220,7 +220,7 @@ no value can end a token, or become a placeholder.
 {{- include "gatehouse.caddyfile.upstream" (list $ .) }}
 {{- end }}
 {{- with .Values.api.docsPath }}
-		docs_path {{ quote . }}
+		docs_path {{ quote . }}{{ with $.Values.api.docsOrigin }} {{ quote . }}{{ end }}
 {{- end }}
 	}
 }

@@ -38,7 +38,7 @@ info: {title: API, version: "1"}
 x-gatehouse-tenant: none
 paths:` + paths)}, definition.Options{})
 	require.NoError(t, err)
-	published, err := d.Published(0, 0)
+	published, err := d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	return render(t, string(published))
 }
@@ -460,7 +460,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 
 func TestReferenceOfADefinitionIsThatOfItsPublishedDocument(t *testing.T) {
 	t.Parallel()
-	published, err := definition.PublicDefinition().Published(0, 0)
+	published, err := definition.PublicDefinition().Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	page, _ := render(t, string(published))
 	assert.Contains(t, page, "listInvoices")
