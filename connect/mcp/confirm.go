@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -238,7 +239,7 @@ func (c *toolCall) unnamed() string {
 	}
 	named := spaced(collectionOf(op)) + " " + quoted(c.args.path[n-1])
 	switch {
-	case strings.HasSuffix(op.Path, "}"):
+	case strings.HasSuffix(path.Base(op.Path), "}"):
 		return named
 	case c.adds():
 		return text + " of " + named

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -298,22 +299,20 @@ func (c *toolCall) done(content jsontext.Value) {
 
 // address returns the path of the call, for RecordCreated and ForgetCreated: with its ID, a created record has the path of its DELETE.
 func (c *toolCall) address() string {
-	path := c.tool.Operation.Path
+	address := path.Clean(c.tool.Operation.Path)
 	for i, p := range c.tool.Operation.PathParams {
-		path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(c.args.path[i]), 1)
+		address = strings.Replace(address, "{"+p.Name+"}", url.PathEscape(c.args.path[i]), 1)
 	}
-	return path
+	return address
 }
 
 // idOf returns the property with the ID of the records that an operation creates: the one that the GET of a single record takes.
 func (s *Server) idOf(create *upstream.Operation) string {
 	for _, one := range s.o.Definition.API.Operations() {
-		n := len(one.PathParams)
-		if n == 0 || one.Path != create.Path+"/{"+one.PathParams[n-1].Name+"}" {
-			continue
-		}
-		if id := s.identifies(create, one.PathParams[n-1].Name, one); id != "" {
-			return id
+		if n := len(one.PathParams); n > 0 && path.Clean(one.Path) == path.Join(create.Path, "{"+one.PathParams[n-1].Name+"}") {
+			if id := s.identifies(create, one.PathParams[n-1].Name, one); id != "" {
+				return id
+			}
 		}
 	}
 	return argID

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -148,5 +149,5 @@ func typed(name string) map[string]any { return map[string]any{"type": name} }
 
 // joinedName returns the name of the member with the result of one of Tool.With.
 func joinedName(op *upstream.Operation) string {
-	return strings.ReplaceAll(op.Path[strings.LastIndexByte(op.Path, '/')+1:], "-", "_")
+	return strings.ReplaceAll(path.Base(op.Path), "-", "_")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -26,14 +27,13 @@ const (
 func (c *toolCall) suggest(ctx context.Context) string {
 	op := c.tool.changes()
 	for i, p := range slices.Backward(op.PathParams) {
-		asked, name := c.args.path[i], p.Name
 		for _, says := range c.server.o.Definition.Tools {
 			of := c.server.tools[says.Name]
 			if of == nil || !c.grant.Scopes.Allows(of.scope) || !says.Operation.Success().IsList() || len(says.Operation.PathParams) > i {
 				continue
 			}
-			if id := c.server.identifies(says.Operation, name, op); id != "" {
-				if near := c.similar(ctx, of, id, asked, c.args.path[:len(says.Operation.PathParams)]); near != "" {
+			if id := c.server.identifies(says.Operation, p.Name, op); id != "" {
+				if near := c.similar(ctx, of, id, c.args.path[i], c.args.path[:len(says.Operation.PathParams)]); near != "" {
 					return near
 				}
 			}
@@ -44,16 +44,14 @@ func (c *toolCall) suggest(ctx context.Context) string {
 
 // identifies returns the property of a list's records whose value the parameter of op's path takes, or "".
 func (s *Server) identifies(list *upstream.Operation, parameter string, op *upstream.Operation) string {
-	path := list.Path + "/{" + parameter + "}"
-	if parameter == argID && path != op.Path && !strings.HasPrefix(op.Path, path+"/") {
+	of := path.Join(list.Path, "{"+parameter+"}")
+	if parameter == argID && of != op.Path && !strings.HasPrefix(op.Path, of+"/") {
 		return ""
 	}
 	for _, one := range s.o.Definition.API.Operations() {
-		if res := one.Success(); one.Path == path && one.Method == http.MethodGet && res.Records != nil {
-			for _, is := range res.Records.Is {
-				if is.Param == parameter {
-					return is.Property
-				}
+		if res := one.Success(); path.Clean(one.Path) == of && one.Method == http.MethodGet && res.Records != nil {
+			if i := slices.IndexFunc(res.Records.Is, func(is upstream.Is) bool { return is.Param == parameter }); i >= 0 {
+				return res.Records.Is[i].Property
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -269,7 +270,7 @@ func aboutOf(op *upstream.Operation) string {
 // namedBy names what the last path parameter of the tool's operation identifies: the record, or the parent in which one is created.
 func (t *tool) namedBy() string {
 	op, n := t.Operation, len(t.Operation.PathParams)
-	if n == 0 || strings.HasSuffix(op.Path, "}") && t.Kind != definition.KindCreate && !op.Success().IsList() {
+	if n == 0 || strings.HasSuffix(path.Base(op.Path), "}") && t.Kind != definition.KindCreate && !op.Success().IsList() {
 		return t.about
 	}
 	if name := op.PathParams[n-1].Name; name != argID && !strings.HasSuffix(name, "_id") {

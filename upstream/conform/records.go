@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,10 +169,10 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 	return [][]string{values}, false
 }
 
-// listAt returns the GET of a path, or nil.
-func (r *run) listAt(path string) *upstream.Operation {
+// listAt returns the GET of a path, with or without a slash at its end, or nil.
+func (r *run) listAt(at string) *upstream.Operation {
 	for _, op := range r.operations {
-		if op.Path == path && op.Method == http.MethodGet {
+		if path.Clean(op.Path) == path.Clean(at) && op.Method == http.MethodGet {
 			return op
 		}
 	}
@@ -182,7 +183,7 @@ func (r *run) listAt(path string) *upstream.Operation {
 func (r *run) id(list *upstream.Operation, record any) string {
 	name := "id"
 	for _, op := range r.operations {
-		rest, below := strings.CutPrefix(op.Path, list.Path+"/{")
+		rest, below := strings.CutPrefix(path.Clean(op.Path), path.Clean(list.Path)+"/{")
 		if !below || strings.Contains(rest, "/") {
 			continue
 		}

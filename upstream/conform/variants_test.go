@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -294,12 +295,15 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		way, state string
 		want       []string // in what is printed; none: there is no fault
+		slashes    bool     // at the end of all paths
 	}{
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
 
+		"paths that end with a slash":                      {slashes: true},
+		"a DELETE that is refused, and made, slashes":      {way: "done", slashes: true, want: []string{"fault isolation: removeRack: DELETE /racks/{rack}/ as B"}},
 		"a DELETE that is refused, and made":               {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
 		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
@@ -320,10 +324,22 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 			if c.state == "" {
 				c.state = "used"
 			}
-			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(strings.Replace(racksDocument, "STATE", c.state, 1))}, definition.Options{})
+			text := strings.Replace(racksDocument, "STATE", c.state, 1)
+			if c.slashes {
+				text = regexp.MustCompile(`(?m)^  (/.*):$`).ReplaceAllString(text, "  $1/:")
+			}
+			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(text)}, definition.Options{})
 			require.NoError(t, err)
 			for seed := range uint64(5) {
-				service := httptest.NewServer(racks(c.way))
+				handler := racks(c.way)
+				service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut == c.slashes {
+						r.URL.Path = path
+						handler.ServeHTTP(w, r)
+						return
+					}
+					http.NotFound(w, r)
+				}))
 				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Seed: seed})
 				service.Close()
 				require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -308,7 +309,7 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
 	i := slices.IndexFunc(r.created, func(c created) bool {
-		return len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, c.list.Path+"/{")
+		return len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, path.Clean(c.list.Path)+"/{")
 	})
 	switch {
 	case !ok:

@@ -279,6 +279,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a path without a slash":                  {"  /orders/{id}:", "  orders/{id}:", 6, "/paths/orders~1{id}", "must begin with a slash"},
 		"a path with half a parameter":            {"  /orders/{id}:", "  /orders/{id}/a{b}:", 6, "/paths/~1orders~1{id}~1a{b}", "each segment of a path must be"},
 		"a path with an empty segment":            {"  /orders/{id}:", "  /orders//{id}:", 6, "/paths/~1orders~1~1{id}", "each segment of a path must be"},
+		"a path that ends in two slashes":         {"  /orders/{id}:", "  /orders/{id}//:", 6, "/paths/~1orders~1{id}~1~1", "each segment of a path must be"},
+		"a path of a slash alone":                 {"  /orders/{id}:", "  /:", 6, "/paths/~1", "each segment of a path must be"},
 		"a path with dots":                        {"  /orders/{id}:", "  /orders/../{id}:", 6, "/paths/~1orders~1..~1{id}", "each segment of a path must be"},
 		"a path with an escape":                   {"  /orders/{id}:", "  /order%20s/{id}:", 6, "/paths/~1order%20s~1{id}", "each segment of a path must be"},
 		"a path without a resource":               {"  /orders/{id}:", "  /{id}:", 6, "/paths/~1{id}", "the first segment of a path names the resource"},

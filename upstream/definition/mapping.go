@@ -123,7 +123,7 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 // servicePath compiles the path of a service.
 func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path node) []upstream.Part {
 	rest, ok := strings.CutPrefix(c.string(path), "/")
-	for segment := range strings.SplitSeq(rest, "/") {
+	for segment := range strings.SplitSeq(strings.TrimSuffix(rest, "/"), "/") {
 		literal := placeholder.ReplaceAllString(segment, "")
 		plain := literal == "" && segment != "" || literalSegment(literal)
 		if !ok || !plain || literal != segment && strings.Trim(literal, ".") == "" && literal != "" {

@@ -120,6 +120,7 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		"one beside it in all queries":    {`x-gatehouse-upstream: {query: {filter: "{page}{business}"}},`, "", "{business} must be the only placeholder"},
 		"a path without a slash":          {"", `{path: "a"}`, "must begin with a slash"},
 		"an empty segment":                {"", `{path: "/a//b"}`, "must begin with a slash; each segment"},
+		"two slashes at the end":          {"", `{path: "/a//"}`, "must begin with a slash; each segment"},
 		"dots":                            {"", `{path: "/a/../b"}`, "each segment must be"},
 		"dots with a placeholder":         {"", `{path: "/a/.{business}"}`, "each segment must be"},
 		"an escape":                       {"", `{path: "/a%2Fb"}`, "each segment must be"},

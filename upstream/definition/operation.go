@@ -17,8 +17,11 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// The media types of JSON.
-const mediaJSON, mediaPatch = "application/json", "application/merge-patch+json"
+// The media types of JSON, and the range of all media types (RFC 9110, section 12.5.1).
+const mediaJSON, mediaPatch, anyMedia = "application/json", "application/merge-patch+json", "*/*"
+
+// The possible dialects of schemas (OpenAPI 3.1, section 4.8.24.5): that of JSON Schema 2020-12, and versions of OpenAPI's own.
+const dialect2020, dialectOAS = "https://json-schema.org/draft/2020-12/schema", "https://spec.openapis.org/oas/3.1/dialect/"
 
 // maxAmbiguous is the maximum number of segments of a path where both a literal and a parameter are possible.
 const maxAmbiguous = 8
@@ -40,7 +43,10 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		c.fault(swagger, "OpenAPI 2.0 (Swagger) is not possible: convert the document to 3.0 or 3.1")
 		return "", nil
 	}
-	c.allowOnly(c.root, "openapi", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
+	c.allowOnly(c.root, "openapi", "jsonSchemaDialect", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
+	if dialect := c.root.get("jsonSchemaDialect"); dialect.Node != nil && !strings.HasPrefix(dialect.text(), dialectOAS) && dialect.text() != dialect2020 {
+		c.fault(dialect, "is not a possible dialect: possible are %s and those that begin with %s", dialect2020, dialectOAS)
+	}
 	if !c.isOpenAPI30 && !strings.HasPrefix(version.text(), "3.1.") {
 		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
 	}
@@ -200,7 +206,7 @@ func (c *compiler) checkTemplates(all []*operationNode) {
 		for i := range path {
 			if strings.HasPrefix(path[i:], "/{}") {
 				parameters[path[:i]] = true
-			} else if path[i] == '/' {
+			} else if path[i] == '/' && i < len(path)-1 {
 				literals[path[:i]] = n.path
 			}
 		}
@@ -302,7 +308,7 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 		c.fault(n.item, "the path must begin with a slash")
 		return
 	}
-	for segment := range strings.SplitSeq(n.path[1:], "/") {
+	for segment := range strings.SplitSeq(strings.TrimSuffix(n.path[1:], "/"), "/") { // some frameworks end all paths with a slash
 		name, isParameter := strings.CutPrefix(segment, "{")
 		switch {
 		case isParameter && strings.HasSuffix(name, "}") && len(name) > 1 && !strings.ContainsAny(name[:len(name)-1], "{}"):
@@ -312,7 +318,7 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 			}
 			op.PathParams = append(op.PathParams, upstream.Param{Name: name})
 		case !literalSegment(segment):
-			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@")
+			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@; a slash may follow the last one")
 		}
 	}
 	if strings.HasPrefix(n.path, "/{") {
@@ -552,23 +558,34 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 // content returns the entries of content, named by media types without parameters.
 func (c *compiler) content(n node) []entry {
 	all := c.members(c.resolve(n.get("content")))
-	for i, e := range all {
-		if all[i].name = mediaType(e.name); all[i].name == "" {
+	for i, media := range mediaTypes(all) {
+		switch e := all[i]; {
+		case media == "":
 			c.fault(e.value, "%q is not a media type", e.name)
+		case media == mediaJSON && strings.HasPrefix(e.name, anyMedia):
+			c.warn(e.value, "%s is read as %s", anyMedia, mediaJSON)
 		}
-		all[i].value = c.resolve(e.value)
+		all[i].name, all[i].value = media, c.resolve(all[i].value)
 	}
 	return slices.DeleteFunc(all, func(e entry) bool { return e.name == "" || e.value.Node == nil })
 }
 
-// mediaType returns a media type in lower case and without parameters, or "" if it is not one.
-func mediaType(name string) string {
-	media, _, err := mime.ParseMediaType(name)
-	if err != nil {
-		return ""
+// mediaTypes returns the media types of content, in lower case and without parameters, and "" for what is not one. The range of all media
+// types is JSON's, unless JSON stands beside it: springdoc writes it for what a controller returns.
+func mediaTypes(content []entry) []string {
+	all := make([]string, len(content))
+	for i, e := range content {
+		if media, _, err := mime.ParseMediaType(e.name); err == nil {
+			all[i] = media
+		}
 	}
-	return media
+	if i := slices.Index(all, anyMedia); i >= 0 && !slices.ContainsFunc(all, isJSON) {
+		all[i] = mediaJSON
+	}
+	return all
 }
+
+func isJSON(media string) bool { return media == mediaJSON || strings.HasSuffix(media, "+json") }
 
 // partialSchema returns the schema of a merge patch, which has no required members (RFC 7396). In nested objects, members stay required.
 func (c *compiler) partialSchema(s *upstream.Schema) *upstream.Schema {
@@ -704,9 +721,11 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 	content := c.content(n)
 	for _, e := range content {
 		switch media := e.name; {
+		case status == http.StatusNoContent || status == http.StatusResetContent:
+			c.warn(e.value, "does not leave: a response with the status %d has no body", status)
 		case slices.Contains(unchecked, media):
 			r.Unchecked = append(r.Unchecked, media)
-		case media != mediaJSON && !strings.HasSuffix(media, "+json"):
+		case !isJSON(media):
 			if !slices.ContainsFunc(content, func(e entry) bool { return e.name == mediaJSON }) {
 				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", media, extUnchecked)
 			} else {

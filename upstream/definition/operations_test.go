@@ -2,6 +2,7 @@ package definition_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,6 +155,36 @@ const recent = `  /orders/recent:
     get: {operationId: numbered, x-gatehouse-tenant: none, parameters: [{name: no, in: path, schema: {type: integer}}], responses: {"204": {}}}
 components:
 `
+
+// Frameworks such as Django REST framework end all paths with a slash.
+func TestPathsMayEndInASlash(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`openapi: 3.1.0
+info: {title: Orders, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+paths:
+  /orders/: {get: {operationId: list, responses: {"204": {description: None.}}}}
+  /orders/{id}/:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get: {operationId: get, responses: {"204": {description: It.}}}
+    delete: {operationId: remove, x-gatehouse-upstream: {path: "/api/{business}/orders/{id}/"}, responses: {"204": {description: It is gone.}}}
+  /orders/{id}/lines: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], get: {operationId: lines, responses: {"204": {description: None.}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	require.Empty(t, d.Warnings, "an empty segment is no value of a parameter")
+	for target, want := range map[string]string{
+		"/v1/orders/": "list", "/v1/orders/7/": "get", "/v1/orders/7/lines": "lines",
+		"/v1/orders": "", "/v1/orders//": "", "/v1/orders/7": "", "/v1/orders/7//": "", "/v1/orders//7/": "", "/v1/orders//lines": "",
+		"/v1/orders/7/lines/": "", "/v1/orders/./": "", "/v1/orders/7%2F": "", "/v1/": "", "/v1//": "",
+	} {
+		m, ok := d.API.Match(target)
+		require.Equal(t, want != "", ok, target)
+		if ok {
+			require.Equal(t, want, m.Path.Operation(http.MethodGet).ID, target)
+		}
+	}
+}
 
 func TestLiteralPathWinsOverAParameter(t *testing.T) {
 	t.Parallel()
@@ -367,6 +398,79 @@ paths:
 	require.NoError(t, err)
 	require.Contains(t, warnings(d), "text/plain is not accepted")
 	require.Contains(t, warnings(d), "text/plain does not leave")
+}
+
+// springdoc writes */* for the JSON of Spring's controllers.
+func TestTheRangeOfAllMediaTypesIsReadAsJSON(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: Orders, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /x:
+    get: {responses: {"200": {description: It., content: {"*/*": {schema: {type: object, properties: {x: {type: string}}}}}}}}
+    post: {requestBody: {content: {"*/*": {schema: {type: string}}}}, responses: {"204": {description: It is stored.}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(warnings(d), "*/* is read as application/json"))
+	get, post := d.API.Operations()[0], d.API.Operations()[1]
+	require.Equal(t, "application/json", post.Body.Kinds[0].Media)
+	got, err := answer(t, d, "/x", 200, `{"x":"a","y":"b"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"x":"a"}`, got)
+	_, err = get.CheckHeader(200, http.Header{"Content-Type": {"text/html"}}, false)
+	require.ErrorIs(t, err, upstream.ErrContractViolation)
+	published, err := d.Published(definition.PublishOptions{})
+	require.NoError(t, err)
+	require.NotContains(t, string(published), "*/*")
+	require.Contains(t, string(published), "x: {type: string}")
+
+	d = loaded(t, definition.Options{}, "x-gatehouse-tenant: business_id", "x-gatehouse-tenant: none",
+		theResponse, `content: {"*/*": {schema: {type: string}}, application/json: {schema: {type: integer}}}`)
+	require.Contains(t, warnings(d), "*/* does not leave", "JSON stands beside it")
+	got, err = answer(t, d, "/orders/1", 200, "1")
+	require.NoError(t, err)
+	require.Equal(t, "1", got)
+}
+
+// 204 and 205 have no body (RFC 9110, sections 15.3.5 and 15.3.6), whatever a generator of documents writes there.
+func TestContentOfAResponseThatHasNoneIsIgnored(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"204", "205"} {
+		for name, content := range map[string]string{
+			"an empty schema": "{application/json: {schema: {type: object}}}", "no schema": "{application/json: {}}", "a text": "{text/plain: {}}",
+			"an object": "{application/json: {schema: {type: object, properties: {x: {type: string}}}}}",
+		} {
+			t.Run(status+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				text := strings.NewReplacer("x-gatehouse-tenant: business_id", "x-gatehouse-tenant: none", `"200":`, `"`+status+`":`, theResponse, "content: "+content).Replace(orders)
+				d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
+				require.NoError(t, err)
+				require.Contains(t, warnings(d), "a response with the status "+status+" has no body")
+				code, err := strconv.Atoi(status)
+				require.NoError(t, err)
+				res, err := d.API.Operations()[0].CheckHeader(code, http.Header{}, false)
+				require.NoError(t, err)
+				require.Nil(t, res.Body)
+			})
+		}
+	}
+}
+
+func TestDialectsOfSchemas(t *testing.T) {
+	t.Parallel()
+	for dialect, possible := range map[string]bool{
+		"https://json-schema.org/draft/2020-12/schema": true, "https://spec.openapis.org/oas/3.1/dialect/base": true,
+		"http://json-schema.org/draft-07/schema#": false, "{}": false,
+	} {
+		_, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte("jsonSchemaDialect: " + dialect + "\n" + orders)}, definition.Options{})
+		if possible {
+			require.NoError(t, err, dialect)
+		} else {
+			require.ErrorContains(t, err, "is not a possible dialect", dialect)
+		}
+	}
 }
 
 func TestNamesInAPointerAreUnescaped(t *testing.T) {

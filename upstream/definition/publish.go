@@ -354,9 +354,10 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 		}
 	}
 	var first node // its schema is enforced for all JSON
-	for _, e := range p.resolve(n.get("content")).entries() {
-		value := p.resolve(e.value)
-		switch media := mediaType(e.name); {
+	documented := p.resolve(n.get("content")).entries()
+	for i, media := range mediaTypes(documented) {
+		value := p.resolve(documented[i].value)
+		switch {
 		case slices.Contains(r.Media, media):
 			first = cmp.Or(first, value)
 			if schema := first.get("schema"); value != first && value.get("schema").get("$ref").text() != cmp.Or(schema.get("$ref").text(), "-") {

@@ -15,8 +15,9 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 	return p.reference("requestBodies", n.get("requestBody"), func(body node) *yaml.Node {
 		body = p.resolve(body)
 		content := object()
-		for _, e := range p.resolve(body.get("content")).entries() {
-			media := mediaType(e.name)
+		documented := p.resolve(body.get("content")).entries()
+		for i, media := range mediaTypes(documented) {
+			e := documented[i]
 			i := slices.IndexFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media })
 			if i < 0 {
 				continue

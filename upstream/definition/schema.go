@@ -1080,7 +1080,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 		}
 	}
 	if info.tried = overlap; overlap > upstream.MaxTried {
-		c.fault(info.node, "more than %d alternatives would be tried: add a discriminator, or a member that is required and has another constant in each", upstream.MaxTried)
+		c.fault(info.node, "more than %d alternatives would be tried: add a discriminator, or a member that is required and has other values in each", upstream.MaxTried)
 	}
 }
 
@@ -1152,29 +1152,36 @@ func constant(p *upstream.Property) string {
 	return value
 }
 
-// discriminateByConstant looks for a member that decides: a required one that is a different constant in every alternative, a string or an integer.
+// discriminateByConstant looks for a member that decides: a required one that has other values in every alternative, strings or integers.
 func discriminateByConstant(s *upstream.Schema, objects []*upstream.Schema) {
 	for _, p := range objects[0].Properties {
 		values := map[string]*upstream.Schema{}
-		for _, o := range objects {
-			own := o.Property(p.Name)
-			if own == nil || o.Choice != nil || !own.Required || own.Schema.Rules == nil || len(own.Schema.Rules.Enum) != 1 {
-				break
-			}
-			switch value := own.Schema.Rules.Enum[0]; own.Schema.Types {
-			case upstream.TypeString:
-				values[value[1:]] = o
-			case upstream.TypeInteger:
-				if strings.Trim(value, "0123456789") == "" { // compared as it stands in a body
-					values[value] = o
-				}
-			}
-		}
-		if len(values) == len(objects) {
+		if !slices.ContainsFunc(objects, func(o *upstream.Schema) bool { return !addConstants(values, o, p.Name) }) {
 			s.Choice.Discriminator, s.Choice.Values = p.Name, values
 			return
 		}
 	}
+}
+
+// addConstants adds the values of a member of an alternative, and reports whether the member is required and has none of the others'.
+func addConstants(values map[string]*upstream.Schema, o *upstream.Schema, name string) bool {
+	p := o.Property(name)
+	if p == nil || o.Choice != nil || !p.Required || p.Schema.Rules == nil {
+		return false
+	}
+	for _, value := range p.Schema.Rules.Enum {
+		switch {
+		case p.Schema.Types == upstream.TypeString:
+			value = value[1:]
+		case p.Schema.Types != upstream.TypeInteger || strings.Trim(value, "0123456789") != "": // compared as it stands in a body
+			return false
+		}
+		if other := values[value]; other != nil && other != o {
+			return false
+		}
+		values[value] = o
+	}
+	return len(p.Schema.Rules.Enum) > 0
 }
 
 // checkNesting reports a fault if too many alternatives would be tried along nested choices below a schema. tried is the product for the choices above it.

@@ -197,7 +197,10 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, isRequired) {
 				c.fault(with, "must read, without parameters in its path or required ones")
 			}
-			last := func(op *upstream.Operation) string { return op.Path[strings.LastIndexByte(op.Path, '/')+1:] }
+			last := func(op *upstream.Operation) string {
+				path := strings.TrimSuffix(op.Path, "/")
+				return path[strings.LastIndexByte(path, '/')+1:]
+			}
 			if slices.ContainsFunc(t.With, func(other *upstream.Operation) bool { return last(other) == last(read) }) {
 				c.fault(with, "ends as the path of another one: its result would be in its place")
 			}

@@ -1,0 +1,151 @@
+package docs_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// Documents as frameworks generate them: FastAPI with pydantic, drf-spectacular, and springdoc.
+const (
+	ofFastAPI = `{"openapi":"3.1.0","info":{"title":"FastAPI","version":"0.1.0"},"paths":{
+"/api/v1/orders/":{"get":{"tags":["orders"],"summary":"List Orders","operationId":"list_orders_api_v1_orders__get","responses":{
+  "200":{"description":"Successful Response","content":{"application/json":{"schema":{}}}},
+  "422":{"description":"Validation Error","content":{"application/json":{"schema":{"$ref":"#/components/schemas/HTTPValidationError"}}}}}}},
+"/api/v1/orders/{order_id}":{"get":{"tags":["orders"],"summary":"Get Order","operationId":"get_order_api_v1_orders__order_id__get",
+  "parameters":[{"name":"order_id","in":"path","required":true,"schema":{"type":"integer","title":"Order Id"}}],"responses":{
+  "200":{"description":"Successful Response","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Order"}}}},
+  "422":{"description":"Validation Error","content":{"application/json":{"schema":{"$ref":"#/components/schemas/HTTPValidationError"}}}}}}}},
+"components":{"schemas":{
+"HTTPValidationError":{"properties":{"detail":{"items":{"$ref":"#/components/schemas/ValidationError"},"type":"array","title":"Detail"}},"type":"object","title":"HTTPValidationError"},
+"Order":{"properties":{"id":{"type":"integer","title":"Id"},"total":{"type":"string","pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$","title":"Total"},
+  "tags":{"items":{},"type":"array","title":"Tags"},"note":{"anyOf":[{"type":"string"},{"type":"null"}],"title":"Note"}},"type":"object","required":["id","total"],"title":"Order"},
+"ValidationError":{"properties":{"loc":{"items":{"anyOf":[{"type":"string"},{"type":"integer"}]},"type":"array","title":"Location"},"msg":{"type":"string","title":"Message"},
+  "type":{"type":"string","title":"Error Type"},"input":{"title":"Input"},"ctx":{"type":"object","title":"Context"}},"type":"object","required":["loc","msg","type"],"title":"ValidationError"}}}}`
+
+	ofDjango = `openapi: 3.0.3
+info: {title: Shop, version: 1.0.0}
+paths:
+  /api/orders/:
+    get:
+      operationId: orders_list
+      parameters: [{name: page, required: false, in: query, description: A page number within the paginated result set., schema: {type: integer}}]
+      tags: [orders]
+      security: [{tokenAuth: []}]
+      responses: {'200': {content: {application/json: {schema: {$ref: '#/components/schemas/PaginatedOrderList'}}}, description: ''}}
+    post:
+      operationId: orders_create
+      tags: [orders]
+      requestBody:
+        content:
+          application/json: {schema: {$ref: '#/components/schemas/Order'}}
+          application/x-www-form-urlencoded: {schema: {$ref: '#/components/schemas/Order'}}
+          multipart/form-data: {schema: {$ref: '#/components/schemas/Order'}}
+        required: true
+      responses: {'201': {content: {application/json: {schema: {$ref: '#/components/schemas/Order'}}}, description: ''}}
+  /api/orders/{id}/:
+    get:
+      operationId: orders_retrieve
+      parameters: [{in: path, name: id, schema: {type: integer}, description: A unique integer value identifying this order., required: true}]
+      responses: {'200': {content: {application/json: {schema: {$ref: '#/components/schemas/Order'}}}, description: ''}}
+components:
+  schemas:
+    NullEnum: {enum: [null]}
+    Order:
+      type: object
+      properties:
+        id: {type: integer, readOnly: true}
+        total: {type: string, format: decimal, pattern: '^-?\d{0,8}(?:\.\d{0,2})?$'}
+        extra: {}
+        status: {nullable: true, oneOf: [{$ref: '#/components/schemas/StatusEnum'}, {$ref: '#/components/schemas/NullEnum'}]}
+      required: [id, total]
+    PaginatedOrderList:
+      type: object
+      required: [count, results]
+      properties:
+        count: {type: integer, example: 123}
+        next: {type: string, nullable: true, format: uri, example: 'http://api.example.org/accounts/?page=4'}
+        previous: {type: string, nullable: true, format: uri, example: 'http://api.example.org/accounts/?page=2'}
+        results: {type: array, items: {$ref: '#/components/schemas/Order'}}
+    StatusEnum: {enum: [open, paid], type: string, description: '* ` + "`open`" + ` - Open'}
+`
+
+	ofSpring = `{"openapi":"3.0.1","info":{"title":"OpenAPI definition","version":"v0"},"servers":[{"url":"http://localhost:8080","description":"Generated server url"}],"paths":{
+"/orders/{id}":{"get":{"tags":["order-controller"],"operationId":"get","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"integer","format":"int64"}}],
+  "responses":{"200":{"description":"OK","content":{"*/*":{"schema":{"$ref":"#/components/schemas/Order"}}}}}}}},
+"components":{"schemas":{"Order":{"type":"object","properties":{"id":{"type":"integer","format":"int64"},"attributes":{"type":"object","additionalProperties":{"type":"object"}}}}}}}`
+)
+
+// What the page says of documents of frameworks holds: with its overlays, they load, and their services' responses pass.
+func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
+	t.Parallel()
+	overlays := map[string]string{"tenant": "overlay: 1.0.0\ninfo: {title: Tenant, version: '1'}\nactions: [{target: $, update: {x-gatehouse-tenant: request}}]\n"}
+	for _, b := range blocks(t, "frameworks.md") {
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(b.text), "# "), "\n")
+		overlays[strings.TrimSuffix(name, ".gatehouse.yaml")] = b.text
+	}
+	// Of open.gatehouse.yaml, a document needs only the actions that select something.
+	before, actions, _ := strings.Cut(overlays["open"], "  # Members")
+	actions = "  # Members" + actions
+	only := func(keep ...string) string {
+		text := before
+		for part := range strings.SplitSeq(strings.ReplaceAll(actions, "\n  # ", "\n\x00  # "), "\x00") {
+			for _, name := range keep {
+				if strings.HasPrefix(part, "  # "+name) {
+					text += part
+				}
+			}
+		}
+		return text
+	}
+	for name, test := range map[string]struct {
+		document string
+		overlays []string
+		missing  string // what the document lacks without them
+		target   string
+		status   int
+		body     string
+		want     string
+	}{
+		"FastAPI, any body": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "the type is missing", "/api/v1/orders/", 200, `[{"a":[1]}]`, `[{"a":[1]}]`},
+		"FastAPI, an error": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "the pattern is not one of RE2", "/api/v1/orders/", 422, `{"detail":[{"loc":["query",1],"msg":"m","type":"t","input":{"a":1},"ctx":{"b":null}}]}`, ""},
+		"FastAPI, a record": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "an object needs properties", "/api/v1/orders/7", 200, `{"id":7,"total":"-12.50","tags":["a",1],"note":null,"secret":1}`, `{"id":7,"total":"-12.50","tags":["a",1],"note":null}`},
+		"Django, a page":    {ofDjango, []string{only("Members"), overlays["pages"]}, "the type is missing", "/api/orders/?page=2", 200, `{"count":1,"next":"http://orders.internal:8000/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`, `{"count":1,"next":"/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`},
+		"Spring, an object": {ofSpring, []string{only("Objects")}, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			load := func(overlays ...string) (*definition.Definition, error) {
+				o := definition.Options{}
+				for _, text := range overlays {
+					o.Overlays = append(o.Overlays, definition.File{Name: "overlay.yaml", Text: []byte(text)})
+				}
+				return definition.Load(definition.File{Name: "api.yaml", Text: []byte(test.document)}, o)
+			}
+			_, err := load(overlays["tenant"])
+			require.ErrorContains(t, err, test.missing)
+			d, err := load(append(test.overlays, overlays["tenant"])...)
+			require.NoError(t, err)
+			m, ok := d.API.Match(test.target)
+			require.True(t, ok)
+			op := m.Path.Operation(http.MethodGet)
+			q, err := op.CleanQuery(m)
+			require.NoError(t, err)
+			res, err := op.CheckHeader(test.status, http.Header{"Content-Type": {"application/json"}}, false)
+			require.NoError(t, err)
+			var out bytes.Buffer
+			_, err = new(upstream.Contract).Check(&out, op, res, q, "b", []byte(test.body))
+			require.NoError(t, err)
+			if test.want == "" {
+				test.want = test.body
+			}
+			require.Equal(t, test.want, out.String())
+		})
+	}
+}
