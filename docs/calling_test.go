@@ -99,7 +99,16 @@ func TestExampleProgramsSignWhatTheySend(t *testing.T) {
 			out, err := run("another secret", "/api/v1/me")
 			require.Error(t, err, "the program fails")
 			assert.Contains(t, out, "INVALID_CREDENTIALS")
+			out, err = run(server.secret, "/api/v1/lost")
+			require.Error(t, err, "the program fails")
+			assert.Contains(t, out, `{"title":"There is no such path."}`)
 			require.Len(t, server.verified(), 6)
+
+			server.URL += base
+			out, err = run(server.secret, "/api/v1/equipment?category=it's")
+			require.NoError(t, err, out)
+			assert.Contains(t, out, "business")
+			require.Len(t, server.verified(), 7)
 		})
 	}
 }
@@ -229,6 +238,9 @@ print(urllib.parse.urlencode({"a": "b c"}), urllib.parse.quote("b c"))`},
 	})
 }
 
+// base is a path below which the server is mounted, too. It is not signed.
+const base = "/gw"
+
 // verifyingServer responds with 200 to requests with a valid signature, and with 401 to others.
 type verifyingServer struct {
 	*httptest.Server
@@ -250,9 +262,15 @@ func newVerifyingServer(t *testing.T) *verifyingServer {
 	verifier := &authsigner.Verifier{Source: s}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if _, err := verifier.Verify(r, r.RequestURI); err != nil {
+		target := strings.TrimPrefix(r.RequestURI, base)
+		if _, err := verifier.Verify(r, target); err != nil {
 			w.WriteHeader(http.StatusUnauthorized)
 			fmt.Fprint(w, `{"error":"The public key or the signature is not valid.","code":"INVALID_CREDENTIALS","request_id":"1"}`)
+			return
+		}
+		if strings.HasPrefix(target, "/api/v1/lost?") { // an error of the service behind an API of its own
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"title":"There is no such path."}`)
 			return
 		}
 		s.mu.Lock()
