@@ -144,7 +144,7 @@ func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
 	assert.Equal(t, "no-cache", page.Header.Get("Cache-Control"))
 	assert.Equal(t, "9", page.Header.Get("X-RateLimit-Remaining"), "it counts against the client IP")
 	assert.Contains(t, page.Body, `href="docs/openapi.yaml"`)
-	assert.Contains(t, page.Body, "https://api.shop.example/gw/api/v1/")
+	assert.Contains(t, page.Body, "https://api.shop.example/gw/api/v1")
 	assert.NotContains(t, page.Body, "api.example.com")
 	assert.Contains(t, page.Body, "600 requests a minute for each public key, and without one 10 a minute")
 	get := func(method, target string, header http.Header) gatewaytest.Response {
