@@ -266,7 +266,7 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 	id := req.credential.BusinessID
 	r.Header[upstream.HeaderBusinessID], r.Header[upstream.HeaderRequestID] = []string{id}, []string{req.id}
 	if h.assert != nil {
-		assertion, err := h.assert(id, req.id)
+		assertion, err := h.assert(r.Method, id, req.id)
 		if err != nil {
 			return fmt.Errorf("signing the hop assertion: %w", err)
 		}

@@ -130,9 +130,9 @@ func (a *Asserter) AddAudiences(names ...string) (err error) {
 	return nil
 }
 
-// Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), op (the ID of the operation, if
-// there is one), sub (the business ID), jti (the request ID), iat, nbf (equal to iat) and exp. The audience is the name of a
-// resource or ConnectAudience. The error wraps ErrIdentity if an ID is invalid.
+// Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), op (the operation, unless it is
+// empty: the ID of the API's, or behind gatehouse_auth the method), sub (the business ID), jti (the request ID), iat, nbf (equal to iat)
+// and exp. The audience is the name of a resource or ConnectAudience. The error wraps ErrIdentity if an ID is invalid.
 //
 // It runs for every request, so the header and constant claims are encoded only once, in NewAsserter.
 func (a *Asserter) Assert(audience, operation, businessID, requestID string) (string, error) {
@@ -144,7 +144,7 @@ func (a *Asserter) Assert(audience, operation, businessID, requestID string) (st
 }
 
 // Assert is Asserter.Assert for one audience.
-type Assert func(businessID, requestID string) (string, error)
+type Assert func(operation, businessID, requestID string) (string, error)
 
 // For returns the function that creates assertions for another audience. AudiencePrefix precedes it, too.
 func (a *Asserter) For(audience string) (Assert, error) {
@@ -152,7 +152,9 @@ func (a *Asserter) For(audience string) (Assert, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(businessID, requestID string) (string, error) { return a.assert(fixed, "", businessID, requestID) }, nil
+	return func(operation, businessID, requestID string) (string, error) {
+		return a.assert(fixed, operation, businessID, requestID)
+	}, nil
 }
 
 // fixedClaims returns the beginning of the claims, up to the audience.

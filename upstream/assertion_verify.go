@@ -31,7 +31,7 @@ type KeySource interface {
 type Assertion struct {
 	BusinessID string // the only business whose data may be returned
 	RequestID  string // unique for each request
-	Operation  string // the ID of the API's operation; empty behind gatehouse_auth, and in the account calls of the connection server
+	Operation  string // the ID of the API's operation; behind gatehouse_auth the method; empty in the account calls of the connection server
 }
 
 // AssertionVerifier verifies hop assertions in data services. It is safe for concurrent use.
