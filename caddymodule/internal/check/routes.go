@@ -237,15 +237,21 @@ func (c *checker) checkStripped(ctx caddy.Context, h configfile.Handler) {
 	}
 }
 
-// checkMetrics sends requests of callers to each metrics handler.
+// checkMetrics sends requests of callers to each metrics handler on their servers, and to those on other servers whose sites have hosts
+// but listen on all addresses: a client chooses its Host header. That a site without hosts does so is plain to see.
 func (c *checker) checkMetrics(ctx caddy.Context) {
 	for _, h := range c.placed {
-		if h.Name != metricsName || !slices.Contains(c.public(), c.servers[h.Server]) {
+		s := c.servers[h.Server]
+		everywhere := !slices.Contains(c.gatehouseServers(), s) && h.Hosts != nil && slices.ContainsFunc(s.Listen, isEveryAddress)
+		if h.Name != metricsName || !everywhere && !slices.Contains(c.public(), s) {
 			continue
 		}
 		samples := c.leading(h)
 		ways, _ := c.reaching(ctx, h, samples[:max(1, len(samples)-1)]) // only those that the matchers name, if they name any
-		if slices.ContainsFunc(ways, func(w *walk) bool { return !w.authenticated || w.auth != "" }) {
+		switch open := slices.ContainsFunc(ways, func(w *walk) bool { return !w.authenticated || w.auth != "" }); {
+		case open && everywhere:
+			c.report("GH023", h.Pointer, "the site of metrics listens on all addresses of this machine: %s is only compared with the Host header, which clients choose", strings.Join(h.Hosts, ", "))
+		case open:
 			c.report("GH023", h.Pointer, "the site of metrics is reachable by callers of the API")
 		}
 	}

@@ -289,6 +289,16 @@ func isLocal(address string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
+// isEveryAddress reports whether a server with this listen address accepts connections to all addresses of the machine.
+func isEveryAddress(listen string) bool {
+	a, err := caddy.ParseNetworkAddress(listen)
+	if err != nil || a.IsUnixNetwork() || a.IsFdNetwork() {
+		return false
+	}
+	ip, err := netip.ParseAddr(strings.Trim(a.Host, "[]"))
+	return a.Host == "" || err == nil && ip.IsUnspecified()
+}
+
 func sameAddress(a, b string) bool {
 	x, err := caddy.ParseNetworkAddress(a)
 	y, err2 := caddy.ParseNetworkAddress(b)
