@@ -3,8 +3,11 @@ package packaging_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"io/fs"
 	"net"
@@ -289,6 +292,16 @@ func testDeb(t *testing.T, m *machine, deb string) {
 		g.requireServed(t, m)
 	})
 
+	t.Run("what the page says to run before a restart", func(t *testing.T) {
+		m.change(t, broken, after)
+		page, err := os.ReadFile("../docs/install.md")
+		require.NoError(t, err)
+		block := regexp.MustCompile("(?s)\n  ```sh\n(  cd /etc/gatehouse\n.*?)  ```\n").FindSubmatch(page)
+		require.NotNil(t, block)
+		require.Contains(t, m.sh(t, string(block[1])), "Valid configuration")
+		m.change(t, after, broken)
+	})
+
 	newer := func(t *testing.T, version string) {
 		t.Helper()
 		m.sh(t, "cd /root && rm -rf newer && dpkg-deb --raw-extract gatehouse.deb newer && "+
@@ -311,6 +324,23 @@ func testDeb(t *testing.T, m *machine, deb string) {
 		g.requireServed(t, m)
 	})
 	m.change(t, broken, after)
+	// The check as root finds neither: it tolerates what is missing, and root may read everything.
+	m.write(t, "etc/gatehouse/hop.pem", signingKey(t), 0o600)
+	for name, file := range map[string]string{"is missing": "/etc/gatehouse/missing.pem", "can be read by root only": "/etc/gatehouse/hop.pem"} {
+		t.Run("an upgrade does not restart the gateway if a file "+name, func(t *testing.T) {
+			const before = "\tgatehouse {\n"
+			withKey := before + "\t\tassertion " + file + "\n"
+			m.change(t, before, withKey)
+			newer(t, "9.0.0")
+			out, calls := upgrade(t)
+			require.Contains(t, out, "NOT restarted")
+			require.Contains(t, out, file)
+			require.NotContains(t, calls, "restart")
+			g.requireServed(t, m)
+			m.change(t, withKey, before)
+		})
+	}
+	require.NoError(t, os.Remove(m.path("etc/gatehouse/hop.pem")))
 	t.Run("an upgrade restarts the gateway and keeps what was edited", func(t *testing.T) {
 		newer(t, "9.0.1")
 		edited := m.read(t, "etc/gatehouse/Caddyfile") + m.read(t, "etc/gatehouse/gatehouse.env")
@@ -483,6 +513,9 @@ func testRPM(t *testing.T, m *machine, rpm string) {
 	m.change(t, "max_header_size 16KiB", "max_header_size 24KiB")
 
 	m.write(t, "root/active", "", 0o600)
+	// What a gateway that runs has. Its Redis and Vault need not be available.
+	m.sh(t, "install -d -o gatehouse -g gatehouse -m 0700 /var/lib/gatehouse; cd /etc/gatehouse/secrets; "+
+		"echo role >vault-role-id; echo secret >vault-secret-id; chgrp gatehouse *; chmod 0640 *")
 	require.NoError(t, os.Truncate(m.path(systemctlLog), 0))
 	m.sh(t, install+"--upgrade --replacepkgs --replacefiles /root/gatehouse.rpm")
 	require.Contains(t, m.read(t, "etc/gatehouse/Caddyfile"), "max_header_size 24KiB")
@@ -493,6 +526,16 @@ func testRPM(t *testing.T, m *machine, rpm string) {
 	require.Contains(t, m.read(t, systemctlLog), "disable --now gatehouse.service\n")
 	require.NoFileExists(t, m.path("usr/bin/gatehouse"))
 	require.Contains(t, m.read(t, "etc/gatehouse/Caddyfile.rpmsave"), "max_header_size 24KiB")
+}
+
+// signingKey returns a new key for assertions.
+func signingKey(t *testing.T) string {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 }
 
 func copyFile(t *testing.T, from, to string) {
