@@ -59,6 +59,36 @@ func TestCaddyfilesOfTheRepositoryAdapt(t *testing.T) {
 	}
 }
 
+// The examples in the Caddyfile's comments, each below an empty comment line, can be used by removing "# ".
+func TestCommentedExamplesOfTheCaddyfileAdapt(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../Caddyfile")
+	require.NoError(t, err)
+	head, body, found := strings.Cut(string(text), "\n{\n")
+	require.True(t, found)
+	all := head + "\n{\n"
+	examples, isExample := 0, false
+	for line := range strings.Lines(body) {
+		indent, comment, isComment := strings.Cut(line, "#")
+		isComment = isComment && strings.TrimSpace(indent) == ""
+		switch {
+		case isComment && comment == "\n":
+			isExample = true
+			examples++
+		case isComment && isExample:
+			line = indent + strings.TrimPrefix(comment, " ")
+		case !isComment:
+			isExample = false
+		}
+		all += line
+	}
+	require.Positive(t, examples)
+	adapted := string(adapt(t, block{file: "../Caddyfile with its examples", line: 1, text: all}))
+	for _, part := range []string{`"trusted_proxies":`, `"shutdown_delay":`, `"listen":["10.0.0.5:9180"]`, `"assertion":`, `"handler":"gatehouse_jwks"`} {
+		assert.Contains(t, adapted, part)
+	}
+}
+
 // What we recommend for production must not be what check warns of.
 func TestCheckFindsNothingInTheRecommendedCaddyfiles(t *testing.T) {
 	t.Parallel()

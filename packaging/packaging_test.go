@@ -442,7 +442,7 @@ func followPage(t *testing.T, m *machine, deb string, g *packaged) {
 	step := func(i int) string { return names.Replace(blocks[i]) }
 
 	m.sh(t, step(0))
-	m.change(t, "\tservers {\n\t\t# Reloads", "\thttp_port "+httpPort+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tservers {\n\t\t# Reloads")
+	m.change(t, "\tservers {\n", "\thttp_port "+httpPort+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tservers {\n")
 	m.sh(t, step(1))
 	require.Equal(t, "gatehouse:gatehouse 400 /etc/gatehouse/secrets/vault-role-id\ngatehouse:gatehouse 400 /etc/gatehouse/secrets/vault-secret-id\n",
 		m.state(t, "/etc/gatehouse/secrets/*"))
