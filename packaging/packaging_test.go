@@ -122,6 +122,10 @@ func TestRelease(t *testing.T) { //nolint:tparallel // the parts follow each oth
 	m := newMachine(t)
 	t.Run("deb", func(t *testing.T) { testDeb(t, m, debs[0]) })
 	t.Run("rpm", func(t *testing.T) { testRPM(t, m, rpms[0]) })
+	archives, err := filepath.Glob(filepath.Join(dist, "gatehouse_*.tar.gz"))
+	require.NoError(t, err)
+	require.Len(t, archives, 1)
+	t.Run("archive", func(t *testing.T) { testArchive(t, m, archives[0]) })
 }
 
 func TestReleaseStartsInAFreshClone(t *testing.T) {
@@ -294,11 +298,7 @@ func testDeb(t *testing.T, m *machine, deb string) {
 
 	t.Run("what the page says to run before a restart", func(t *testing.T) {
 		m.change(t, broken, after)
-		page, err := os.ReadFile("../docs/install.md")
-		require.NoError(t, err)
-		block := regexp.MustCompile("(?s)\n  ```sh\n(  cd /etc/gatehouse\n.*?)  ```\n").FindSubmatch(page)
-		require.NotNil(t, block)
-		require.Contains(t, m.sh(t, string(block[1])), "Valid configuration")
+		require.Contains(t, m.sh(t, commands(t, "cd /etc/gatehouse\n")), "Valid configuration")
 		m.change(t, after, broken)
 	})
 
@@ -526,6 +526,30 @@ func testRPM(t *testing.T, m *machine, rpm string) {
 	require.Contains(t, m.read(t, systemctlLog), "disable --now gatehouse.service\n")
 	require.NoFileExists(t, m.path("usr/bin/gatehouse"))
 	require.Contains(t, m.read(t, "etc/gatehouse/Caddyfile.rpmsave"), "max_header_size 24KiB")
+}
+
+// testArchive installs an archive as docs/install.md says.
+func testArchive(t *testing.T, m *machine, archive string) {
+	t.Helper()
+	copyFile(t, archive, m.path("root/gatehouse.tar.gz"))
+	m.sh(t, "userdel gatehouse; groupdel gatehouse || true; rm -rf /etc/gatehouse; mkdir /root/archive; tar -C /root/archive --strip-components=1 -xf /root/gatehouse.tar.gz")
+	m.sh(t, "cd /root/archive\n"+commands(t, "useradd "))
+	require.Equal(t, "root:root 755 /etc/gatehouse\nroot:gatehouse 750 /etc/gatehouse/secrets\nroot:root 644 /etc/gatehouse/Caddyfile\n"+
+		"root:root 644 /etc/gatehouse/gatehouse.env\nroot:root 755 /usr/bin/gatehouse\n",
+		m.state(t, "/etc/gatehouse /etc/gatehouse/secrets /etc/gatehouse/Caddyfile /etc/gatehouse/gatehouse.env /usr/bin/gatehouse"))
+	require.Empty(t, m.sh(t, "systemd-analyze verify --man=no --recursive-errors=no gatehouse.service"))
+	m.sh(t, "gatehouse check --offline --config /etc/gatehouse/Caddyfile --envfile /etc/gatehouse/gatehouse.env")
+	require.FileExists(t, m.path("root/archive/deploy/vault-setup.sh"))
+}
+
+// commands returns the block in a list of docs/install.md that begins with a text.
+func commands(t *testing.T, begin string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/install.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)\n  ```sh\n(  " + begin + ".*?)  ```\n").FindSubmatch(page)
+	require.NotNil(t, block)
+	return string(block[1])
 }
 
 // signingKey returns a new key for assertions.
