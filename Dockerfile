@@ -1,6 +1,6 @@
 # The gateway's image, on a base image without a shell or a package manager. It does not run as root. The binary is that of
-# `make xcaddy`, built here from the plugin list in xcaddy.json; or, with BINARY=release, the one that GoReleaser has put into the
-# build context.
+# `make build`, built here; or, with BINARY=release, the one that the build context has as linux/amd64/gatehouse, where GoReleaser puts
+# it.
 #
 #   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t gatehouse .
 ARG BINARY=source
@@ -11,15 +11,13 @@ ARG TARGETOS
 ARG TARGETARCH
 # As in the Makefile. VERSION is an argument because the build context has no git history.
 ARG VERSION=unknown
-ARG GOTAGS=nobadger,nomysql,nopgx
 ENV CGO_ENABLED=0 GOTOOLCHAIN=local
-RUN apt-get update && apt-get install -y --no-install-recommends jq && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/root/.cache/go-build \
-    GOOS="$TARGETOS" GOARCH="$TARGETARCH" \
-      LDFLAGS="-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
-      scripts/xcaddy.sh /out/gatehouse
+    GOOS="$TARGETOS" GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false -tags=nobadger,nomysql,nopgx \
+      -ldflags "-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
+      -o /out/gatehouse ./cmd/gatehouse
 
 FROM scratch AS release
 ARG TARGETPLATFORM
