@@ -57,8 +57,13 @@ apt() {
 		apt-get -qq -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any "$@"
 }
 apt update || echo "packages.sh: the package lists could not be refreshed; trying with what is there" >&2
-# shellcheck disable=SC2086 # split the list into words
 apt install -y --no-install-recommends $missing >/dev/null
+# systemd ignores RUNLEVEL. It has started the services, and would at each boot: Debian's prometheus listens on all addresses.
+if [ -d /run/systemd/system ]; then
+	for unit in $(dpkg -L $missing | sed -n 's|.*/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$|\1|p'); do
+		$sudo systemctl --quiet disable --now "$unit"
+	done
+fi
 
 for command in "$@"; do
 	present "$command" || {
