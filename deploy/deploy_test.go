@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -148,6 +149,25 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	require.NoError(t, authsigner.Revoke(t.Context(), operator, issued.PublicKey))
 	_, err = gateway.Lookup(t.Context(), issued.PublicKey)
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+}
+
+// The policies of the logins are those of version 2, so a login would be refused every key.
+func TestVaultSetupRequiresVersion2(t *testing.T) {
+	t.Parallel()
+	server := vaulttest.Start(t, vaulttest.Options{})
+	root := server.Client(t)
+	require.NoError(t, root.Sys().UnmountWithContext(t.Context(), "kv"))
+	require.NoError(t, root.Sys().MountWithContext(t.Context(), "kv", &api.MountInput{Type: "kv", Options: map[string]string{"version": "1"}}))
+	logins := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "./vault-setup.sh")
+	cmd.Env = append(os.Environ(), "VAULT_ADDR="+server.Addr, "VAULT_TOKEN="+server.RootToken, "LOGIN="+logins)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "vault-setup.sh: kv/ is not KV version 2. For version 1, create policies and roles yourself, "+
+		"with the rules in the comments of ./vault-policy*.hcl\n", string(out))
+	entries, err := os.ReadDir(logins)
+	require.NoError(t, err)
+	require.Empty(t, entries)
 }
 
 func TestFilesNamedInTheCompositionExist(t *testing.T) {

@@ -51,6 +51,10 @@ role() {
 
 vault GET sys/mounts | grep '"kv/":' >/dev/null ||
 	vault POST sys/mounts/kv '{"type":"kv","options":{"version":"2"}}'
+if ! vault GET sys/mounts/kv/tune | grep '"version": *"2"' >/dev/null; then
+	echo "vault-setup.sh: kv/ is not KV version 2. For version 1, create policies and roles yourself, with the rules in the comments of $POLICIES/vault-policy*.hcl" >&2
+	exit 1
+fi
 if ! vault GET sys/auth | grep '"approle/":' >/dev/null; then
 	vault POST sys/auth/approle '{"type":"approle"}'
 	# All gateways share the role. With lockout, five logins with an expired SecretID, or by anybody who knows the role
