@@ -3,6 +3,12 @@ package deploy_test
 
 import (
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +23,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/recordtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
@@ -168,6 +175,35 @@ func TestVaultSetupRequiresVersion2(t *testing.T) {
 	entries, err := os.ReadDir(logins)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+func TestVaultSetupUsesPrivateCAAndNamespace(t *testing.T) {
+	t.Parallel()
+	// Vault's open source version has no namespaces.
+	var namespaces recordtest.Output
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintln(&namespaces, r.Header.Get("X-Vault-Namespace"))
+		_, _ = io.WriteString(w, `{"kv/":{},"approle/":{},"version":"2","role_id":"r","secret_id":"s"}`)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // that a client does not trust it
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := filepath.Join(t.TempDir(), "ca dir.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	setup := func(env ...string) error {
+		cmd := exec.CommandContext(t.Context(), "sh", "./vault-setup.sh")
+		cmd.Env = append(os.Environ(), append(env, "VAULT_ADDR="+server.URL, "VAULT_TOKEN=t", "LOGIN="+t.TempDir())...)
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		return err
+	}
+	require.Error(t, setup())
+	require.Empty(t, namespaces.String())
+	require.NoError(t, setup("VAULT_CACERT="+ca, "VAULT_NAMESPACE=platform/eu"))
+	for line := range strings.Lines(namespaces.String()) {
+		require.Equal(t, "platform/eu\n", line)
+	}
+	require.NotEmpty(t, namespaces.String())
 }
 
 func TestFilesNamedInTheCompositionExist(t *testing.T) {

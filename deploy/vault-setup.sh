@@ -7,6 +7,8 @@
 # If you run it again, it overwrites the policies and roles, and creates new SecretIDs. It needs
 #
 #   VAULT_ADDR, VAULT_TOKEN   a Vault and a token that may do all this
+#   VAULT_CACERT              the file of a private CA's certificate, if Vault's is from one
+#   VAULT_NAMESPACE           a namespace of Vault Enterprise or OpenBao, if not the root's
 #   LOGIN                     a directory to write to (default: /login)
 #   POLICIES                  where vault-policy.hcl and vault-policy-operator.hcl are (default: this script's directory)
 #   GATEWAY_UID               the user that the gateway runs as, which gets the files (default: 65532, as in the image)
@@ -22,6 +24,7 @@ umask 077
 vault() {
 	printf 'header = "X-Vault-Token: %s"\nheader = "X-Vault-Request: true"\nheader = "Content-Type: application/json"\n' "$VAULT_TOKEN" |
 		curl --config - --silent --show-error --fail-with-body --max-time 30 \
+			${VAULT_CACERT:+--cacert "$VAULT_CACERT"} ${VAULT_NAMESPACE:+--header "X-Vault-Namespace: $VAULT_NAMESPACE"} \
 			--request "$1" ${3+--data "$3"} "$VAULT_ADDR/v1/$2"
 }
 
