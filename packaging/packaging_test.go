@@ -244,6 +244,8 @@ func testDeb(t *testing.T, m *machine, deb string) {
 			regexp.MustCompile(`(?m) [0-9a-f]{32}$`).ReplaceAllString(m.sh(t, "dpkg-query --show --showformat='${Conffiles}\n' gatehouse"), ""))
 		require.Contains(t, m.sh(t, "gatehouse version"), "snapshot")
 		require.Empty(t, m.sh(t, "dpkg --verify gatehouse"))
+		require.FileExists(t, m.path("usr/share/zsh/vendor-completions/_gatehouse"))
+		require.NoDirExists(t, m.path("usr/share/zsh/site-functions"))
 	})
 
 	t.Run("the unit is hardened", func(t *testing.T) {
@@ -508,6 +510,7 @@ func testRPM(t *testing.T, m *machine, rpm string) {
 	const install = "rpm --nodeps --force-debian "
 	m.sh(t, install+"--install /root/gatehouse.rpm")
 	require.Empty(t, m.sh(t, "rpm --verify --nodeps gatehouse"))
+	require.FileExists(t, m.path("usr/share/zsh/site-functions/_gatehouse"))
 	require.Equal(t, "root:gatehouse 750 /etc/gatehouse/secrets\nroot:root 755 /usr/bin/gatehouse\n", m.state(t, "/etc/gatehouse/secrets /usr/bin/gatehouse"))
 	m.sh(t, "gatehouse check --offline --config /etc/gatehouse/Caddyfile")
 	m.change(t, "max_header_size 16KiB", "max_header_size 24KiB")
