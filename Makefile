@@ -32,7 +32,7 @@ export CGO_ENABLED := 0
 SHARED = GOFLAGS="$(strip $(shell go env GOFLAGS) -trimpath)"
 
 # Every module of the repository, the product first.
-MODULES := $(shell find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o -name go.mod -printf '%h\n' | sort)
+MODULES := $(shell find . \( -name '.?*' -o -name testdata -o -name node_modules \) -prune -o -name go.mod -print | sed 's|/go.mod$$||' | sort)
 
 LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' tools/go.mod)
 # Rebuilt when either version in its name changes.
