@@ -242,8 +242,7 @@ $(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package.json $(CLIENTS)/p
 	@touch $@
 
 .PHONY: manifests
-manifests: ## render deploy/kubernetes/gatehouse.yaml from the chart, and copy the alerts and dashboards into the chart
-	cd deploy && cp prometheus-rules.yaml grafana/*.json chart/files/
+manifests: ## render deploy/kubernetes/gatehouse.yaml from the chart
 	cd deploy && { sed '/^$$/q' kubernetes/gatehouse.yaml && \
 		../scripts/tool.sh helm template gatehouse chart --namespace gatehouse --values kubernetes/values.yaml; } >kubernetes/gatehouse.yaml.new
 	mv deploy/kubernetes/gatehouse.yaml.new deploy/kubernetes/gatehouse.yaml
