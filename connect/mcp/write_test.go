@@ -447,7 +447,7 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	eachRevision(t, func(t *testing.T, revision string) {
 		t.Helper()
-		s := newSetup(t, fresh(t, demo.Options{Pace: 500 * time.Millisecond}))
+		s := newSetup(t, fresh(t, demo.Options{Pace: 1500 * time.Millisecond})) // for each of several items
 		automation := enabled(t, s.connect(revision, "bearer", nil))
 		server := httptest.NewUnstartedServer(s.protect(s.server.Handler()))
 		server.Config.WriteTimeout = 3 * time.Second
@@ -455,7 +455,9 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
 		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
+		began := time.Now()
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
+		require.Greater(t, time.Since(began), server.Config.WriteTimeout)
 	})
 }
 
@@ -469,7 +471,7 @@ func TestResponseToASlowCallOutlastsTheWriteTimeout(t *testing.T) {
 		s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
 			select {
 			case <-r.Context().Done():
-			case <-time.After(2 * time.Second):
+			case <-time.After(4 * time.Second):
 			}
 			return nil, nil // is sent on
 		})
@@ -478,8 +480,10 @@ func TestResponseToASlowCallOutlastsTheWriteTimeout(t *testing.T) {
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
+		began := time.Now()
 		got := s.post("bearer", revision, callMessage(revision, "contacts_update", object{"id": id, "first_name": "Slower"}))
 		require.Contains(t, got.Text, `"first_name":"Slower"`)
+		require.Greater(t, time.Since(began), server.Config.WriteTimeout)
 	})
 }
 
