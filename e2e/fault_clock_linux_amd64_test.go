@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,14 +23,15 @@ func TestFaultGatewayClockStepped(t *testing.T) {
 	scale := chaosScale(t)
 	w := newEnvironment(t, load.Data())
 	callers := w.addKeys(t, 2*scale.rate, 5)
-	spent := w.addKeys(t, 2*windowAttempts, 1)
+	spent, greedy := w.addKeys(t, 2*windowAttempts, 1), w.addKeys(t, 1, 1)
 	g := w.gateway(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate, Addresses: 100,
 		Allow: func(s *load.Sample) bool {
-			return s.Status == http.StatusOK || s.Code == "REQUEST_EXPIRED" && s.During("ahead", "back")
+			return successOrLimited(s) || s.Code == "REQUEST_EXPIRED" && s.During("ahead", "back")
 		},
 	})
+	l.Also("greedy", slices.Repeat(greedy, 100), load.KeyLimit, signedTargets()...) // from all addresses in turn
 	l.Run(scale.before)
 	for i, step := range []struct {
 		phase string

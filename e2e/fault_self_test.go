@@ -408,14 +408,15 @@ func TestFaultKillAndRestartKeepLimits(t *testing.T) {
 	t.Parallel()
 	scale := chaosScale(t)
 	w := newEnvironment(t, load.Data())
-	callers, spent := w.addKeys(t, 2*scale.rate, 5), w.addKeys(t, windowAttempts, 1)
+	callers, spent, greedy := w.addKeys(t, 2*scale.rate, 5), w.addKeys(t, windowAttempts, 1), w.addKeys(t, 1, 1)
 	g := w.gateway(t)
 	l := load.Start(t, load.Options{
 		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
 		Allow: func(s *load.Sample) bool {
-			return s.Err != nil && s.During("outage") || s.Status == http.StatusOK
+			return s.Err != nil && s.During("outage") || successOrLimited(s)
 		},
 	})
+	l.Also("greedy", greedy, load.KeyLimit)
 	l.Run(scale.before)
 	var back time.Duration
 	withinWindow(t, func(attempt int) func() {

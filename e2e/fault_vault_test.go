@@ -103,8 +103,8 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 	g := w.direct(t, c, cache)
 	v.gateway = g
 	known, fresh, late, nowhere := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 40, 5), w.addKeys(t, 20, 5), load.Callers(load.NewKeys(20, 2))
-	revoked := w.addKeys(t, 2, 2)
-	for _, k := range append(slices.Clone(known), revoked...) {
+	revoked, greedy := w.addKeys(t, 2, 2), w.addKeys(t, 1, 1)
+	for _, k := range slices.Concat(known, revoked, greedy) {
 		requireServed(t, g, k.Caller, 1)
 	}
 	l := load.Start(t, load.Options{
@@ -127,6 +127,7 @@ func testVaultOutage(t *testing.T, c chaos, v *vaultFault) {
 			return s.Status == http.StatusOK // known keys
 		},
 	})
+	l.Also("greedy", greedy, 20)
 	l.Run(c.before)
 
 	for _, k := range revoked {
@@ -460,8 +461,8 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 	const staleIfError = 10 * time.Second
 	w := newVaultLoadEnvironment(t, &vaultFault{options: vaulttest.Options{Persistent: true}})
 	g := w.direct(t, c, fmt.Sprintf("cache {\n\t\t\tttl 1s\n\t\t\tstale_if_error %s\n\t\t\t%s\n\t\t}", staleIfError, longVaultTimeout))
-	known := w.addKeys(t, 2*c.rate, 5)
-	for _, k := range known {
+	known, greedy := w.addKeys(t, 2*c.rate, 5), w.addKeys(t, 1, 1)
+	for _, k := range slices.Concat(known, greedy) {
 		requireServed(t, g, k.Caller, 1)
 	}
 	l := load.Start(t, load.Options{
@@ -471,14 +472,18 @@ func TestFaultVaultOutageLongerThanStaleIfError(t *testing.T) {
 		Hide:      w.hidden(),
 		Allow: func(s *load.Sample) bool {
 			return s.Status == http.StatusOK && (s.Phase != "too long" || s.Ended != "too long") ||
-				s.Status == http.StatusServiceUnavailable && (s.Phase != "before" || s.Ended != "before")
+				s.Status == http.StatusServiceUnavailable && (s.Phase != "before" || s.Ended != "before") ||
+				s.Stream == "greedy" && s.Code == "RATE_LIMITED"
 		},
 	})
+	endGreedy := l.Also("greedy", greedy, 20)
 	l.Run(c.before)
 	l.Phase("outage")
 	w.vault.Kill(t)
 	killed := time.Now()
-	l.Run(staleIfError)
+	l.Run(staleIfError / 2)
+	endGreedy() // its rejected requests would count against a client IP that it shares
+	l.Run(staleIfError / 2)
 	last := time.Time{}
 	for _, s := range l.Report().Some(func(s *load.Sample) bool { return s.Status == http.StatusOK && s.Phase == "outage" }) {
 		if s.Done.After(last) {
