@@ -28,16 +28,6 @@ import (
 // memoryBound is the maximum by which a gateway's memory may grow during a fault.
 const memoryBound = 256 << 20
 
-// goroutines is the number of goroutines in a gateway.
-func goroutines(t *testing.T, g *gatewaytest.Gateway) int {
-	t.Helper()
-	body := anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body
-	first, _, _ := strings.Cut(body, "\n")
-	n, err := strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
-	require.NoError(t, err, "%s", first)
-	return n
-}
-
 // descriptors returns the number of a gateway's descriptors without pooled connections to Redis and to data services. A machine
 // that stalls for a second makes the gateway open more of those, which it keeps until they have been idle for minutes.
 func descriptors(t *testing.T, g *gatewaytest.Gateway) int {
@@ -248,57 +238,60 @@ func reloadUnderLoad(t *testing.T, inherited bool) {
 	}
 	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/healthz").Status)
 
-	ctx, stop := context.WithCancel(t.Context())
-	c := &clientLoad{t: t, w: w, g: g, ctx: ctx}
-	steady := load.Start(t, load.Options{
-		Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
-		Allow: func(s *load.Sample) bool {
-			return s.Status == http.StatusOK || c.refused(s.Err)
-		},
-	})
-	c.call(3, "a connection for each request", onceClient())
-	c.call(1, "HTTP/2", protocolClient(t, true, 0))
-	c.keepAlive(2)
-
-	var first struct {
-		goroutines, descriptors, series int
-		memory                          int64
-	}
+	c := &clientLoad{t: t, w: w, g: g}
+	once, http2 := onceClient(), protocolClient(t, true, 0)
 	var slowest time.Duration
-	for i := range reloads {
-		before := c.served.Load()
-		began := time.Now()
-		if i%100 == 0 {
-			g.Reload(t) // by the command, as an operator does
-		} else {
-			g.Load(t)
-			slowest = max(slowest, time.Since(began))
+	// reload reloads the gateway n times under load. The load has ended when it returns, because what it uses depends on the machine.
+	reload := func(n int) *load.Report {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		c.ctx = ctx
+		steady := load.Start(t, load.Options{
+			Gateways: []*gatewaytest.Gateway{g}, Callers: callers, Rate: scale.rate,
+			Allow: func(s *load.Sample) bool {
+				return s.Status == http.StatusOK || c.refused(s.Err)
+			},
+		})
+		c.call(3, "a connection for each request", once)
+		c.call(1, "HTTP/2", http2)
+		c.keepAlive(2)
+		for i := range n {
+			before := c.served.Load()
+			began := time.Now()
+			if i%100 == 0 {
+				g.Reload(t) // by the command, as an operator does
+			} else {
+				g.Load(t)
+				slowest = max(slowest, time.Since(began))
+			}
+			require.Eventually(t, func() bool { return c.served.Load() > before }, patience, time.Millisecond)
 		}
-		require.Eventually(t, func() bool { return c.served.Load() > before }, patience, time.Millisecond)
-		if i == min(reloads/3, 100) { // one-time allocations are done
-			first.goroutines, first.descriptors, first.series = goroutines(t, g), descriptors(t, g), series(t, g)
-			first.memory, _ = g.Memory(t)
-		}
+		stop()
+		c.wg.Wait()
+		http2.CloseIdleConnections()
+		return steady.Stop()
 	}
-	stop()
-	c.wg.Wait()
-	report := steady.Stop()
+	warmUp := min(reloads/3, 100) // one-time allocations are done
+	reload(warmUp)
+	first, firstSeries := atRest(t, g), series(t, g)
+	report := reload(reloads - warmUp)
 	require.Empty(t, c.wrong)
 	require.LessOrEqual(t, c.reset.Load(), allowed, "handshakes that were reset")
 
-	requireNoGrowth := func(what string, first int, now func() int) (n int) {
+	const slack = 5 // less than one for each reload
+	requireNoGrowth := func(what string, first float64, now func() int) (n int) {
 		t.Helper()
-		if !assert.Eventually(t, func() bool { n = now(); return n <= first }, patience, 100*time.Millisecond) {
-			require.Fail(t, what+" grow with reloads", "%d at first, %d after %d: %s", first, n, reloads,
+		if !assert.Eventually(t, func() bool { n = now(); return n <= int(first)+slack }, patience, 100*time.Millisecond) {
+			require.Fail(t, what+" grow with reloads", "%.0f at first, %d after %d: %s", first, n, reloads-warmUp,
 				anonymous().Get(t, g.AdminURL, "/debug/pprof/goroutine?debug=1").Body)
 		}
 		return n
 	}
-	after := requireNoGrowth("goroutines", first.goroutines, func() int { return goroutines(t, g) })
+	after := requireNoGrowth("goroutines", first.goroutines, func() int { return int(g.Metric(t, "go_goroutines")) })
 	open := requireNoGrowth("descriptors", first.descriptors, func() int { return descriptors(t, g) })
-	require.LessOrEqual(t, series(t, g), first.series+20, "collectors")
+	require.LessOrEqual(t, series(t, g), firstSeries+20, "collectors")
 	memory, _ := g.Memory(t)
-	require.LessOrEqual(t, memory, first.memory+memoryBound)
+	require.LessOrEqual(t, memory, first.resident+memoryBound)
 	// Redis notices a replaced connection shortly after.
 	requireConnections := func(pool int) {
 		t.Helper()
@@ -313,9 +306,9 @@ func reloadUnderLoad(t *testing.T, inherited bool) {
 	requireConnections(pool)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status)
 	report.Figure(t, fmt.Sprintf("reloads=%d slowest_reload=%s more_requests=%d failed=%d handshakes_reset=%d "+
-		"idle_connections_closed_under_a_request=%d goroutines=%d->%d descriptors=%d->%d resident=%s->%s series=%d->%d",
+		"idle_connections_closed_under_a_request=%d goroutines=%.0f->%d descriptors=%.0f->%d resident=%s->%s series=%d->%d",
 		reloads, load.MS(slowest), c.served.Load(), len(c.wrong), c.reset.Load(), c.closed.Load(),
-		first.goroutines, after, first.descriptors, open, inMiB(first.memory), inMiB(memory), first.series, series(t, g)))
+		first.goroutines, after, first.descriptors, open, inMiB(first.resident), inMiB(memory), firstSeries, series(t, g)))
 
 	// changed settings create new clients, and the old ones are closed
 	config, err := os.ReadFile(g.Config)
