@@ -11,9 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,7 +143,7 @@ func readResponse(r *bufio.Reader, method string) (gatewaytest.Response, error) 
 }
 
 // converse sends bytes over one connection and reads responses until the server closes it. It reports whether the server did so
-// in time. Methods are those of the requests; GET where there are none.
+// in time; what is not a response fails the test. Methods are those of the requests; GET where there are none.
 func converse(t *testing.T, addr, bytes string, methods ...string) (responses []gatewaytest.Response, closed bool) {
 	t.Helper()
 	conn := dial(t, addr, "")
@@ -153,13 +155,23 @@ func converse(t *testing.T, addr, bytes string, methods ...string) (responses []
 			method = methods[len(responses)]
 		}
 		a, err := readResponse(conn.r, method)
+		if isTimeout(err) {
+			return responses, false
+		}
 		if err != nil {
-			return responses, !isTimeout(err)
+			rest, _ := conn.r.Peek(conn.r.Buffered())
+			require.True(t, endsConnection(err), "%v, before %q, after %q", err, rest, bytes)
+			return responses, true
 		}
 		if a.Status >= http.StatusOK {
 			responses = append(responses, a)
 		}
 	}
+}
+
+// endsConnection reports whether an error means that the server has closed the connection.
+func endsConnection(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, func(end error) bool { return errors.Is(err, end) })
 }
 
 // h2Conn speaks HTTP/2 frame by frame.
@@ -424,7 +436,7 @@ func wires(t *testing.T, g *gatewaytest.Gateway, h3 *h3Client) map[string]sender
 	t.Helper()
 	all := map[string]sender{
 		overHTTP1: func(method, target string, fields []field) gatewaytest.Response {
-			return raw(t, g.Addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", method, target, apiHost, linesOf(fields))+lastRequest)
+			return raw(t, g.Addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", method, target, apiHost, linesOf(fields))+lastRequest, method)
 		},
 		overHTTP2: func(method, target string, fields []field) gatewaytest.Response {
 			return dialH2(t, g.Addr).do("", append(h2Request(method, target), lowerCase(fields)...)...)
@@ -446,10 +458,10 @@ func wires(t *testing.T, g *gatewaytest.Gateway, h3 *h3Client) map[string]sender
 	return all
 }
 
-// raw sends bytes and returns the first response; its status is 0 if there is none.
-func raw(t *testing.T, addr, request string) gatewaytest.Response {
+// raw sends bytes and returns the first response; its status is 0 if there is none. Methods are those of converse.
+func raw(t *testing.T, addr, request string, methods ...string) gatewaytest.Response {
 	t.Helper()
-	responses, _ := converse(t, addr, request)
+	responses, _ := converse(t, addr, request, methods...)
 	return append(responses, gatewaytest.Response{})[0]
 }
 
