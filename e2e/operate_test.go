@@ -150,6 +150,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 		send(t, g, "/api/v1/nothing-"+strconv.Itoa(i), invalidSignature("pk_live_invented_"+strconv.Itoa(i)))
 		send(t, g, "/api/v1/canary-path", http.Header{"X-Public-Key": {"x"}})
 	}
+	require.Eventually(t, func() bool { return requestsServed(t, g) == sent+40 }, patience, 10*time.Millisecond)
 	added := 0
 	for series := range ourSeries(t, anonymous().Get(t, g.AdminURL, "/metrics").Body) {
 		if !before[series] {
@@ -203,22 +204,40 @@ type logLine struct {
 	Cause          string   `json:"cause"`
 }
 
-// logLineOf waits for the only log line of a request.
+// logLineOf waits for the log line of a request.
 func logLineOf(t *testing.T, g *gatewaytest.Gateway, requestID string) logLine {
 	t.Helper()
 	var found []logLine
 	require.Eventually(t, func() bool {
-		found = nil
-		for l := range strings.Lines(g.Output()) {
-			var line logLine
-			if json.Unmarshal([]byte(l), &line) == nil && line.RequestID == requestID && line.Msg == "request" {
-				found = append(found, line)
-			}
-		}
+		found = requestLines(g, requestID)
 		return len(found) > 0
 	}, patience, 10*time.Millisecond)
 	require.Len(t, found, 1)
 	return found[0]
+}
+
+// requestLines returns the log lines of requests that contain a text.
+func requestLines(g *gatewaytest.Gateway, text string) (found []logLine) {
+	for l := range strings.Lines(g.Output()) {
+		var line logLine
+		if strings.Contains(l, text) && json.Unmarshal([]byte(l), &line) == nil && line.Msg == "request" {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// requireOneLogLineEach stops the gateway, which may log a request after its response, and requires one log line for each of the requests.
+func requireOneLogLineEach(t *testing.T, g *gatewaytest.Gateway, requestIDs ...string) {
+	t.Helper()
+	g.Stop(t)
+	lines := map[string]int{}
+	for _, line := range requestLines(g, "") {
+		lines[line.RequestID]++
+	}
+	for _, id := range requestIDs {
+		require.Equal(t, 1, lines[id], "log lines of %s", id)
+	}
 }
 
 func TestLogHasOneLinePerRequest(t *testing.T) {
@@ -243,12 +262,14 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 		assert.LessOrEqual(t, *d, *line.Duration, name)
 	}
 
+	first := line.RequestID
 	a = send(t, g, "/api/v1/me", invalidSignature(w.acme.PublicKey))
 	line = logLineOf(t, g, a.Header.Get("X-Request-Id"))
 	require.Equal(t, "INVALID_CREDENTIALS", line.Code)
 	require.Equal(t, "invalid", line.Authentication)
 	require.Empty(t, line.Business, "an unverified business")
 	require.Empty(t, line.PublicKey)
+	requireOneLogLineEach(t, g, first, line.RequestID)
 
 	w.dataURL = "http://" + gatewaytest.FreeAddr(t)
 	broken := w.gateway(t)
@@ -258,6 +279,7 @@ func TestLogHasOneLinePerRequest(t *testing.T) {
 	assert.Equal(t, "SERVICE_UNAVAILABLE", line.Code)
 	assert.Contains(t, line.Cause, "connection refused", "the cause is in the log")
 	assert.NotContains(t, a.Body, "refused", "and not in the response")
+	requireOneLogLineEach(t, broken, line.RequestID)
 }
 
 func TestLogSaysWhyCredentialsAreInvalid(t *testing.T) {

@@ -281,6 +281,7 @@ func (f *routeGateway) operation(name string) operationCase {
 func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	f := newRouteGateway(t, "")
 	seen := map[string]bool{}
+	var logged []string
 	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
 			c := c.signed()
@@ -310,6 +311,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 				seen[id] = true
 				if c.name != "health" && c.name != "ready" { // logged at level debug
 					line := logLineOf(t, f.g, id)
+					logged = append(logged, id)
 					assert.Equal(t, c.route(), line.Route, wire)
 					assert.Equal(t, c.name, line.Operation, wire)
 					assert.Equal(t, c.status, line.Status, wire)
@@ -321,6 +323,7 @@ func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
 	for _, c := range f.operations {
 		assert.Contains(t, body, fmt.Sprintf(`operation=%q,route=%q,status="%d"`, c.name, c.route(), c.status))
 	}
+	requireOneLogLineEach(t, f.g, logged...)
 }
 
 // framings are header lines that some servers read as chunked and others do not.
