@@ -136,7 +136,8 @@ func TestFleetAcceptsASignedWriteOnce(t *testing.T) {
 	}
 	require.Zero(t, twice)
 	require.Positive(t, kills)
-	require.Less(t, none, writes/10, "what is refused does not prove anything")
+	require.LessOrEqual(t, none, kills*workers, "a kill ends one write of each worker at most")
+	require.Less(t, none, writes/2, "what is refused does not prove anything")
 	t.Logf("figure: %s writes=%d sent=%d kills=%d accepted=%d replayed=%d unavailable=%d without_response=%d carried_out_twice=%d not_carried_out=%d", t.Name(), writes, sent.Load(), kills,
 		byStatus[http.StatusNoContent].Load(), byStatus[http.StatusConflict].Load(), byStatus[http.StatusServiceUnavailable].Load(), byStatus[0].Load(), twice, none)
 
