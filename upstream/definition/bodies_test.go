@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"regexp"
@@ -292,12 +293,16 @@ func TestManyPossibleValuesCostLittle(t *testing.T) {
 		_, err := new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(valid(`,"count":[`+bodies.String()+last+`]`)))
 		return err
 	}
-	start := time.Now()
-	require.NoError(t, check(few, "0.50"))
-	ofFew := time.Since(start)
-	start = time.Now()
-	require.NoError(t, check(many, "0.50"))
-	require.Less(t, time.Since(start), 50*ofFew, "for 2,000 times as many values")
+	fastest := func(api *upstream.API) time.Duration { // of three, because the machine may be busy
+		least := time.Duration(math.MaxInt64)
+		for range 3 {
+			start := time.Now()
+			require.NoError(t, check(api, "0.50"))
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	require.Less(t, fastest(many), 50*fastest(few), "for 2,000 times as many values")
 	for _, other := range []string{"-0.5", "0.05", "10000.5", "1", "false", "-0", "5e-2"} {
 		require.Equal(t, []string{"/count/200000 is not one of the possible values"}, violations(check(many, other)), other)
 	}
