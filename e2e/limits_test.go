@@ -118,29 +118,38 @@ func TestUnverifiedRequestsCountAgainstNoKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newEnvironment(t, nil)
-			g := w.behindProxy(t, "", "")
 			address := func(i int) string {
 				if test.addresses == 1 {
 					return "127.0.0.1"
 				}
 				return "203.0.113." + strconv.Itoa(i%test.addresses+1)
 			}
-			require.Equal(t, test.statuses, statuses(test.addresses*test.each, func(i int) gatewaytest.Response {
-				return send(t, g, "/api/v1/me", withClientIP(address(i), invalidSignature(w.acme.PublicKey)))
-			}))
-			requireServed(t, g, w.acme, load.KeyLimit)
-			require.Equal(t, http.StatusTooManyRequests, w.acme.Get(t, g.URL, "/api/v1/me").Status)
+			withinWindow(t, func(int) func() {
+				w := newEnvironment(t, nil)
+				g := w.behindProxy(t, "", "")
+				unverified := statuses(test.addresses*test.each, func(i int) gatewaytest.Response {
+					return send(t, g, "/api/v1/me", withClientIP(address(i), invalidSignature(w.acme.PublicKey)))
+				})
+				requireServed(t, g, w.acme, load.KeyLimit)
+				over := w.acme.Get(t, g.URL, "/api/v1/me")
+				return func() {
+					require.Equal(t, test.statuses, unverified)
+					require.Equal(t, http.StatusTooManyRequests, over.Status)
+				}
+			})
 		})
 	}
 }
 
 func TestInventedKeysCountAgainstTheClientIP(t *testing.T) {
 	t.Parallel()
-	g := newEnvironment(t, nil).gateway(t)
-	require.Equal(t, map[int]int{200: 120, 429: 80}, statuses(200, func(i int) gatewaytest.Response {
-		return send(t, g, "/api/v1/status", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
-	}))
+	withinWindow(t, func(int) func() {
+		g := newEnvironment(t, nil).gateway(t)
+		got := statuses(200, func(i int) gatewaytest.Response {
+			return send(t, g, "/api/v1/status", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+		})
+		return func() { require.Equal(t, map[int]int{200: 120, 429: 80}, got) }
+	})
 }
 
 // Only a trusted proxy can name another client IP, and only with the last entry of X-Forwarded-For.
@@ -182,12 +191,11 @@ func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 // A customer has a /64 of IPv6: its addresses are one client IP, in every spelling.
 func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	t.Parallel()
-	g := newEnvironment(t, nil).behindProxy(t, "", "")
 	network := []string{
 		"2001:db8:1:2::%x", "2001:0db8:0001:0002:0000:0000:0000:%x", "2001:DB8:1:2:%x::", "[2001:db8:1:2::%x]:4711", "2001:db8:1:2:ffff:ffff:ffff:%x",
 		"2001:db8:1:2::%x%%eth0",
 	}
-	from := func(n int, spellings []string, target string, header func(i int) http.Header) map[int]int {
+	from := func(g *gatewaytest.Gateway, n int, spellings []string, target string, header func(i int) http.Header) map[int]int {
 		return statuses(n, func(i int) gatewaytest.Response {
 			address := spellings[i%len(spellings)]
 			if strings.Contains(address, "%") {
@@ -199,13 +207,21 @@ func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	none := func(int) http.Header { return nil }
 	key := func(i int) http.Header { return invalidSignature("pk_live_fake_number_" + strconv.Itoa(i)) }
 	const status = "/api/v1/status"
-	assert.Equal(t, map[int]int{401: 120, 429: 80}, from(200, network, "/api/v1/me", key), "with keys")
-	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, network, status, none), "without a key")
-	assert.Equal(t, map[int]int{200: 1}, from(1, []string{"2001:db8:1:3::%x"}, status, none), "the next network")
 	mapped := []string{"198.51.100.7", "::ffff:198.51.100.7", "::ffff:c633:6407", "198.51.100.7:1234"}
-	assert.Equal(t, map[int]int{200: 10, 429: 20}, from(30, mapped, status, none), "IPv4 in IPv6")
 	invalid := []string{"unknown-%d", "_hidden%d", "[2001:db8:9:9::%x]", "256.0.0.%d", "0x7f.%d"}
-	assert.Equal(t, map[int]int{200: 10, 429: 50}, from(60, invalid, status, none), "invalid addresses count as the proxy")
+	withinWindow(t, func(int) func() {
+		g := newEnvironment(t, nil).behindProxy(t, "", "")
+		withKeys, without := from(g, 200, network, "/api/v1/me", key), from(g, 30, network, status, none)
+		next := from(g, 1, []string{"2001:db8:1:3::%x"}, status, none)
+		asIPv4, asProxy := from(g, 30, mapped, status, none), from(g, 60, invalid, status, none)
+		return func() {
+			assert.Equal(t, map[int]int{401: 120, 429: 80}, withKeys, "with keys")
+			assert.Equal(t, map[int]int{200: 10, 429: 20}, without, "without a key")
+			assert.Equal(t, map[int]int{200: 1}, next, "the next network")
+			assert.Equal(t, map[int]int{200: 10, 429: 20}, asIPv4, "IPv4 in IPv6")
+			assert.Equal(t, map[int]int{200: 10, 429: 50}, asProxy, "invalid addresses count as the proxy")
+		}
+	})
 }
 
 // A request with a key that is aborted in its body counts, because it may have caused a lookup.
@@ -263,13 +279,18 @@ func TestResetRequestsCount(t *testing.T) {
 // A key in use is looked up again from a client IP that has exceeded its unverified limit.
 func TestLimitedClientIPUsesCachedKeys(t *testing.T) {
 	t.Parallel()
-	w := newEnvironment(t, nil)
-	g := w.start(t, highLimits, "")
-	w.requireListening(t, 1)
-	requireServed(t, g, w.acme, 1)
-	require.Equal(t, map[int]int{401: 120, 429: 10}, statuses(130, func(i int) gatewaytest.Response {
-		return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
-	}))
+	var w *environment
+	var g *gatewaytest.Gateway
+	withinWindow(t, func(int) func() {
+		w = newEnvironment(t, nil)
+		g = w.start(t, highLimits, "")
+		w.requireListening(t, 1)
+		requireServed(t, g, w.acme, 1)
+		got := statuses(130, func(i int) gatewaytest.Response {
+			return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+		})
+		return func() { require.Equal(t, map[int]int{401: 120, 429: 10}, got) }
+	})
 	require.InDelta(t, 10, g.Metric(t, "gatehouse_limit_decisions_total", `limit="unverified-ip"`, `outcome="denied"`), 0)
 	requireServed(t, g, w.acme, 1)
 	lookups := func() float64 { return g.Metric(t, "gatehouse_credential_events_total", `event="found"`) }
@@ -287,18 +308,22 @@ func TestLimitedClientIPUsesCachedKeys(t *testing.T) {
 // Shadow mode does not even deny valid signatures from a client IP that has exceeded its unverified limit.
 func TestShadowModeDeniesNothing(t *testing.T) {
 	t.Parallel()
-	w := newEnvironment(t, nil)
-	g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
-	require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Response { return anonymous().Get(t, g.URL, "/api/v1/status") }))
-	require.Equal(t, map[int]int{401: 130}, statuses(130, func(i int) gatewaytest.Response {
-		return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
-	}))
-	requireServed(t, g, w.acme, 70)
-	requireLogged(t, g, "not enforced in shadow mode")
-	// the first request of acme, whose key was not cached, exceeded the limit of its client IP too
-	for limit, requests := range map[string]int{"ip": 5, "unverified-key": 0, "unverified-ip": 11, "key": 10} {
-		assert.InDelta(t, requests, g.Metric(t, "gatehouse_limit_shadow_total", `limit="`+limit+`"`), 0, limit)
-	}
+	withinWindow(t, func(int) func() {
+		w := newEnvironment(t, nil)
+		g := w.start(t, "limits {\n\t\t\tshadow\n\t\t}", "")
+		require.Equal(t, map[int]int{200: 15}, statuses(15, func(int) gatewaytest.Response { return anonymous().Get(t, g.URL, "/api/v1/status") }))
+		require.Equal(t, map[int]int{401: 130}, statuses(130, func(i int) gatewaytest.Response {
+			return send(t, g, "/api/v1/me", invalidSignature("pk_live_fake_number_"+strconv.Itoa(i)))
+		}))
+		requireServed(t, g, w.acme, 70)
+		return func() {
+			requireLogged(t, g, "not enforced in shadow mode")
+			// the first request of acme, whose key was not cached, exceeded the limit of its client IP too
+			for limit, requests := range map[string]int{"ip": 5, "unverified-key": 0, "unverified-ip": 11, "key": 10} {
+				assert.InDelta(t, requests, g.Metric(t, "gatehouse_limit_shadow_total", `limit="`+limit+`"`), 0, limit)
+			}
+		}
+	})
 }
 
 func TestRequestsWaitForRedisUntilTheTimeout(t *testing.T) {
