@@ -138,7 +138,8 @@ api: {upstreams: [{addresses: ["%s"]}]}
 	require.Eventually(t, func() bool { return first.Get(t, gateway.URL, "/v1/owner").Status == http.StatusUnauthorized }, patience, 100*time.Millisecond)
 }
 
-// startRendered starts the Deployment's gateway on ports of the test's, and waits until its probes succeed.
+// startRendered starts the Deployment's gateway on ports of the test's, with a timeout for Vault that a busy machine does not exceed, and
+// waits until its probes succeed.
 func startRendered(t *testing.T, all []object, secrets map[string]map[string]string) (*gatewaytest.Gateway, pod) {
 	t.Helper()
 	gateway := gatewaytest.New(t, gatewaytest.Options{})
@@ -147,6 +148,7 @@ func startRendered(t *testing.T, all []object, secrets map[string]map[string]str
 	_, probePort, _ := strings.Cut(probes, ":")
 	p := mount(t, all, "Deployment", []string{
 		"localhost:2019", strings.TrimPrefix(gateway.AdminURL, "http://"), ":8080", ":" + port, ":8443", ":" + port, ":9180", ":" + probePort,
+		"\t\t\tmount \"", "\t\t\ttimeout 10s\n\t\t\tmount \"", "\t\tlimits {\n", "\t\tcache {\n\t\t\tlookup_timeout 10s\n\t\t}\n\n\t\tlimits {\n",
 	}, secrets)
 	require.Equal(t, []string{"run", "--config", "/etc/gatehouse/Caddyfile", "--adapter", "caddyfile"}, p.container().Args)
 	gateway.Config = filepath.Join(p.root, "etc", "gatehouse", "Caddyfile")

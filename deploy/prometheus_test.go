@@ -388,6 +388,10 @@ func startFleet(t *testing.T) *fleet {
 		}
 		credentials vault %s {
 			auth token {env.VAULT_ROOT_TOKEN}
+			timeout 10s
+		}
+		cache {
+			lookup_timeout 10s
 		}
 		limits {
 			per_key 1000000

@@ -190,8 +190,8 @@ func TestEveryLineIsJSONWhileStoresFail(t *testing.T) {
 	w.setMount(t, "kv")
 	key := w.keys.issue(t)
 	o := w.environment.options("", "")
-	o.Global = fmt.Sprintf("gatehouse {\n\t\tredis %s\n\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 1s\n\t\t}\n\t}",
-		w.redis.URL(), w.vault.Addr)
+	o.Global = fmt.Sprintf("gatehouse {\n\t\t%s\n\t\tcache {\n\t\t\t%s\n\t\t}\n\t\tcredentials vault %s {\n\t\t\tauth token {env.TEST_TOKEN}\n\t\t\ttimeout 10s\n\t\t}\n\t}",
+		w.redisLine(), longVaultTimeout, w.vault.Addr)
 	o.Env = []string{
 		"TEST_TOKEN=" + w.vault.RootToken,
 		"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=50",

@@ -520,8 +520,9 @@ func TestPlaceholderSecretsAppearNowhere(t *testing.T) {
 	} {
 		o := w.options("")
 		o.Env = source.env
-		o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\t%s\n\t\t}\n\t\tcredentials vault %s {\n\t\t\t%s\n\t\t}\n\t}",
-			w.redis.Addr, source.password, w.vault.Addr, source.auth)
+		o.Global = fmt.Sprintf("gatehouse {\n\t\tredis redis://%s {\n\t\t\tusername gateway\n\t\t\t%s\n\t\t\t%s\n\t\t}\n\t\tcache {\n\t\t\t%s\n\t\t}\n"+
+			"\t\tcredentials vault %s {\n\t\t\t%s\n\t\t\ttimeout 10s\n\t\t}\n\t}",
+			w.redis.Addr, source.password, longRedisTimeout, longVaultTimeout, w.vault.Addr, source.auth)
 		g := gatewaytest.Start(t, o)
 		requireReady(t, g)
 		key := w.keys.issue(t)

@@ -445,6 +445,9 @@ func followPage(t *testing.T, m *machine, deb string, g *packaged) {
 
 	m.sh(t, step(0))
 	m.change(t, "\tservers {\n", "\thttp_port "+httpPort+"\n\thttps_port "+httpsPort+"\n\tskip_install_trust\n\tservers {\n")
+	// Besides other tests, Vault may take longer than by default.
+	m.change(t, "\t\t\tmount kv\n", "\t\t\tmount kv\n\t\t\ttimeout 10s\n")
+	m.change(t, "\t\tcache {\n", "\t\tcache {\n\t\t\tlookup_timeout 10s\n")
 	m.sh(t, step(1))
 	require.Equal(t, "gatehouse:gatehouse 400 /etc/gatehouse/secrets/vault-role-id\ngatehouse:gatehouse 400 /etc/gatehouse/secrets/vault-secret-id\n",
 		m.state(t, "/etc/gatehouse/secrets/*"))
