@@ -22,7 +22,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +39,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/processtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
@@ -73,7 +73,9 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 		inParallel(8, func() { f.requests(t, "/api/v1/me", 1) })
 	})
 	p.awaitAlert(t, "GatehouseLimitsNotShared", func() { f.requests(t, "/api/v1/me", 50) })
-	for f.gateway.Metric(t, "gatehouse_limit_decisions_total", `by="local"`) < 2*f.gateway.Metric(t, "gatehouse_limit_decisions_total", `by="redis"`) {
+	decisions := func(by string) float64 { return f.gateway.Metric(t, "gatehouse_limit_decisions_total", `by="`+by+`"`) }
+	for start := time.Now(); decisions("local") < 2*decisions("redis"); {
+		require.Less(t, time.Since(start), patience, "Redis does not respond, and too few requests are decided locally")
 		f.requests(t, "/api/v1/me", 50)
 	}
 	require.NoError(t, f.redis.Resume())
@@ -155,11 +157,10 @@ func startPrometheus(t *testing.T, gateways ...*gatewaytest.Gateway) *prometheus
 	var log bytes.Buffer
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, cmd.Start())
+	process, err := processtest.Start(cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		process.Kill()
 		if t.Failed() {
 			t.Logf("the log of Prometheus:\n%s", log.String())
 		}
