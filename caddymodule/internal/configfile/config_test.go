@@ -151,6 +151,73 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 	}
 }
 
+// What is wrong with a configuration is known before it is used.
+func TestInvalidConfigurationsDoNotLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(name, []byte(content), mode))
+		require.NoError(t, os.Chmod(name, mode)) // whatever the umask is
+		return name
+	}
+	empty := write("keys.json", `{"keys":{}}`, 0o600)
+	noPEM := write("no.pem", "canary: not a key", 0o600)
+	const redis = "redis redis://127.0.0.1:1\n\t\t"
+	keys := "credentials file " + empty
+	const api = "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t}"
+	vault := func(address, block string) string {
+		return redis + "credentials vault " + address + " {\n\t\t\t" + block + "\n\t\t}"
+	}
+	for name, c := range map[string]struct {
+		app, site string
+		words     []string
+	}{
+		"no auth method":                              {vault("http://127.0.0.1:1", "mount kv"), api, []string{":", "auth", "approle"}},
+		"no URL of Vault":                             {vault("vault.internal", "auth token x"), api, []string{"Vault", "address"}},
+		"another scheme for Vault":                    {vault("ftp://127.0.0.1", "auth token x"), api, []string{"address", "http"}},
+		"a missing secret file":                       {vault("http://127.0.0.1:1", "auth token {file."+dir+"/none}"), api, []string{"no such file", "/none"}},
+		"Vault's CA file is missing":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+dir+"/none.pem\n\t\t\t}"), api, []string{"none.pem"}},
+		"Vault's CA file is not PEM":                  {vault("https://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tca "+noPEM+"\n\t\t\t}"), api, []string{"no.pem"}},
+		"TLS settings without https":                  {vault("http://127.0.0.1:1", "auth token x\n\t\t\ttls {\n\t\t\t\tserver_name x\n\t\t\t}"), api, []string{"https"}},
+		"a mount that leaves its path":                {vault("http://127.0.0.1:1", "auth token x\n\t\t\tmount ../sys"), api, []string{"mount"}},
+		"Redis's CA file is missing":                  {"redis rediss://127.0.0.1:1 {\n\t\t\ttls {\n\t\t\t\tca " + dir + "/none.pem\n\t\t\t}\n\t\t}\n\t\t" + keys, api, []string{"redis", "none.pem"}},
+		"a mount with the API's /data":                {vault("http://127.0.0.1:1", "auth token x\n\t\t\tmount kv/data"), api, []string{"mount", "without /data"}},
+		"an address with the API's /v1":               {vault("http://127.0.0.1:1/v1/", "auth token x"), api, []string{"address", "/v1"}},
+		"options of Redis in its URL":                 {"redis rediss://127.0.0.1:1?skip_verify=true\n\t\t" + keys, api, []string{"redis URL 1", "only db"}},
+		"no URL of Redis":                             {"redis canary-host:6379\n\t\t" + keys, api, []string{"redis", "redis://"}},
+		"several Redis without a topology":            {"redis redis://127.0.0.1:1 redis://127.0.0.1:2\n\t\t" + keys, api, []string{"cluster", "sentinel"}},
+		"a Redis URL with a password":                 {"redis redis://u:canary-password@[::1\n\t\t" + keys, api, []string{"redis"}},
+		"a missing assertion key":                     {redis + keys + "\n\t\tassertion " + dir + "/none.pem", api, []string{"signing key", "none.pem"}},
+		"an invalid assertion key":                    {redis + keys + "\n\t\tassertion " + noPEM, api, []string{"signing key", "no.pem"}},
+		"no credential file":                          {redis + "credentials file " + dir + "/none.json", api, []string{"none.json"}},
+		"a credential file readable by others":        {redis + "credentials file " + write("open.json", `{"keys":{}}`, 0o644), api, []string{"open.json", "must be 0600"}},
+		"a credential file that is a folder":          {redis + "credentials file " + dir, api, []string{"credential file"}},
+		"no credentials":                              {redis, api, []string{"credentials"}},
+		"no store for the limits":                     {keys, api, []string{"redis"}},
+		"a limit out of range":                        {redis + keys + "\n\t\tlimits {\n\t\t\tper_key 99999999999\n\t\t}", api, []string{"limit"}},
+		"refresh_before above ttl":                    {redis + keys + "\n\t\tcache {\n\t\t\tttl 1s\n\t\t\trefresh_before 1m\n\t\t}", api, []string{"refresh"}},
+		"the gateway twice":                           {redis + keys + "\n\t}\n\tgatehouse {\n\t\t" + redis + keys, api, []string{"duplicate"}},
+		"an upstream without an address":              {redis + keys, "gatehouse_api {\n\t\tupstream\n\t}", []string{"Caddyfile:", "address"}},
+		"an unknown resource":                         {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1\n\t\tdeprecated evnts 2027-01-01\n\t}", []string{"evnts", "events"}},
+		"an upstream that sets the caller's identity": {redis + keys, "gatehouse_api {\n\t\tupstream http://127.0.0.1:1 {\n\t\t\theader_up X-Business-Id 1\n\t\t}\n\t}", []string{"X-Business-Id"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "Caddyfile")
+			caddyfile := "{\n\tadmin off\n\tgatehouse {\n\t\t" + c.app + "\n\t}\n}\n\nhttp://api.example.com:8099 {\n\t" + c.site + "\n}\n"
+			require.NoError(t, os.WriteFile(path, []byte(caddyfile), 0o600))
+			cfg, err := configfile.Load(path, "")
+			if err == nil {
+				err = provision(cfg)
+			}
+			require.Error(t, err)
+			for _, word := range c.words {
+				assert.Contains(t, err.Error(), word)
+			}
+			assert.NotContains(t, err.Error(), "canary")
+		})
+	}
+}
+
 // An error in a JSON configuration has a JSON pointer.
 func TestLoadErrorInJSONHasPointer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "caddy.json")
