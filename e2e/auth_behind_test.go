@@ -53,7 +53,7 @@ func (c wireCaller) tryStream(t *testing.T, method, target, body string) (stream
 //nolint:tparallel // the subtests share a gateway, whose memory is measured
 func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 	t.Parallel()
-	const large, maxBody = 256 << 20, 64 << 10
+	const large, maxBody = 96 << 20, 64 << 10
 	p := protect(t, highLimits, "header Set-Cookie outer=1\n\tabort /gone", "max_body 64KiB", "")
 	proceed := make(chan struct{})
 	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 				_, err := r.ReadByte()
 				require.Equal(t, io.EOF, err)
 			})
-			t.Run("a download of 256 MiB", func(t *testing.T) {
+			t.Run("a large download", func(t *testing.T) {
 				p.g.ResetPeak(t)
 				_, before := p.g.Memory(t)
 				res := c.stream(t, "GET", "/large", "")
