@@ -33,7 +33,8 @@ func (s *attack) hidden() string {
 
 func (s *attack) requireNothingSmuggled(t *testing.T, what string) {
 	t.Helper()
-	for _, r := range s.data.all() {
+	for _, r := range s.data.all()[s.checked:] {
+		s.checked++
 		require.NotContains(t, r.RequestURI, "contacts", "smuggled by %q", what)
 		if r.RequestURI == searchPath {
 			require.Equal(t, "POST", r.Method)

@@ -473,6 +473,8 @@ type attack struct {
 	g    *gatewaytest.Gateway
 	h3   *h3Client
 	over map[string]sender
+
+	checked int // requests of data that requireNothingSmuggled has seen
 }
 
 // newAttack starts a gateway that serves the same site in plain text and by HTTPS. servers, app and api are put into the
