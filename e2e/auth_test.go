@@ -22,8 +22,8 @@ type protected struct {
 	writes, reads, orders, other, none gatewaytest.Caller
 }
 
-// protect starts a gateway with gatehouse_auth in front of the handlers of a site, by default a reverse_proxy to the recorder.
-func protect(t *testing.T, app, before, options, behind string) *protected {
+// newProtected starts the service, without a gateway.
+func newProtected(t *testing.T) *protected {
 	t.Helper()
 	p := &protected{attack: &attack{data: &recorder{}}, business: "17"}
 	p.data.setResponse(respondWith(http.StatusOK, "text/plain", "hello"))
@@ -33,6 +33,13 @@ func protect(t *testing.T, app, before, options, behind string) *protected {
 	}
 	p.writes, p.reads, p.orders = issue(true, "shop"), issue(false, "shop"), issue(true, "shop/orders")
 	p.other, p.none = issue(true, "sho", "orders", "shop2"), issue(true)
+	return p
+}
+
+// protect starts a gateway with gatehouse_auth in front of the handlers of a site, by default a reverse_proxy to the recorder.
+func protect(t *testing.T, app, before, options, behind string) *protected {
+	t.Helper()
+	p := newProtected(t)
 	o := p.options(app, "")
 	if behind == "" {
 		behind = "reverse_proxy " + strings.TrimPrefix(p.dataURL, "http://")
@@ -240,7 +247,7 @@ func TestProtectedServiceGetsNoAmbiguousPaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := protect(t, highLimits, "", "", "")
+			p := newProtected(t)
 			site := fmt.Sprintf(block, "gatehouse_auth shop\nreverse_proxy "+strings.TrimPrefix(p.dataURL, "http://"))
 			g := gatewaytest.Start(t, gatewaytest.Options{Global: p.options(highLimits, "").Global, Site: site})
 			ask := func(target string) gatewaytest.Response {
