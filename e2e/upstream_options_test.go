@@ -36,12 +36,11 @@ func backends(t *testing.T, n int) (services []*recorder, addresses []string) {
 }
 
 // upstreamTo starts a gateway whose events come from an upstream with options. Its timeout is too long for a test to reach.
-func upstreamTo(t *testing.T, addresses, options string, env ...string) (*environment, *gatewaytest.Gateway) {
+func (w *environment) upstreamTo(t *testing.T, addresses, options string, env ...string) *gatewaytest.Gateway {
 	t.Helper()
-	w := newEnvironment(t, &recorder{})
 	o := w.options(highLimits, "timeout 10m\n\t\tupstream events "+addresses+" {\n\t\t\t"+options+"\n\t\t}")
 	o.Env = env
-	return w, gatewaytest.Start(t, o)
+	return gatewaytest.Start(t, o)
 }
 
 func counts(services []*recorder) []int {
@@ -54,6 +53,7 @@ func counts(services []*recorder) []int {
 
 func TestSelectionPolicies(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	const requests = 60
 	one := func(n []int) bool { return n[0]+n[1]+n[2] == requests && max(n[0], n[1], n[2]) == requests }
 	all := func(n []int) bool { return min(n[0], n[1], n[2]) > 0 }
@@ -80,7 +80,7 @@ func TestSelectionPolicies(t *testing.T) {
 			if policy != "" {
 				option = "lb_policy " + policy
 			}
-			w, g := upstreamTo(t, strings.Join(addresses, " "), option)
+			g := w.upstreamTo(t, strings.Join(addresses, " "), option)
 			for range requests {
 				a := w.acme.Get(t, g.URL, eventsPath+"?count=3")
 				requireJSON(t, a)
@@ -114,12 +114,13 @@ func TestKeyWithTooManyCallsInProgressGets429(t *testing.T) {
 
 func TestBusyAddressIsAvoided(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	services, addresses := backends(t, 2)
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) }) // closing the services waits for their requests
 	services[0].setResponse(func(http.ResponseWriter, *http.Request) { <-stop })
 	for _, policy := range []string{"lb_policy least_conn", "lb_policy random_choose 2", "max_fails 1\n\t\t\tunhealthy_request_count 1"} {
-		w, g := upstreamTo(t, strings.Join(addresses, " "), policy)
+		g := w.upstreamTo(t, strings.Join(addresses, " "), policy)
 		before := services[0].count()
 		for services[0].count() == before { // one request after the other, until one waits there
 			done := make(chan struct{})
@@ -146,6 +147,7 @@ func TestBusyAddressIsAvoided(t *testing.T) {
 
 func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	for name, tc := range map[string]struct {
 		options  string
 		response http.HandlerFunc
@@ -162,7 +164,7 @@ func TestUnhealthyAddressIsAvoidedUntilItRecovers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			services, addresses := backends(t, 2)
-			w, g := upstreamTo(t, strings.Join(addresses, " "), "lb_policy first\n\t\t\t"+tc.options)
+			g := w.upstreamTo(t, strings.Join(addresses, " "), "lb_policy first\n\t\t\t"+tc.options)
 			requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 			services[0].setResponse(tc.response)
 			require.Eventually(t, func() bool { // noticed, by a request or a check
@@ -191,6 +193,7 @@ func asked(r *recorder) int {
 
 func TestRetryOptions(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	services, addresses := backends(t, 2)
 	services[0].setResponse(aborts)
 	down := "http://" + gatewaytest.FreeAddr(t)
@@ -206,7 +209,7 @@ func TestRetryOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, g := upstreamTo(t, tc.addresses, tc.options)
+			g := w.upstreamTo(t, tc.addresses, tc.options)
 			for range 4 {
 				assert.Equal(t, tc.status, w.acme.Get(t, g.URL, eventsPath).Status)
 			}
@@ -216,6 +219,7 @@ func TestRetryOptions(t *testing.T) {
 
 func TestDynamicPlaceholderAndSocketAddresses(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	socket := filepath.Join(t.TempDir(), "s")
 	for name, tc := range map[string]struct {
 		network, addresses, options string
@@ -241,7 +245,7 @@ func TestDynamicPlaceholderAndSocketAddresses(t *testing.T) {
 			if strings.Contains(options, "%s") {
 				options = fmt.Sprintf(options, port)
 			}
-			w, g := upstreamTo(t, tc.addresses, options, "DATA_SERVICE="+ln.Addr().String())
+			g := w.upstreamTo(t, tc.addresses, options, "DATA_SERVICE="+ln.Addr().String())
 			for range 3 {
 				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
 			}
@@ -250,7 +254,10 @@ func TestDynamicPlaceholderAndSocketAddresses(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the subtests count the connections of one data service
 func TestTransportOptions(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	dir := t.TempDir()
 	service := &recorder{}
 	var conns atomic.Int64 // accepted by either server
@@ -292,7 +299,7 @@ func TestTransportOptions(t *testing.T) {
 		"no keepalive":         {plain.URL, "\n\t\t\t\tkeepalive off", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, g := upstreamTo(t, tc.url, "transport http {"+tc.transport+"\n\t\t\t}")
+			g := w.upstreamTo(t, tc.url, "transport http {"+tc.transport+"\n\t\t\t}")
 			before := conns.Load()
 			for range 3 {
 				requireJSON(t, w.acme.Get(t, g.URL, eventsPath))
@@ -312,7 +319,7 @@ func TestTransportOptions(t *testing.T) {
 	}
 	t.Run("an untrusted certificate", func(t *testing.T) {
 		before := service.count()
-		w, g := upstreamTo(t, secure.URL, "transport http {\n\t\t\t\ttls_server_name example.com\n\t\t\t}")
+		g := w.upstreamTo(t, secure.URL, "transport http {\n\t\t\t\ttls_server_name example.com\n\t\t\t}")
 		require.Equal(t, http.StatusBadGateway, w.acme.Get(t, g.URL, eventsPath).Status)
 		require.Equal(t, before, service.count())
 		requireLogged(t, g, "certificate signed by unknown authority")
@@ -321,8 +328,9 @@ func TestTransportOptions(t *testing.T) {
 
 func TestHeaderUpAndResponseHeaderTimeout(t *testing.T) {
 	t.Parallel()
+	w := newEnvironment(t, &recorder{})
 	services, addresses := backends(t, 1)
-	w, g := upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
+	g := w.upstreamTo(t, addresses[0], "header_up X-Tenant main\n\t\t\theader_up Host {upstream_hostport}\n\t\t\theader_up -Accept-Language\n\t\t\t"+
 		"transport http {\n\t\t\t\tresponse_header_timeout 3s\n\t\t\t}")
 	header := headerOf(append(signedFields(w.acme, http.MethodGet, eventsPath, ""), field{"Accept-Language", "de"}))
 	requireJSON(t, send(t, g, eventsPath, header))
