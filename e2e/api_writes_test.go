@@ -288,12 +288,35 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 	}
 	require.Equal(t, n, s.data.count())
 
+	with := func(redis *redistest.Server, limits string) *gatewaytest.Gateway {
+		o := s.options(limits, "")
+		o.Global = strings.Replace(o.Global, s.redis.URL(), redis.URL(), 1)
+		o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + s.dataURL + "\n\t}"
+		return gatewaytest.Start(t, o)
+	}
+	t.Run("allow_replayed_writes accepts repetitions while Redis is down", func(t *testing.T) {
+		redis := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
+		g := with(redis, strings.Replace(highLimits, "{", "{\n\t\t\tallow_replayed_writes", 1))
+		fields := jsonBody(s.writer, "POST", "/v1/orders", newOrder)
+		send := func() gatewaytest.Response {
+			a, err := s.writer.Send(t.Context(), http.MethodPost, g.URL, "/v1/orders", headerOf(fields), []byte(newOrder))
+			require.NoError(t, err)
+			return a
+		}
+		n := s.data.count()
+		require.Equal(t, 201, send().Status)
+		requireProblem(t, send(), 409, "REPLAYED")
+		require.NoError(t, redis.Kill())
+		for range 2 {
+			require.Equal(t, 201, send().Status)
+		}
+		require.Equal(t, n+3, s.data.count())
+		require.NoError(t, redis.Restart())
+		require.Eventually(t, func() bool { return send().Status == 409 }, patience, 10*time.Millisecond)
+	})
 	t.Run("without Redis, none is", func(t *testing.T) {
 		redis := redistest.Start(t)
-		o := s.options(highLimits, "")
-		o.Global = strings.Replace(o.Global, s.redisLine(), "redis "+redis.URL(), 1)
-		o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + s.dataURL + "\n\t}"
-		g := gatewaytest.Start(t, o)
+		g := with(redis, highLimits)
 		require.NoError(t, redis.Kill())
 		require.Eventually(t, func() bool {
 			a := s.writer.Do(t, "DELETE", g.URL, "/v1/orders/o-1/shipments", nil)
