@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -479,4 +480,54 @@ func TestWriteIsAcceptedOnceByAFleet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A write is remembered for longer than the ten minutes in which its signature is valid, in little memory. A denied one is not remembered.
+func TestAcceptedWritesAreRememberedForElevenMinutes(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := s.Client(t)
+	limiters := newLimiters(t, 2, s.Options, ratelimit.Options{})
+	write := func(f ratelimit.Limiter, key string, l ratelimit.Limit, i int) (allowed bool) {
+		var once ratelimit.Once
+		binary.BigEndian.PutUint64(once.MAC[:], uint64(i))
+		binary.BigEndian.PutUint64(once.ID[:], uint64(i))
+		res, err := f.AllowOnce(t.Context(), key, once, counter(key, l))
+		require.NoError(t, err)
+		require.Equal(t, ratelimit.ByRedis, res.By)
+		return res.Allowed
+	}
+	remembered := func() []string {
+		keys, err := client.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		return slices.DeleteFunc(keys, func(key string) bool { return !strings.Contains(key, "}:") }) // as markKey names them
+	}
+
+	began := time.Now()
+	require.True(t, write(limiters[0], "limited", limit(1, time.Hour), 1))
+	require.False(t, write(limiters[1], "limited", limit(1, time.Hour), 2))
+	marks := remembered()
+	require.Len(t, marks, 1)
+	kept, err := client.PTTL(t.Context(), marks[0]).Result()
+	require.NoError(t, err)
+	require.LessOrEqual(t, kept, 11*time.Minute)
+	require.Greater(t, kept, 11*time.Minute-time.Since(began)-time.Second)
+
+	used := func() (n int) {
+		info, err := client.Info(t.Context(), "memory").Result()
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(info, "used_memory:")
+		_, err = fmt.Sscan(rest, &n)
+		require.NoError(t, err)
+		return n
+	}
+	const writes = 1000
+	before := used()
+	for i := range writes {
+		require.True(t, write(limiters[0], "unlimited", limit(1_000_000, time.Minute), i+3))
+	}
+	each := (used() - before) / writes
+	t.Logf("%d bytes for each write", each)
+	require.Len(t, remembered(), 1+writes)
+	require.Less(t, each, 250, "docs/operating.md says about 200")
 }
