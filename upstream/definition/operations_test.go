@@ -44,6 +44,7 @@ func TestParametersOfAQuery(t *testing.T) {
 		bad       map[string]string // the reason
 	}{
 		"a text":               {"{name: q, in: query, schema: {type: string, minLength: 2, maxLength: 3}}", map[string]string{"": "", "q=": "", "q=ab": "q=ab", "q=%C3%A4+": "q=%C3%A4%20", "q=a%26b": "q=a%26b"}, map[string]string{"q=a": "too short", "q=abcd": "too long", "q=ab&q=ab": "only once", "q=%zz": "invalid percent-encoding", "q=%ff%ff": "valid UTF-8", "q=a%00": "control characters"}},
+		"a long text":          {"{name: q, in: query, schema: {type: string, maxLength: 2000}}", map[string]string{"q=" + strings.Repeat("a", 1024): "q=" + strings.Repeat("a", 1024)}, map[string]string{"q=" + strings.Repeat("a", 1025): "at most 1024 bytes"}},
 		"a required text":      {"{name: q, in: query, required: true, schema: {type: string}}", map[string]string{"q=": "q=", "q=a": "q=a"}, map[string]string{"": "is required", "p=a": "is required"}},
 		"an integer":           {"{name: q, in: query, schema: {type: integer, minimum: 1, maximum: 5}}", map[string]string{"": "", "q=3": "q=3"}, map[string]string{"q=0": "too small", "q=6": "too large", "q=1.0": "whole number", "q=": "whole number", "q=1e0": "whole number", "q=03": "without leading zeros"}},
 		"an integer or truth":  {"{name: q, in: query, schema: {type: [integer, boolean]}}", map[string]string{"q=3": "q=3", "q=true": "q=true"}, map[string]string{"q=x": "whole number"}},
@@ -60,6 +61,8 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a shared default":     {"{name: q, in: query, schema: {$ref: '#/components/schemas/Count'}}", map[string]string{"": "q=7", "q=3": "q=3"}, map[string]string{"q=10": "too large"}},
 		"clamped":              {"{name: q, in: query, x-gatehouse-clamp: true, schema: {type: integer, minimum: 1, maximum: 5, default: 2}}", map[string]string{"": "q=2", "q=0": "q=1", "q=99999999999999999999": "q=5", "q=003": "q=3"}, map[string]string{"q=a": "whole number"}},
 		"an array":             {"{name: q, in: query, schema: {type: array, maxItems: 2, items: {type: integer}}}", map[string]string{"q=1&q=2": "q=1&q=2", "q=1": "q=1", "": ""}, map[string]string{"q=1&q=2&q=3": "at most 2 values", "q=1,2": "whole number"}},
+		"a long array":         {"{name: q, in: query, schema: {type: array, items: {type: integer}}}", map[string]string{"q=1" + strings.Repeat("&q=1", 49): "q=1" + strings.Repeat("&q=1", 49)}, map[string]string{"q=1" + strings.Repeat("&q=1", 50): "at most 50 values"}},
+		"a longer array":       {"{name: q, in: query, explode: false, schema: {type: array, maxItems: 60, items: {type: integer}}}", map[string]string{"q=1" + strings.Repeat(",1", 49): "q=1" + strings.Repeat(",1", 49)}, map[string]string{"q=1" + strings.Repeat(",1", 50): "at most 50 values"}},
 		"an array's name":      {"{name: 'q[]', in: query, schema: {type: array, minItems: 2, items: {type: string}}}", map[string]string{"q[]=a&q%5B%5D=b": "q%5B%5D=a&q%5B%5D=b"}, map[string]string{"q[]=a": "at least 2 values"}},
 		"a list":               {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string, enum: [a, b]}}}", map[string]string{"q=a,b": "q=a,b", "q=a%2Cb": "", "q=": ""}, map[string]string{"q=a&q=b": "only once", "q=c": "not one of the possible values"}},
 		"an array's default":   {"{name: q, in: query, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a&q=b", "q=c": "q=c"}, nil},
@@ -110,6 +113,12 @@ func TestUnknownParametersAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "page, filter, a.b", q.Ignored)
 	require.Empty(t, q.Raw)
+
+	longest := strings.Repeat("n", 64)
+	m, _ = d.API.Match("/orders/1?" + longest + "n=1&" + longest + "&a&b&c&d&e&f&g&h&i")
+	q, err = m.Path.Operation(http.MethodGet).CleanQuery(m)
+	require.NoError(t, err)
+	require.Equal(t, longest+", a, b, c, d, e, f, g", q.Ignored, "at most 8 names of at most 64 bytes")
 }
 
 func TestParametersOfAPath(t *testing.T) {
