@@ -70,6 +70,41 @@ func (s *shopAPI) get(t *testing.T, by gatewaytest.Caller, target string, more .
 	return last
 }
 
+// Sites of one gateway can serve different documents, whose operations may have the same names.
+func TestSitesServeTheirOwnDefinitions(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	data.setResponse(respondWith(http.StatusOK, "application/json", `{"one":1,"two":2}`))
+	w := newEnvironment(t, data)
+	callers := map[string]gatewaytest.Caller{}
+	site := func(name string) string {
+		callers[name] = w.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{name}})
+		document := filepath.Join(t.TempDir(), name+".yaml")
+		require.NoError(t, os.WriteFile(document, []byte(`{openapi: 3.1.0, info: {title: Items, version: "1"}, servers: [{url: /`+name+`}], x-gatehouse-tenant: request,
+			paths: {/items: {get: {operationId: getItems, responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {`+name+`: {type: integer}}}}}}}}}}}`), 0o600))
+		return "gatehouse_api {\n\t\tdefinition " + name + " " + document + "\n\t\tupstream " + w.dataURL + "\n\t}"
+	}
+	second := gatewaytest.FreeAddr(t)
+	o := w.options(highLimits, "")
+	o.Site, o.Extra = site("one"), "http://"+second+" {\n\t"+site("two")+"\n}\n"
+	g := gatewaytest.Start(t, o)
+	for name, test := range map[string]struct{ url, body string }{"one": {g.URL, `{"one":1}`}, "two": {"http://" + second, `{"two":2}`}} {
+		for of, caller := range callers {
+			a := caller.Get(t, test.url, "/"+name+"/items")
+			if of != name {
+				requireProblem(t, a, http.StatusForbidden, "FORBIDDEN")
+				requireProblem(t, caller.Get(t, test.url, "/"+of+"/items"), http.StatusNotFound, "NOT_FOUND")
+				continue
+			}
+			require.Equal(t, http.StatusOK, a.Status, a.Body)
+			require.Equal(t, test.body, a.Body)
+		}
+		require.Eventually(t, func() bool {
+			return g.Metric(t, "gatehouse_requests_total", `operation="`+name+`/getItems"`, `status="200"`) == 1
+		}, patience, 10*time.Millisecond)
+	}
+}
+
 func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 	s := serveShop(t, highLimits)
 	json := func(body string) http.HandlerFunc { return respondWith(200, "application/json", body) }
