@@ -82,7 +82,9 @@ func jsonBody(by gatewaytest.Caller, method, target, body string, more ...field)
 
 const newOrder = `{ "note" : "caf\u00e9", "total":"9.50" }`
 
+//nolint:tparallel // the subtests share a data service
 func TestWritesReachTheDataServiceAsTheyWereChecked(t *testing.T) {
+	t.Parallel()
 	s := serveWriteShop(t, "assertion "+writeAssertionKey(t)+" {\n\t\t\tissuer https://api.example.com\n\t\t}\n\t\t"+highLimits)
 	for i, protocol := range []string{overHTTP1, overHTTP2, overHTTP3} {
 		key := fmt.Sprint("order-no-", i)
@@ -160,7 +162,9 @@ func twoAddresses(t *testing.T, scheme string, handler http.Handler) (urls, tran
 	return urls, transport
 }
 
+//nolint:tparallel // the subtests share a data service
 func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
+	t.Parallel()
 	s := serveWriteShop(t, highLimits)
 	s.responds(201, goodOrder)
 	type violation struct{ Pointer, Reason string }
@@ -274,7 +278,9 @@ func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
 	})
 }
 
+//nolint:tparallel // the subtests share a data service
 func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
 	s := serveWriteShop(t, highLimits)
 	s.responds(201, goodOrder)
 	fields := jsonBody(s.writer, "POST", "/v1/orders", newOrder)
@@ -331,6 +337,7 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 
 // In shadow mode, writes beyond the limit are served, and are accepted once all the same.
 func TestShadowModeServesWritesOnce(t *testing.T) {
+	t.Parallel()
 	s := serveWriteShop(t, "limits {\n\t\t\tshadow\n\t\t\tper_key 1\n\t\t}")
 	s.responds(201, goodOrder)
 	for i := range 3 {
@@ -344,6 +351,7 @@ func TestShadowModeServesWritesOnce(t *testing.T) {
 
 // The check of a body can take long. Who is over the limit cannot have the gateway make it.
 func TestLargeBodiesBeyondTheLimitAreNotChecked(t *testing.T) {
+	t.Parallel()
 	s := serveWriteShop(t, highLimits)
 	definition := filepath.Join(t.TempDir(), "slow.yaml")
 	require.NoError(t, os.WriteFile(definition, []byte(`
@@ -378,7 +386,10 @@ paths:
 }
 
 // A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
+//
+//nolint:tparallel // the subtests share a data service
 func TestNothingRepeatsAWrite(t *testing.T) {
+	t.Parallel()
 	var got atomic.Int64
 	var how atomic.Pointer[func(net.Conn)]
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

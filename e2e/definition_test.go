@@ -105,7 +105,9 @@ func TestSitesServeTheirOwnDefinitions(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the subtests share a data service
 func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
+	t.Parallel()
 	s := serveShop(t, highLimits)
 	json := func(body string) http.HandlerFunc { return respondWith(200, "application/json", body) }
 	for name, c := range map[string]struct {

@@ -278,7 +278,10 @@ func (f *routeGateway) operation(name string) operationCase {
 }
 
 // Every operation works: the attacks below would prove nothing if their requests were rejected for another reason.
+//
+//nolint:tparallel // the gateway is stopped after the subtests
 func TestRoutesRespondWithRequestIDAndOneLogLine(t *testing.T) {
+	t.Parallel()
 	f := newRouteGateway(t, "")
 	seen := map[string]bool{}
 	var logged []string
@@ -359,7 +362,10 @@ func foldedFramings(n int) []string {
 
 // A proxy that frames by Content-Length would send a second response to another caller. So there is at most one response, and the
 // connection ends, for every operation and host.
+//
+//nolint:tparallel // the subtests share a data service
 func TestBodiesAreNeverReadAsRequests(t *testing.T) {
+	t.Parallel()
 	f := newRouteGateway(t, "")
 	hidden := f.hidden()
 	events := f.operation("listEvents")
@@ -533,7 +539,10 @@ func TestBodiesHaveADeadlineAndAMaximumSize(t *testing.T) {
 
 // The host is that of the Host header or of an absolute-form target (RFC 9112, section 3.2.2). Operations for one host reject other hosts in
 // their own format.
+//
+//nolint:tparallel // the subtests share a gateway and are short
 func TestRoutesServeOnlyTheirHosts(t *testing.T) {
+	t.Parallel()
 	f := newRouteGateway(t, "")
 	for _, c := range f.operations {
 		t.Run(c.String(), func(t *testing.T) {
