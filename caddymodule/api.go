@@ -144,7 +144,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.api = loaded.API
-	if err := app.claimNames(h.api, h.Definition); err != nil {
+	if err := cmp.Or(app.claimNames(h.api, h.Definition), app.claimPaths(ctx, h)); err != nil {
 		return err
 	}
 	for _, w := range loaded.Warnings {

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -74,15 +73,7 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	const bases = apiName + " base paths"
-	found, _ := h.BlockState[bases].(map[string]string) // of the site
-	if found == nil {
-		found = map[string]string{}
-	}
-	if h.BlockState != nil {
-		h.BlockState[bases] = found
-	}
-	if err := cmp.Or(api.checkBase(found), api.Validate()); err != nil {
+	if err := api.Validate(); err != nil {
 		h.Reset()
 		h.Next() // the error is about the directive, not about the end of its block
 		return nil, h.WrapErr(err)

@@ -49,7 +49,8 @@ type App struct {
 	limiter     *pooledLimiter
 	acquired    []string // keys in resources
 	asserter    *upstream.Asserter
-	claimed     map[string]string // what the names in the resources of keys mean
+	claimed     map[string]string         // what the names in the resources of keys mean
+	paths       map[any]map[string]string // the definitions' files, by list of routes and base path
 	shares      *dataservice.Shares
 	services    []*dataservice.Service     // of all routes
 	observed    []*observed                // of all APIs

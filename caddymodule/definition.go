@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -228,14 +229,25 @@ func (a *App) claim(name, what string) error {
 	return nil
 }
 
-// checkBase returns an error if the paths of an API are those of another definition of the same site, or below them. found are the others of
-// the site, by their base paths.
-func (h *API) checkBase(found map[string]string) error {
-	file, base := "", h.BasePath+h.api.Base()+"/"
+// claimPaths returns an error if the paths of an API are those of another definition in the same list of routes, such as a site's, or below
+// them: the first one would get the requests of both.
+func (a *App) claimPaths(ctx caddy.Context, h *API) error {
+	var routes any = ctx.Value(caddyhttp.ServerCtxKey)
+	for _, m := range ctx.Modules() {
+		if list, ok := m.(*caddyhttp.Subroute); ok {
+			routes = list
+		}
+	}
+	if a.paths == nil {
+		a.paths = map[any]map[string]string{}
+	}
+	if a.paths[routes] == nil {
+		a.paths[routes] = map[string]string{}
+	}
+	file, found, paths := "", a.paths[routes], []string{h.BasePath + h.api.Base() + "/"}
 	if h.Definition != nil {
 		file = h.Definition.File
 	}
-	paths := []string{base}
 	if h.DocsPath != "" {
 		paths = append(paths, h.DocsPath+"/")
 	}
