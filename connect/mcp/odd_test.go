@@ -421,7 +421,29 @@ func TestOptionalBodyThatIsNoObject(t *testing.T) {
 
 func TestDeletedRecordCanBeCreatedAgainWithAnyDefinition(t *testing.T) {
 	t.Parallel()
-	s, service := newOdd(t, `
+	for name, end := range map[string]string{"paths without a slash at the end": "", "paths that end with a slash": "/"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, service := newOdd(t, strings.NewReplacer("/things:", "/things"+end+":", "{number}:", "{number}"+end+":").Replace(creatableThings), map[string]func(string) (int, string){
+				"POST /odd/things" + end: always(201, `{"no":7,"name":"n"}`), "DELETE /odd/things/7" + end: always(204, ""),
+			})
+			c := s.connect(modern, "bearer", nil)
+			first := succeeds(t, c, "create_thing", object{"name": "n"})["idempotency_key"]
+			again := succeeds(t, c, "create_thing", object{"name": "n"})
+			assert.Equal(t, first, again["idempotency_key"])
+			assert.Equal(t, true, again["repeated"])
+			token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
+			succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
+			again = succeeds(t, c, "create_thing", object{"name": "n"})
+			assert.NotEqual(t, first, again["idempotency_key"])
+			assert.Equal(t, false, again["repeated"])
+			assert.Len(t, service.requests(), 4)
+		})
+	}
+}
+
+// creatableThings are the paths of things that can be created and deleted.
+const creatableThings = `
   /things:
     post:
       tags: [things]
@@ -447,19 +469,7 @@ func TestDeletedRecordCanBeCreatedAgainWithAnyDefinition(t *testing.T) {
 components:
   schemas:
     Thing: {type: object, properties: {no: {type: integer}, name: {type: string}}}
-`, map[string]func(string) (int, string){"POST /odd/things": always(201, `{"no":7,"name":"n"}`), "DELETE /odd/things/7": always(204, "")})
-	c := s.connect(modern, "bearer", nil)
-	first := succeeds(t, c, "create_thing", object{"name": "n"})["idempotency_key"]
-	again := succeeds(t, c, "create_thing", object{"name": "n"})
-	assert.Equal(t, first, again["idempotency_key"])
-	assert.Equal(t, true, again["repeated"])
-	token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
-	succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
-	again = succeeds(t, c, "create_thing", object{"name": "n"})
-	assert.NotEqual(t, first, again["idempotency_key"])
-	assert.Equal(t, false, again["repeated"])
-	assert.Len(t, service.requests(), 4)
-}
+`
 
 func TestVersionAfterALostResponseMayBeOfTheChangeItself(t *testing.T) {
 	t.Parallel()
