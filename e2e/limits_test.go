@@ -442,7 +442,7 @@ func TestManyClientIPsTakeBoundedMemory(t *testing.T) {
 	client := w.redis.Client(t)
 	requireServed(t, g, w.acme, 1)
 
-	const warmUp, addresses = 500, 3000
+	const warmUp, addresses = 500, 9500
 	caller := gatewaytest.Caller{Client: protocolClient(t, false, 0)}
 	from := func(first, n int) {
 		var counts [600]atomic.Int64
