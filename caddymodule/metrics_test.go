@@ -154,7 +154,7 @@ func TestUnavailableDataServiceIsNotAnInvalidResponse(t *testing.T) {
 	assert.Zero(t, testutil.ToFloat64(m.responses.WithLabelValues("events", "invalid_response")))
 }
 
-// Whoever asks for a record that does not exist must not set off the alert on invalid responses.
+// A request for a record that does not exist must not set off the alert on invalid responses.
 func TestRefusedRequestIsNotAnInvalidResponse(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
