@@ -367,7 +367,6 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, s.acquireMemory(done, "a", 1), context.Canceled, "a has its share")
-	require.False(t, s.isContended())
 	require.NoError(t, s.acquireMemory(ctx, "b", largeResponsesBytes-share), "one response may be larger than a share")
 
 	order := make(chan string, 2)
@@ -382,9 +381,15 @@ func TestMemoryIsSharedOut(t *testing.T) {
 			return len(s.waiting) > 0 && s.waiting[len(s.waiting)-1].business == business
 		}, patience, time.Millisecond)
 	}
+	wait("a", 1)
+	require.False(t, s.isContended(), "no other response could help one that waits for its own business's share")
 	wait("c", share+1)
+	require.True(t, s.isContended())
 	wait("d", 1)
 	s.releaseMemory("a", share)
+	require.Equal(t, "a", <-order)
+	s.releaseMemory("a", 1)
+	require.True(t, s.isContended())
 	require.Empty(t, order, "d does not overtake c, which needs more than is free")
 	s.releaseMemory("b", largeResponsesBytes-share)
 	require.ElementsMatch(t, []string{"c", "d"}, []string{<-order, <-order})

@@ -24,7 +24,8 @@ const (
 	largeResponsesBytes = 64 << 20
 	largeShares         = 4
 
-	// stallTimeout is how long a data service may send nothing of a large response while other large responses wait.
+	// stallTimeout is how long a data service may send nothing of a large response while other businesses' large responses need its
+	// memory.
 	stallTimeout = time.Second
 )
 
@@ -34,11 +35,12 @@ type Shares struct {
 	inFlight int
 	wait     time.Duration // for one more exchange of a key
 
-	mu      sync.Mutex
-	keys    map[string]*keyShare
-	free    int64            // bytes of memory for large responses
-	held    map[string]int64 // of them, by business
-	waiting []*waiter        // for memory, the first come first
+	mu        sync.Mutex
+	keys      map[string]*keyShare
+	free      int64            // bytes of memory for large responses
+	held      map[string]int64 // of them, by business
+	waiting   []*waiter        // for memory, the first come first
+	exhausted bool             // one of them needs more than is free
 }
 
 // keyShare is the semaphore of one key's exchanges.
@@ -147,13 +149,13 @@ func (s *Shares) releaseMemory(business string, bytes int64) {
 // grant gives memory to waiters in their order, but passes over businesses that hold their share already. The caller must hold
 // mu.
 func (s *Shares) grant() {
-	full := false // a waiter does not fit; those after it must not overtake it
+	s.exhausted = false // once it is true, nobody overtakes the waiter that does not fit
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
 		held := s.held[w.business]
-		if full || held > 0 && held+w.bytes > largeResponsesBytes/largeShares {
+		if s.exhausted || held > 0 && held+w.bytes > largeResponsesBytes/largeShares {
 			return false
 		}
-		if full = w.bytes > s.free; full {
+		if s.exhausted = w.bytes > s.free; s.exhausted {
 			return false
 		}
 		s.free -= w.bytes
@@ -163,9 +165,10 @@ func (s *Shares) grant() {
 	})
 }
 
-// isContended reports whether a large response waits for memory.
+// isContended reports whether a large response waits although its business has not taken up its share. What waits for its own business's share
+// does not count: no other business could help it.
 func (s *Shares) isContended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting) > 0
+	return s.exhausted
 }
