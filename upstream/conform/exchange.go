@@ -160,7 +160,12 @@ func (r *run) send(ctx context.Context, q request) *exchange {
 		return nil
 	}
 	r.wait(ctx, q.op)
-	start := time.Now()
+	return r.sendNow(ctx, x)
+}
+
+// sendNow sends a request without waiting for the next one's time.
+func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
+	q, start := x.request, time.Now()
 	x.err = r.exchange(ctx, x)
 	if x.status == http.StatusUnauthorized && x.wrong == nil && r.awaitKeys(ctx) {
 		return r.send(ctx, q)

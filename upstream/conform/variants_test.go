@@ -11,12 +11,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
+
+// pause is the time between two requests of conform where the service is slow, unless they race.
+const pause = 100 * time.Millisecond
 
 // racksDocument is an API with headers that have a form, a filter with a default, a list below records, and a download.
 const racksDocument = `
@@ -215,6 +219,11 @@ func racks(way string) http.Handler {
 		if earlier, known := answers[key]; known && key != "" {
 			return 201, earlier
 		}
+		if is("race") {
+			mu.Unlock()
+			time.Sleep(pause / 2)
+			mu.Lock()
+		}
 		var sent rack
 		_ = json.NewDecoder(r.Body).Decode(&sent)
 		if !slices.Contains(rooms[owner], sent.Room) && !is("room") {
@@ -296,6 +305,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		way, state string
 		want       []string // in what is printed; none: there is no fault
 		slashes    bool     // at the end of all paths
+		rate       float64
 	}{
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
@@ -316,6 +326,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a record of another business named in a change":   {way: "other room", want: []string{"fault isolation: changeRack: PATCH /racks/{rack} as A", "because a record of B is named"}},
 		"304 for any ETag":                                 {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
 		"an Idempotency-Key of another business":           {way: "key", want: []string{"fault isolation: addRack: POST /racks as B", "although A sent the same Idempotency-Key"}},
+		"requests with one Idempotency-Key at a time":      {way: "race", rate: float64(time.Second / pause), want: []string{"fault idempotency: addRack", "one record for 5 requests at a time"}},
 		"IDs that the paths of records cannot have":        {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},
 		"a record that is listed after it was deleted":     {way: "listed", want: []string{"fault delete: listRacks", "a list without the record that was deleted"}},
 	} {
@@ -330,7 +341,11 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 			}
 			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(text)}, definition.Options{})
 			require.NoError(t, err)
-			for seed := range uint64(5) {
+			seeds := uint64(5)
+			if c.rate > 0 {
+				seeds = 1
+			}
+			for seed := range seeds {
 				handler := racks(c.way)
 				service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut == c.slashes {
@@ -340,7 +355,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 					}
 					http.NotFound(w, r)
 				}))
-				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Seed: seed})
+				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Seed: seed, Rate: c.rate})
 				service.Close()
 				require.NoError(t, err)
 				var printed strings.Builder

@@ -142,7 +142,11 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 	exchanges := make([]*exchange, racingRequests)
 	var racing sync.WaitGroup
 	for i := range exchanges {
-		racing.Go(func() { exchanges[i] = r.send(ctx, q) })
+		exchanges[i] = r.accept(q) // q has been sent before, with another key
+		r.wait(ctx, q.op)
+	}
+	for i := range exchanges { // at once, and not at the rate of other requests
+		racing.Go(func() { exchanges[i] = r.sendNow(ctx, exchanges[i]) })
 	}
 	racing.Wait()
 	for _, x := range exchanges {
