@@ -575,7 +575,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "boats.yaml", Text: []byte(boatsDocument)}, definition.Options{})
 	require.NoError(t, err)
-	const boat = `{"id":"b1","kind":"sail","free":true}`
+	const boat, other = `{"id":"b1","kind":"sail","free":true}`, `{"id":"b2","kind":"sail","free":true}`
 	type response struct {
 		status       int
 		header, body string
@@ -601,11 +601,14 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		},
 		"what was not created": {map[string]response{"POST": {201, "", strings.Replace(boat, "b1", "b9", 1)}}, []string{"fault create: getBoat"}, "fault precondition"},
 		"what was not changed": {
-			map[string]response{"POST": {201, "", boat}, "PUT": {204, "", ""}, "a GET /boats/b1": {200, "Etag", boat}},
+			map[string]response{"POST": {201, "", other}, "PUT": {204, "", ""}, "a GET /boats/b2": {200, "Etag", other}},
 			[]string{"hint stored: getBoat: GET /boats/{boat} as A\n  at       /kind\n  expected what changeBoat sent\n"},
 			"at       /free\n  expected what",
 		},
-		"no ETag": {map[string]response{"POST": {201, "", boat}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition"},
+		"no ETag": {
+			map[string]response{"POST": {201, "", other}, "a GET /boats/b2": {200, "", other}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition",
+		},
+		"a record that existed": {map[string]response{"POST": {201, "", boat}}, []string{"skipped addBoat: its response has a record that existed before"}, "changeBoat: PUT"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,7 @@ type request struct {
 	ofRecords    bool     // the target has values of the service's records
 	namesRecord  bool     // the body has the ID of a record that only this business has
 	recordParam  string   // the parameter of the query that has such a value
+	param        string   // the parameter of the query that is tried
 	mayBeRefused bool     // the service may refuse a value of the query
 	header       http.Header
 	body         []byte
@@ -335,7 +336,11 @@ func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	var contract *upstream.ContractError
 	_, passed := errors.AsType[*upstream.StatusError](x.refused)
 	if asRule == "parameter" && x.status/100 == 4 && x.status != http.StatusTooManyRequests && (passed || x.refused == nil) && !x.mayBeRefused {
-		r.addFinding("parameter", x, Finding{Expected: "success, because the definition allows these values", Got: got})
+		expected := "success, because the definition allows these values"
+		if x.param != "" {
+			expected = "success, because the definition allows this value of " + x.param
+		}
+		r.addFinding("parameter", x, Finding{Expected: expected, Got: got})
 	}
 	switch {
 	case passed:

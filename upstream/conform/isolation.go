@@ -38,6 +38,7 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		return
 	}
 	if !known {
+		r.skip(op, "isolation: no list has the IDs of its path")
 		return
 	}
 	before, _, _ := strings.Cut(op.Path, "/{")
@@ -50,6 +51,7 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		a := r.list(ctx, op, values, "A")
 		q := a.request
 		q.label = "B"
+		r.probeBelowOwn(ctx, a, q)
 		b := r.fetch(ctx, q, "isolation")
 		switch f, found := r.commonRecord(a, b); {
 		case found:
@@ -59,6 +61,20 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && isWholeList(own):
 			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
 		}
+	}
+}
+
+// probeBelowOwn asks for a record of A as if it were in a record of B: q is B's request with the IDs of A.
+func (r *run) probeBelowOwn(ctx context.Context, a *exchange, q request) {
+	last := len(q.values) - 1
+	theirs, known := r.bind(ctx, q.op, "B")
+	if last < 1 || !known || slices.ContainsFunc(theirs, func(values []string) bool { return values[last] == q.values[last] }) {
+		return
+	}
+	q.values = append(slices.Clone(theirs[0][:last]), q.values[last])
+	b := r.fetch(ctx, q, "isolation")
+	if f, found := r.commonRecord(a, b); found {
+		r.addFinding("isolation", b, f)
 	}
 }
 
@@ -123,8 +139,9 @@ func (r *run) reportCommon() {
 }
 
 // probeUnknown sends requests with an ID that does not exist, without a business, and for a business that does not exist.
-func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string) {
-	if n := len(values); n > 0 {
+func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string, known bool) {
+	n := len(values)
+	if n > 0 && (known || slices.Contains([]upstream.Format{upstream.FormatText, upstream.FormatUUID}, first.op.PathParams[n-1].Schema.Format)) { // any date may exist
 		q := first.request
 		p := &first.op.PathParams[n-1]
 		before, _, _ := strings.Cut(first.op.Path, "/{"+p.Name+"}")

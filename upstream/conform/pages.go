@@ -111,7 +111,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		return
 	}
 	start := bound(page, false, 1)
-	if offset {
+	if offset || len(page.Default) > 0 && page.Default[0] == "0" {
 		start = bound(page, false, 0)
 	}
 	if two := max(least, 2); len(all) >= 2*two && two <= bound(size, true, two) { // with pages of one record, an offset looks like a page number
@@ -159,8 +159,12 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		}
 	}
 	q := small
-	q.query = withParam(q.query, page.Name, strconv.Itoa(min(bound(page, true, 1_000_000), 1_000_000)))
-	if x := r.fetch(ctx, q, "parameter"); x != nil && x.ok() && len(x.records) > 0 && len(all) < 1000 && isShortPage(first) {
+	end := min(bound(page, true, 1_000_000), 1_000_000)
+	q.query = withParam(q.query, page.Name, strconv.Itoa(end))
+	if end -= start; !offset {
+		end *= least
+	}
+	if x := r.fetch(ctx, q, "parameter"); x.ok() && len(x.records) > 0 && end >= len(all) && isShortPage(first) {
 		r.addFinding("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
 	}
 }

@@ -58,7 +58,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	r.probeParameters(ctx, first)
 	r.probeConditional(ctx, first)
 	r.probeIsolation(ctx, op, samples, known)
-	r.probeUnknown(ctx, first, samples[0])
+	r.probeUnknown(ctx, first, samples[0], known)
 	r.probeAssertions(ctx, first.request)
 }
 
@@ -141,7 +141,8 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 				q.ofRecords, q.recordParam = true, p.Name
 			}
 			_, err := uuid.Parse(value)
-			q.mayBeRefused = value == unusualText || err == nil && id == "" // the ID of a record that does not exist
+			isID := err == nil || strings.HasSuffix(strings.ToLower(p.Name), "id")
+			q.param, q.mayBeRefused = p.Name, value == unusualText || isID && id == "" // the ID of a record that does not exist
 			x := r.fetch(ctx, q, "parameter")
 			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
@@ -186,7 +187,10 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 	member := func(record any) any {
 		members, _ := record.(map[string]any)
-		return members[name]
+		if got, exists := members[name]; exists || s.Property(name).Schema.Types&upstream.TypeBoolean == 0 {
+			return got
+		}
+		return false // as services say it that leave out what is false
 	}
 	for i, record := range x.records {
 		got := member(record)

@@ -2,8 +2,10 @@ package conform
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -43,36 +45,64 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 	}
 	if members, ok := body.(map[string]any); ok {
 		q.sent = members
-		for name, value := range members {
-			_, text := value.(string)
-			_, number := value.(float64)
-			id, only := r.idFor(ctx, name, label)
-			if n, err := strconv.Atoi(id); number && err == nil {
-				members[name], q.namesRecord = float64(n), q.namesRecord || only
-			} else if text && id != "" {
-				members[name], q.namesRecord = id, q.namesRecord || only
+		for name := range members {
+			if id, only := r.idFor(ctx, op, name, label); id != "" && replace(members, name, id) {
+				q.namesRecord = q.namesRecord || only
 			}
 		}
+		return r.as(q, label)
 	}
 	encoded, err := json.Marshal(body)
-	if err != nil {
-		return q, false
+	return q, err == nil && r.encode(&q, encoded)
+}
+
+// as returns the request as another business would send it.
+func (r *run) as(q request, label string) (own request, ok bool) {
+	q.label = label
+	if q.sent == nil {
+		return q, true
 	}
+	q.sent = maps.Clone(q.sent)
+	replace(q.sent, q.op.Body.Kinds[0].Schema.Tenant, r.business(q.op, label))
+	encoded, err := json.Marshal(q.sent)
+	return q, err == nil && r.encode(&q, encoded)
+}
+
+// encode sets the body that the gateway would send, and reports whether it accepts this one.
+func (r *run) encode(q *request, body []byte) bool {
 	var out bytes.Buffer
-	_, err = r.contract.CheckBody(&out, op, http.Header{"Content-Type": {op.Body.Kinds[0].Media}}, r.business(op, label), encoded)
+	_, err := r.contract.CheckBody(&out, q.op, http.Header{"Content-Type": {q.op.Body.Kinds[0].Media}}, r.business(q.op, q.label), body)
 	q.body = out.Bytes()
-	return q, err == nil
+	return err == nil
+}
+
+// replace sets a member that exists to a text, or to the number that the text is, and reports whether it did.
+func replace(members map[string]any, name, text string) bool {
+	switch value := members[name].(type) {
+	case string:
+		members[name] = text
+		return true
+	case float64:
+		n, err := strconv.Atoi(text)
+		if members[name] = float64(n); err != nil {
+			members[name] = value
+		}
+		return err == nil
+	}
+	return false
 }
 
 // idFor returns the ID of a record of the business for a member of a body that has the name of a path's parameter. The name must be that of an ID,
-// because a member such as name or type is not a reference. only means that the other business does not have this ID.
-func (r *run) idFor(ctx context.Context, name, label string) (id string, only bool) {
+// because a member such as name or type is not a reference, and not that of the record itself. only means that the other business does not have
+// this ID.
+func (r *run) idFor(ctx context.Context, of *upstream.Operation, name, label string) (id string, only bool) {
 	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
 	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
 		return "", false
 	}
 	for _, op := range r.operations {
-		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet {
+		own := op.Path == of.Path || path.Clean(op.Path) == path.Clean(of.Path)+"/{"+name+"}"
+		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet || own {
 			continue
 		}
 		bindings, known := r.bind(ctx, op, label)
@@ -181,11 +211,15 @@ func (r *run) listAt(at string) *upstream.Operation {
 
 // id returns the ID of a record of a list, or "".
 func (r *run) id(list *upstream.Operation, record any) string {
-	name := "id"
+	name, known := "id", ""
+	members, _ := record.(map[string]any)
 	for _, op := range r.operations {
 		rest, below := strings.CutPrefix(path.Clean(op.Path), path.Clean(list.Path)+"/{")
 		if !below || strings.Contains(rest, "/") {
 			continue
+		}
+		if param := strings.TrimSuffix(rest, "}"); scalar(members[param]) != "" {
+			name = param
 		}
 		for _, res := range op.Responses {
 			if res.Records == nil {
@@ -193,13 +227,12 @@ func (r *run) id(list *upstream.Operation, record any) string {
 			}
 			for _, is := range res.Records.Is {
 				if rest == is.Param+"}" {
-					name = is.Property
+					known = is.Property
 				}
 			}
 		}
 	}
-	members, _ := record.(map[string]any)
-	return scalar(members[name])
+	return scalar(members[cmp.Or(known, name)])
 }
 
 // key returns the text by which records are compared: the ID, or the whole record if it has none.

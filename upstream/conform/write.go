@@ -82,6 +82,10 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	if list != nil && before.ok() && len(x.records) == 1 {
 		ids[0] = r.id(list, x.records[0])
 	}
+	if ids[0] != "" && slices.Contains(r.keys(before), ids[0]) {
+		r.skip(op, "its response has a record that existed before, which must not be changed")
+		return
+	}
 	if op.Forwards(headerKey) {
 		ids = append(ids, r.probeRepeat(ctx, q, x, list)...)
 	} else {
@@ -103,8 +107,8 @@ func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exch
 		return
 	}
 	if !q.namesRecord && len(q.values) == 0 && q.op.Forwards(headerKey) && list != nil {
-		q.label = "B"
-		own := r.sendAndCheck(ctx, q, "")
+		theirs, _ := r.as(q, "B")
+		own := r.sendAndCheck(ctx, theirs, "")
 		listed := r.send(ctx, r.listRequest(list, nil, "B"))
 		if own.ok() && listed.ok() && isWholeList(listed) && len(own.records) == 1 && len(first.records) == 1 {
 			id := r.id(list, own.records[0])
@@ -123,7 +127,7 @@ func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exch
 		}
 		q.values = own[0]
 	}
-	if q.label = "B"; q.op.Forwards(headerKey) {
+	if q, _ = r.as(q, "B"); q.op.Forwards(headerKey) {
 		r.mustNotSucceed(ctx, q, "isolation", "a status from 400, because a record of A is named, although A sent the same Idempotency-Key")
 	}
 	r.mustNotSucceed(ctx, withNewKey(q), "isolation", "a status from 400, because a record of A is named")
@@ -216,7 +220,7 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 		return made[name] != nil && !slices.Contains(values, scalar(made[name]))
 	}
 	for _, id := range ids {
-		if !slices.Contains(keysAfter, id) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(name string) bool { return leftOut(name, asked[name]) }) {
+		if !slices.Contains(keysAfter, id) && (isWholeList(after) || len(after.res.Records.Order) > 0) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked)), func(name string) bool { return leftOut(name, asked[name]) }) {
 			r.addFinding("create", after, Finding{Expected: "the record that was created", Got: "a list without it"})
 			break
 		}
@@ -329,6 +333,12 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, "its path cannot have the ID of the record that was created")
 		return
 	}
+	if replace(q.sent, op.PathParams[len(op.PathParams)-1].Name, made.id) { // the record names itself
+		if q, ok = r.as(q, "A"); !ok {
+			r.skip(op, noRequest)
+			return
+		}
+	}
 	q = withNewKey(q)
 	get := r.listAt(op.Path)
 	current := func() *exchange {
@@ -347,6 +357,15 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			return
 		case !found:
 			r.addFinding("header", previous, Finding{Expected: "the ETag of a record, which is needed to change it", Got: "none"})
+			return
+		}
+		again := current()
+		switch other, _ := r.version(op, again); {
+		case again.ok() && other != version && reflect.DeepEqual(again.value, previous.value):
+			r.addFinding("header", again, Finding{Expected: "the same ETag while the record stays the same", Got: "another one"})
+			return
+		case strings.HasPrefix(version, "W/"):
+			r.addFinding("header", previous, Finding{Expected: "a strong ETag, because If-Match never matches a weak one (RFC 9110, section 13.1.1)", Got: "a weak one"})
 			return
 		}
 		if matches = version != ""; matches {
@@ -386,8 +405,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	case r.hasOwn(ctx, op, get, q.values, "B"):
 		r.skip(op, sameID)
 	default:
-		foreign := withNewKey(q)
-		foreign.label = "B"
+		foreign, _ := r.as(withNewKey(q), "B")
 		mustNotChange(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
 	}
 	if r.B != "" && isIsolated(op) && q.namesRecord {
@@ -412,6 +430,8 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	x := r.sendAndCheck(ctx, q, "")
 	switch {
+	case matches && x != nil && x.status == http.StatusPreconditionFailed:
+		r.addFinding("precondition", x, Finding{Expected: "the change, for an If-Match with the current version", Got: "status 412"})
 	case !x.ok():
 		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
 	case op.Method == http.MethodDelete:
