@@ -153,15 +153,33 @@ func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	}
 }
 
-// delaysShutdown reports whether the process is ending, with a shutdown_delay. ctx is the context of an event.
+// delaysShutdown reports whether Caddy applies a shutdown_delay: at the end of the process, and in a reload that closes a listener. ctx is the
+// context of an event. In other reloads, it sets the delay to 0, because Caddy would take listeners that Drain has closed for those.
 func delaysShutdown(ctx context.Context) bool {
 	c, ok := ctx.(caddy.Context)
-	if !ok || !caddy.Exiting() {
+	if !ok {
 		return false
 	}
 	mod, err := c.AppIfConfigured("http")
 	app, ok := mod.(*caddyhttp.App)
-	return err == nil && ok && app.ShutdownDelay > 0
+	if err != nil || !ok || app.ShutdownDelay == 0 {
+		return false
+	}
+	for _, server := range app.Servers {
+		for _, listen := range server.Listen {
+			addresses, err := caddy.ParseNetworkAddress(listen)
+			if err != nil {
+				return true // it has been parsed before
+			}
+			for _, address := range addresses.Expand() {
+				if caddy.Exiting() || caddy.ListenerUsage(address.Network, address.JoinHostPort(0)) < 2 {
+					return true
+				}
+			}
+		}
+	}
+	app.ShutdownDelay = 0
+	return false
 }
 
 // UnmarshalCaddyfile parses the listener wrapper. Syntax:

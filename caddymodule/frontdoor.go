@@ -436,7 +436,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.inner.Read(p)
 	if err != nil {
 		b.unread = err != io.EOF // not errors.Is: a wrapped EOF is a failure
-		_ = b.rc.SetReadDeadline(time.Time{})
+		// At the end of a body over HTTP/1, net/http removes the deadline itself, and reads on to notice a client that leaves. To remove the
+		// handler's deadline then would set that of Caddy's read_body, at which such a read, and with it the request, would be canceled.
+		if b.unread || !b.http1 {
+			_ = b.rc.SetReadDeadline(time.Time{})
+		}
 	}
 	if n > 0 {
 		b.held += int64(n)
@@ -588,6 +592,22 @@ func (c *hijackedConn) CloseWrite() error {
 		return conn.CloseWrite()
 	}
 	return c.Close()
+}
+
+// SetWriteDeadline is for http.ResponseController. Caddy takes the server's write timeout for an upper limit of what handlers set, so that it is
+// replaced.
+func (w *responseWriter) SetWriteDeadline(deadline time.Time) error {
+	for inner := w.ResponseWriter; !deadline.IsZero(); {
+		if idle, ok := inner.(*caddyhttp.IdleTimeoutWriter); ok && !idle.Deadline.HardDeadline.IsZero() {
+			idle.Deadline.HardDeadline = deadline
+		}
+		wrapper, ok := inner.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		inner = wrapper.Unwrap()
+	}
+	return http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) //nolint:wrapcheck // as that of the inner writer
 }
 
 // Unwrap is for http.ResponseController.
