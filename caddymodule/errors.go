@@ -122,6 +122,8 @@ func problemOf(err error, now time.Time) problem {
 		media     *upstream.MediaTypeError
 	)
 	switch {
+	case errors.Is(err, errClientGone):
+		return unavailable() // it may have closed only its sending side, and would take no response for an empty 200
 	// What a handler made of them does not matter.
 	case errors.Is(err, errClientBodies):
 		return problemOf(&rateLimitedError{retryAfter: defaultBodyTimeout}, now)

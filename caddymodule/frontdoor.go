@@ -212,12 +212,8 @@ func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
 	}
 	p := problemOf(err, req.start)
 	status := p.Status
-	if errors.Is(err, errClientGone) {
-		// The client may have closed only its sending side. Without a response, it would see an implicit empty 200.
-		status, p = statusClientClosed, unavailable()
-		req.code = codeClientClosed
-	} else {
-		req.code = p.Code
+	if req.code = p.Code; errors.Is(err, errClientGone) {
+		status, req.code = statusClientClosed, codeClientClosed
 	}
 	if op.fail != nil {
 		op.fail(w, r, req, p)

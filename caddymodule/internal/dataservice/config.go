@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -121,15 +122,22 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 	return checkAddresses(proxy)
 }
 
-// checkAddresses rejects addresses with placeholders of the request: a caller could choose where the request and its assertion are sent.
+// placeholder matches a placeholder, but no JSON.
+var placeholder = regexp.MustCompile(`\{([^{}"\s]+)\}`)
+
+// checkAddresses rejects addresses with placeholders that may depend on the request: a caller could choose where the request and its assertion are
+// sent. Others than those of the process can have values of the request under any name, by map and vars.
 func checkAddresses(proxy *reverseproxy.Handler) error {
 	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
 	for _, u := range proxy.Upstreams {
 		addresses = append(addresses, u.Dial)
 	}
 	for _, a := range addresses {
-		if strings.Contains(a, "{http.request.") {
-			return fmt.Errorf("invalid address %s: must not contain placeholders of the request", a)
+		for _, found := range placeholder.FindAllStringSubmatch(a, -1) {
+			kind, _, _ := strings.Cut(found[1], ".")
+			if kind != "env" && kind != "file" && kind != "system" {
+				return fmt.Errorf("invalid address %s: must not contain placeholders but {env.*}, {file.*} and {system.*}, because a caller could choose the value of others", a)
+			}
 		}
 	}
 	return nil
@@ -152,7 +160,7 @@ func protectedHeaderOp(proxy *reverseproxy.Handler) string {
 	touched := slices.Concat(ops.Delete, slices.Collect(maps.Keys(ops.Set)), slices.Collect(maps.Keys(ops.Add)),
 		slices.Collect(maps.Keys(ops.Replace)))
 	for _, name := range touched {
-		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.Contains(name, "*") {
+		if slices.Contains(gatewayOnly, http.CanonicalHeaderKey(name)) || strings.ContainsAny(name, "*{") {
 			return name
 		}
 	}
