@@ -385,9 +385,6 @@ paths:
 	}
 }
 
-// A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
-//
-//nolint:tparallel // the subtests share a data service
 func TestAHalfClosedClientLearnsThatItsWriteMayHaveBeenMade(t *testing.T) {
 	t.Parallel()
 	s := serveWriteShop(t, highLimits)
@@ -396,11 +393,11 @@ func TestAHalfClosedClientLearnsThatItsWriteMayHaveBeenMade(t *testing.T) {
 		stalls(w, r)
 	})
 	const target, body = "/v1/orders", `{"total":"9.50"}`
+	n := s.data.count()
 	conn := dial(t, s.g.Addr, "POST "+target+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+
 		"\r\n"+signedLines(s.writer, "POST", target, body)+"\r\n"+body)
 	half, ok := conn.Conn.(*net.TCPConn)
 	require.True(t, ok)
-	n := s.data.count()
 	require.Eventually(t, func() bool { return s.data.count() > n }, patience, time.Millisecond)
 	require.NoError(t, half.CloseWrite())
 	a, err := readResponse(conn.r, http.MethodPost)
@@ -409,6 +406,9 @@ func TestAHalfClosedClientLearnsThatItsWriteMayHaveBeenMade(t *testing.T) {
 	require.Contains(t, a.Body, "The change may have been made.")
 }
 
+// A data service that ends the exchange at any point gets a write once, on plain and TLS connections, although another address is healthy.
+//
+//nolint:tparallel // the subtests share a data service
 func TestNothingRepeatsAWrite(t *testing.T) {
 	t.Parallel()
 	var got atomic.Int64

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -135,9 +136,7 @@ func stock(way string) http.Handler {
 			case r.PathValue("sku") == "":
 				status, body, header = serve(r, account, nil)
 			}
-			for name, values := range header {
-				w.Header()[name] = values
-			}
+			maps.Copy(w.Header(), header)
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 			if w.WriteHeader(status); body != nil {

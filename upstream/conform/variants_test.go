@@ -221,7 +221,10 @@ func racks(way string) http.Handler {
 		}
 		if is("race") {
 			mu.Unlock()
-			time.Sleep(pause / 2)
+			select {
+			case <-time.After(pause / 2):
+			case <-r.Context().Done():
+			}
 			mu.Lock()
 		}
 		var sent rack
