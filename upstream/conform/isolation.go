@@ -67,8 +67,17 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 // probeBelowOwn asks for a record of A as if it were in a record of B: q is B's request with the IDs of A.
 func (r *run) probeBelowOwn(ctx context.Context, a *exchange, q request) {
 	last := len(q.values) - 1
+	if last < 1 {
+		return
+	}
 	theirs, known := r.bind(ctx, q.op, "B")
-	if last < 1 || !known || slices.ContainsFunc(theirs, func(values []string) bool { return values[last] == q.values[last] }) {
+	before, _, _ := strings.Cut(q.op.Path, "/{"+q.op.PathParams[last].Name+"}")
+	list := r.listAt(before)
+	if !known || list == nil || len(list.PathParams) != last {
+		return
+	}
+	own := r.list(ctx, list, theirs[0][:last], "B")
+	if !own.ok() || !isWholeList(own) || slices.Contains(r.keys(own), q.values[last]) {
 		return
 	}
 	q.values = append(slices.Clone(theirs[0][:last]), q.values[last])

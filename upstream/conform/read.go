@@ -141,7 +141,7 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 				q.ofRecords, q.recordParam = true, p.Name
 			}
 			_, err := uuid.Parse(value)
-			isID := err == nil || strings.HasSuffix(strings.ToLower(p.Name), "id")
+			isID := err == nil || !filters && strings.HasSuffix(strings.ToLower(p.Name), "id")
 			q.param, q.mayBeRefused = p.Name, value == unusualText || isID && id == "" // the ID of a record that does not exist
 			x := r.fetch(ctx, q, "parameter")
 			if x.ok() && filters && first.list {

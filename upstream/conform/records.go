@@ -78,14 +78,14 @@ func (r *run) encode(q *request, body []byte) bool {
 
 // replace sets a member that exists to a text, or to the number that the text is, and reports whether it did.
 func replace(members map[string]any, name, text string) bool {
-	switch value := members[name].(type) {
+	switch members[name].(type) {
 	case string:
 		members[name] = text
 		return true
 	case float64:
 		n, err := strconv.Atoi(text)
-		if members[name] = float64(n); err != nil {
-			members[name] = value
+		if err == nil {
+			members[name] = float64(n)
 		}
 		return err == nil
 	}
