@@ -118,10 +118,13 @@ func (w *Drain) observe(conn net.Conn, state http.ConnState) {
 }
 
 // Handle implements caddyevents.Handler. The new configuration is running already; Caddy shuts the old server down after this.
-// With the option shutdown_delay, Caddy accepts connections for some time after this before it stops, and so does Drain.
+// With the option shutdown_delay, Caddy accepts connections for some time after this if it closes a listener for good, and so does Drain.
 func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
-	if delaysShutdown(ctx) {
-		return nil
+	if app := httpApp(ctx); app != nil && app.ShutdownDelay > 0 {
+		if closesListener(app) {
+			return nil
+		}
+		app.ShutdownDelay = 0 // otherwise, Caddy would wait: it takes listeners that Drain has closed for those that are removed
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.Wait))
 	defer cancel()
@@ -153,33 +156,35 @@ func (w *Drain) Handle(ctx context.Context, _ caddy.Event) error {
 	}
 }
 
-// delaysShutdown reports whether Caddy applies a shutdown_delay: at the end of the process, and in a reload that closes a listener. ctx is the
-// context of an event. In other reloads, it sets the delay to 0, because Caddy would take listeners that Drain has closed for those.
-func delaysShutdown(ctx context.Context) bool {
+// httpApp returns Caddy's HTTP app, or nil. ctx is the context of an event.
+func httpApp(ctx context.Context) *caddyhttp.App {
 	c, ok := ctx.(caddy.Context)
 	if !ok {
-		return false
+		return nil
 	}
 	mod, err := c.AppIfConfigured("http")
-	app, ok := mod.(*caddyhttp.App)
-	if err != nil || !ok || app.ShutdownDelay == 0 {
-		return false
+	if app, ok := mod.(*caddyhttp.App); err == nil && ok {
+		return app
 	}
+	return nil
+}
+
+// closesListener reports whether the process ends, or the new configuration lacks an address of the app.
+func closesListener(app *caddyhttp.App) bool {
 	for _, server := range app.Servers {
 		for _, listen := range server.Listen {
 			addresses, err := caddy.ParseNetworkAddress(listen)
 			if err != nil {
-				return true // it has been parsed before
+				return true // cannot happen: the server has been started
 			}
 			for _, address := range addresses.Expand() {
-				if caddy.Exiting() || caddy.ListenerUsage(address.Network, address.JoinHostPort(0)) < 2 {
+				if caddy.ListenerUsage(address.Network, address.JoinHostPort(0)) < 2 {
 					return true
 				}
 			}
 		}
 	}
-	app.ShutdownDelay = 0
-	return false
+	return caddy.Exiting()
 }
 
 // UnmarshalCaddyfile parses the listener wrapper. Syntax:

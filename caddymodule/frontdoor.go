@@ -603,7 +603,7 @@ func (w *responseWriter) SetWriteDeadline(deadline time.Time) error {
 		}
 		inner = wrapper.Unwrap()
 	}
-	return http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) //nolint:wrapcheck // as that of the inner writer
+	return http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) //nolint:wrapcheck // handlers compare it with what http.ResponseController documents
 }
 
 // Unwrap is for http.ResponseController.
