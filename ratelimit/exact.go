@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
@@ -116,22 +118,25 @@ func (l *exact) decide(ctx context.Context, group string, counters []Counter, co
 	return res, nil
 }
 
-// Ping implements Limiter.
+// Ping implements Limiter. It probes the shards at the same time, because the shards of a distant Cluster would add up their round trips.
 func (l *exact) Ping(ctx context.Context) error {
+	var shards errgroup.Group
 	for _, s := range l.shards {
-		select {
-		case s.syncing <- struct{}{}:
-		case <-ctx.Done():
-			return fmt.Errorf("probing Redis: %w", ctx.Err())
-		}
-		err := s.probeOnce(ctx)
-		if err == nil {
-			err = s.sync(s.breaker.State() == breaker.Shared) //nolint:contextcheck // sets its own deadlines
-		}
-		<-s.syncing
-		if err != nil {
-			return fmt.Errorf("probing Redis: %w", err)
-		}
+		shards.Go(func() error {
+			select {
+			case s.syncing <- struct{}{}:
+				defer func() { <-s.syncing }()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if err := s.probeOnce(ctx); err != nil {
+				return err
+			}
+			return s.sync(s.breaker.State() == breaker.Shared) //nolint:contextcheck // sets its own deadlines
+		})
+	}
+	if err := shards.Wait(); err != nil {
+		return fmt.Errorf("probing Redis: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -128,17 +129,7 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			top := start(t)
-			links := map[string]*netfault.Link{}
-			for _, s := range top.servers {
-				links[s.Addr] = netfault.NewLink(t, s.Addr)
-			}
-			o := top.options()
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if link := links[addr]; link != nil {
-					addr = link.Addr
-				}
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
+			o, links := throughLinks(t, top)
 			f := newLimiter(t, o, ratelimit.Options{Timeout: 500 * time.Millisecond})
 			// Eventually, because the first connections may take longer than the timeout.
 			require.Eventually(t, func() bool { return f.Ping(t.Context()) == nil }, patience, time.Millisecond)
@@ -158,6 +149,39 @@ func TestSlowRedisCountsRequestsOnce(t *testing.T) {
 			requireCounted(t, top.options(), l, allowed)
 		})
 	}
+}
+
+// throughLinks returns options that connect through a link to each server, and the links.
+func throughLinks(t *testing.T, top topology) (*redis.UniversalOptions, []*netfault.Link) {
+	t.Helper()
+	var links []*netfault.Link
+	addrs := map[string]string{}
+	for _, s := range top.servers {
+		link := netfault.NewLink(t, s.Addr)
+		links, addrs[s.Addr] = append(links, link), link.Addr
+	}
+	o := top.options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, cmp.Or(addrs[addr], addr))
+	}
+	return o, links
+}
+
+// Each of the 16 shards of a Cluster needs round trips of its own.
+func TestDistantClusterIsPingedInTheTimeOfOneShard(t *testing.T) {
+	t.Parallel()
+	o, links := throughLinks(t, clusterOfThree(t))
+	f := newLimiter(t, o, ratelimit.Options{})
+	require.NoError(t, f.Ping(t.Context()))
+	for _, link := range links {
+		link.Slow(0, 50*time.Millisecond)
+	}
+	// Eventually, because a busy machine may take longer. One after the other, the shards need 800 ms at least.
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		return f.Ping(ctx) == nil
+	}, patience, time.Millisecond)
 }
 
 // TestBrokenConnectionsCountRequestsOnce closes all connections repeatedly while requests wait for replies. By default
