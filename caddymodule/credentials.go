@@ -35,7 +35,8 @@ type CredentialSourceModule interface {
 type CredentialStore interface {
 	authsigner.KeyStore
 
-	// Ready returns an error if the store is currently unavailable.
+	// Ready returns an error if the store currently has a fault. The error wraps authsigner.ErrUnavailable if lookups are likely to fail:
+	// then a gateway without cached credentials is not ready.
 	Ready() error
 
 	// Close closes connections and stops background work.

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
 
@@ -126,8 +128,8 @@ func (a *App) readiness() readiness {
 		s.Checks["credentials"] = stateOK
 		if err := a.credentials.store.Ready(); err != nil {
 			s.causes["credentials"] = err.Error()
-			// cached keys keep working, so a gateway in use must stay in service
-			if a.credentials.cache.Len() > 0 {
+			// cached keys and those of an older file keep working, so a gateway that has them must stay in service
+			if a.credentials.cache.Len() > 0 || !errors.Is(err, authsigner.ErrUnavailable) {
 				s.Checks["credentials"] = stateDegraded
 				if s.Status == stateOK {
 					s.Status = stateDegraded

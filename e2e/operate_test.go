@@ -62,6 +62,20 @@ func TestAdminAPIShowsCausesOfDegradation(t *testing.T) {
 	assert.NotContains(t, anonymous().Get(t, g.URL, "/readyz").Body, "causes")
 }
 
+// All gateways that read the file would leave the load balancer at once.
+func TestGatewayWithoutTrafficStaysReadyIfItsCredentialFileBecomesInvalid(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	g := w.gateway(t)
+	requireReady(t, g)
+	require.NoError(t, os.WriteFile(w.keyFile, []byte("{"), 0o600))
+	require.Eventually(t, func() bool {
+		a := anonymous().Get(t, g.URL, "/readyz")
+		return a.Status == http.StatusOK && a.Body == `{"status":"degraded","checks":{"credentials":"degraded","limits":"ok"}}`
+	}, patience, 50*time.Millisecond)
+	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "keys of the last valid file")
+}
+
 // mixedLoad sends requests of all kinds, with canaries wherever a caller can put text.
 func mixedLoad(t *testing.T, w *environment, g *gatewaytest.Gateway) []gatewaytest.Response {
 	t.Helper()

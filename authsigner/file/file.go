@@ -128,10 +128,10 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Ready returns an error that wraps authsigner.ErrUnavailable if the file is invalid. Lookups still use the last valid set of keys.
+// Ready returns an error if the file is invalid. It does not wrap authsigner.ErrUnavailable: lookups use the last valid set of keys.
 func (s *Source) Ready() error {
 	if err := s.invalid.Load(); err != nil {
-		return unavailable(err)
+		return err
 	}
 	return nil
 }
