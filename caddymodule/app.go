@@ -56,6 +56,8 @@ type App struct {
 	observed    []*observed                // of all APIs
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
+	connectUpstream json.RawMessage // of all gatehouse_connect
+
 	bodies   bodies       // of all routes
 	requests atomic.Int64 // in progress
 	ended    atomic.Bool  // Cleanup was called

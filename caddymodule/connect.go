@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -109,6 +110,12 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	}
 	if h.UpstreamRaw == nil {
 		return errors.New("gatehouse_connect needs an upstream")
+	}
+	if app.connectUpstream == nil {
+		app.connectUpstream = h.UpstreamRaw
+	} else if !bytes.Equal(app.connectUpstream, h.UpstreamRaw) {
+		return errors.New("all gatehouse_connect must have the same upstream, because they share Redis and the credential source: an ID would be " +
+			"that of a business or account of each")
 	}
 	if h.service, err = app.loadService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err

@@ -42,6 +42,13 @@ func TestExceptAreasInJSONAreChecked(t *testing.T) {
 	}
 }
 
+// Two platforms number their businesses alike.
+func TestConnectionServersWithDifferentUpstreamsDoNotLoad(t *testing.T) {
+	const other = `"home_page":true,"upstream":{"handler":"reverse_proxy","upstreams":[{"dial":"127.0.0.1:PORT"}]}},{"handler":"gatehouse_connect","issuer":"http://127.0.0.1"`
+	assert.NoError(t, validateConnect(t, strings.Replace(other, "PORT", "1", 1)))
+	assert.ErrorContains(t, validateConnect(t, strings.Replace(other, "PORT", "2", 1)), "all gatehouse_connect must have the same upstream")
+}
+
 func TestBrandIsCheckedWhenTheConfigurationLoads(t *testing.T) {
 	for members, want := range map[string]string{
 		`"name":"Harbour","accent_color":"#7a1fa2","accent_color_dark":"#d7a6f0","support_url":"mailto:help@harbour.example","home_page":true`: "",
