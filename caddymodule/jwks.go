@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -49,9 +50,13 @@ func (h *JWKS) Provision(ctx caddy.Context) error {
 	return nil
 }
 
+// Validate implements caddy.Validator.
+func (h *JWKS) Validate() error { return checkPath("path", h.Path) }
+
 // match implements route.
 func (h *JWKS) match(_ *http.Request, req *request) *operation {
-	if req.target != h.Path {
+	path, _, _ := strings.Cut(req.target, "?") // clients may add a query against caches
+	if path != h.Path {
 		return nil
 	}
 	return h.keySet
@@ -65,9 +70,11 @@ func (h *JWKS) match(_ *http.Request, req *request) *operation {
 func (h *JWKS) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.NextArg() {
-		h.Path = d.Val()
-		if h.Path == "" || h.Path[0] != '/' {
-			return d.Errf("gatehouse_jwks: invalid path %q: must begin with a slash", h.Path)
+		if h.Path = d.Val(); h.Path == "" {
+			return d.Err("gatehouse_jwks: the path is empty")
+		}
+		if err := h.Validate(); err != nil {
+			return d.WrapErr(err)
 		}
 	}
 	if d.CountRemainingArgs() > 0 {
@@ -87,6 +94,7 @@ func parseJWKS(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*JWKS)(nil)
+	_ caddy.Validator             = (*JWKS)(nil)
 	_ caddyhttp.MiddlewareHandler = (*JWKS)(nil)
 	_ caddyfile.Unmarshaler       = (*JWKS)(nil)
 )

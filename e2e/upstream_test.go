@@ -39,6 +39,7 @@ func TestHopAssertionVerifiesWithPublishedKeys(t *testing.T) {
 	_, err = verifier.VerifyRequest(received)
 	require.ErrorIs(t, err, upstream.ErrInvalidAssertion)
 
+	require.Equal(t, http.StatusOK, anonymous().Get(t, g.URL, "/.well-known/gatehouse-jwks.json?t=1").Status, "clients add queries against caches")
 	a = anonymous().Do(t, http.MethodPost, g.URL, "/.well-known/gatehouse-jwks.json", nil)
 	requireProblem(t, a, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 	require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
