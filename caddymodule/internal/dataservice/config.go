@@ -58,6 +58,7 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 		protocol  struct{ Protocol string }
 		transport reverseproxy.HTTPTransport
 		policy    struct {
+			Policy   string `json:"policy"`
 			Fallback struct {
 				Policy string `json:"policy"`
 			} `json:"fallback"`
@@ -100,6 +101,7 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 		{"handle_response or replace_status", len(proxy.HandleResponse) > 0},
 		{"header_down", proxy.Headers != nil && proxy.Headers.Response != nil},
 		{"lb_retry_match", len(lb.RetryMatchRaw) > 0},
+		{"lb_policy cookie", policy.Policy == "cookie" || fallback == "cookie"}, // cookies are not passed on
 		{"the fallback " + fallback + " of lb_policy", fallback == "least_conn" || fallback == "random_choose" || fallback == "weighted_round_robin"},
 		{"transport " + protocol.Protocol, protocol.Protocol != "" && protocol.Protocol != "http"},
 		{"proxy_protocol", transport.ProxyProtocol != ""},
