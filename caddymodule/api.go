@@ -152,9 +152,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	}
 	h.logTrust()
 	if app.asserter != nil {
-		if err := app.asserter.AddAudiences(h.api.Resources(true)...); err != nil {
-			return err
-		}
+		app.asserter.AddAudiences(h.api.Resources(true)...)
 	}
 	for _, u := range h.Upstreams {
 		if u.service, err = app.loadService(ctx, u, "HandlerRaw", &u.HandlerRaw); err != nil {

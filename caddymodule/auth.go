@@ -53,7 +53,7 @@ type Auth struct {
 	MaxLifetime caddy.Duration `json:"max_lifetime,omitempty"`
 
 	everything *operation
-	assert     upstream.Assert // nil: no assertion is sent
+	audience   string // of the hop assertion; empty: no assertion is sent
 }
 
 const (
@@ -90,11 +90,9 @@ func (h *Auth) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.MaxLifetime = cmp.Or(h.MaxLifetime, caddy.Duration(defaultMaxLifetime))
-	if a := h.app.asserter; a != nil {
-		var err error
-		if h.assert, err = a.For(cmp.Or(h.Audience, name)); err != nil {
-			return err
-		}
+	if h.app.asserter != nil {
+		h.audience = cmp.Or(h.Audience, name)
+		h.app.asserter.AddAudiences(h.audience)
 	} else if h.Audience != "" {
 		return errors.New(`gatehouse_auth: "audience" needs "assertion" in the global option "gatehouse"`)
 	}
@@ -265,8 +263,8 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 	}
 	id := req.credential.BusinessID
 	r.Header[upstream.HeaderBusinessID], r.Header[upstream.HeaderRequestID] = []string{id}, []string{req.id}
-	if h.assert != nil {
-		assertion, err := h.assert(r.Method, id, req.id)
+	if h.audience != "" {
+		assertion, err := h.app.asserter.Assert(h.audience, r.Method, id, req.id)
 		if err != nil {
 			return fmt.Errorf("signing the hop assertion: %w", err)
 		}

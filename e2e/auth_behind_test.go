@@ -340,6 +340,7 @@ func TestDemoProtectsAService(t *testing.T) {
 			claims, _, _ = strings.Cut(claims, ".")
 			text, err := base64.RawURLEncoding.DecodeString(claims)
 			require.NoError(t, err)
+			require.Contains(t, string(text), `"aud":"service"`)
 			require.Contains(t, string(text), `"op":"`+r.Method+`"`, "the assertion of a read is not valid for a write")
 		}
 	}

@@ -117,60 +117,32 @@ func NewAsserter(o AsserterOptions) (*Asserter, error) {
 	a.etag = `"` + hex.EncodeToString(sum[:16]) + `"`
 	header := fmt.Sprintf(`{"alg":%q,"kid":%q,"typ":%q}`, jose.EdDSA, set.Keys[0].KeyID, AssertionType)
 	a.head = base64.RawURLEncoding.EncodeToString([]byte(header)) + "."
-	return a, a.AddAudiences(append([]string{ConnectAudience}, o.Audiences...)...)
+	a.AddAudiences(append([]string{ConnectAudience}, o.Audiences...)...)
+	return a, nil
 }
 
-// AddAudiences adds the names of resources. It must be called before the first use of the Asserter.
-func (a *Asserter) AddAudiences(names ...string) (err error) {
-	for _, audience := range names {
-		if a.claims[audience], err = fixedClaims(a.issuer, a.prefix+audience); err != nil {
-			return err
-		}
+// AddAudiences adds names of resources, or other audiences. AudiencePrefix precedes them. It must be called before the first use of the Asserter.
+func (a *Asserter) AddAudiences(names ...string) {
+	for _, name := range names {
+		fixed, _ := json.Marshal(struct { //nolint:errchkjson // of strings
+			Issuer   string `json:"iss"`
+			Audience string `json:"aud"`
+		}{a.issuer, a.prefix + name})
+		a.claims[name] = string(fixed[:len(fixed)-1])
 	}
-	return nil
 }
 
 // Assert returns the assertion for one request: a compact JWS with the claims iss, aud (one string), op (the operation, unless it is
 // empty: the ID of the API's, or behind gatehouse_auth the method), sub (the business ID), jti (the request ID), iat, nbf (equal to iat)
-// and exp. The audience is the name of a resource or ConnectAudience. The error wraps ErrIdentity if an ID is invalid.
+// and exp. The audience is the name of a resource, ConnectAudience or one of AddAudiences. The error wraps ErrIdentity if an ID is invalid.
 //
-// It runs for every request, so the header and constant claims are encoded only once, in NewAsserter.
+// It runs for every request, so the header and constant claims are encoded only once, in NewAsserter and AddAudiences.
 func (a *Asserter) Assert(audience, operation, businessID, requestID string) (string, error) {
 	fixed, ok := a.claims[audience]
-	if !ok {
+	switch {
+	case !ok:
 		return "", fmt.Errorf("invalid audience %q of an assertion: must be a resource of the API or %q", audience, ConnectAudience)
-	}
-	return a.assert(fixed, operation, businessID, requestID)
-}
-
-// Assert is Asserter.Assert for one audience.
-type Assert func(operation, businessID, requestID string) (string, error)
-
-// For returns the function that creates assertions for another audience. AudiencePrefix precedes it, too.
-func (a *Asserter) For(audience string) (Assert, error) {
-	fixed, err := fixedClaims(a.issuer, a.prefix+audience)
-	if err != nil {
-		return nil, err
-	}
-	return func(operation, businessID, requestID string) (string, error) {
-		return a.assert(fixed, operation, businessID, requestID)
-	}, nil
-}
-
-// fixedClaims returns the beginning of the claims, up to the audience.
-func fixedClaims(issuer, audience string) (string, error) {
-	fixed, err := json.Marshal(struct {
-		Issuer   string `json:"iss"`
-		Audience string `json:"aud"`
-	}{issuer, audience})
-	if err != nil {
-		return "", fmt.Errorf("encoding the claims of an assertion: %w", err)
-	}
-	return string(fixed[:len(fixed)-1]), nil
-}
-
-func (a *Asserter) assert(fixed, operation, businessID, requestID string) (string, error) {
-	if !isVisibleASCII(businessID) || !isVisibleASCII(requestID) {
+	case !isVisibleASCII(businessID) || !isVisibleASCII(requestID):
 		return "", fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
 	}
 	now := a.now().Unix()
