@@ -35,8 +35,6 @@ type Part struct {
 	PathParam  int // 1 more than the index in Operation.PathParams
 	Param      int // 1 more than the index in Operation.Params
 	Page, Size int // the offset of a page: 1 more than the indexes in Query.Numbers of its number and its size
-
-	escaped string // Literal as it stands in a query
 }
 
 func (m *Mapping) compile(op *Operation) {
@@ -49,9 +47,7 @@ func (m *Mapping) compile(op *Operation) {
 	for i := range m.Query {
 		v := &m.Query[i]
 		v.encoded = string(appendEscaped(nil, []byte(v.Name))) + "="
-		for j := range v.Value {
-			p := &v.Value[j]
-			p.escaped = string(appendEscaped(nil, []byte(p.Literal)))
+		for _, p := range v.Value {
 			for k := range op.Params {
 				op.Params[k].mapped = op.Params[k].mapped || p.Param == k+1 || p.Page > 0 && (op.Params[k].Number == p.Page || op.Params[k].Number == p.Size)
 			}
@@ -64,117 +60,82 @@ func (m *Mapping) NamesBusiness() bool {
 	if m == nil {
 		return false
 	}
-	names := func(parts []Part) bool { return slices.ContainsFunc(parts, func(p Part) bool { return p.Business }) }
-	value := func(v MappedValue) bool { return names(v.Value) }
-	return names(m.Path) || slices.ContainsFunc(m.Query, value) || slices.ContainsFunc(m.Headers, value)
+	value := func(v MappedValue) bool { return nameBusiness(v.Value) }
+	return nameBusiness(m.Path) || slices.ContainsFunc(m.Query, value) || slices.ContainsFunc(m.Headers, value)
+}
+
+func nameBusiness(parts []Part) bool {
+	return slices.ContainsFunc(parts, func(p Part) bool { return p.Business })
 }
 
 // apply changes a call as the operation's mapping says.
 func (m *Mapping) apply(c *Call, op *Operation, q Query) {
-	if m.Path != nil {
-		var path strings.Builder
-		for _, p := range m.Path {
-			switch {
-			case p.Business && !isSegment(c.BusinessID):
-				c.invalid = fmt.Errorf("%w: the business ID cannot be part of the path that the definition has for %s", ErrIdentity, op.ID)
-			case p.Business:
-				path.WriteString(c.BusinessID)
-			case p.PathParam > 0:
-				path.WriteString(op.pathValue(q.Path, p.PathParam-1))
-			default:
-				path.WriteString(p.Literal)
-			}
+	join := func(parts []Part) (text string) {
+		for _, p := range parts {
+			text += p.text(c, q)
 		}
-		c.Path = path.String()
+		return text
+	}
+	switch {
+	case nameBusiness(m.Path) && !isSegment(c.BusinessID):
+		c.invalid = fmt.Errorf("%w: the business ID cannot be part of the path that the definition has for %s", ErrIdentity, op.ID)
+	case m.Path != nil:
+		c.Path = join(m.Path)
 	}
 	if len(m.Query) > 0 {
 		c.Query = m.query(c, op, q)
 	}
 	for _, h := range m.Headers {
-		var value strings.Builder
-		for _, p := range h.Value {
-			switch {
-			case p.Business:
-				value.WriteString(c.BusinessID)
-			case p.PathParam > 0:
-				value.WriteString(op.pathValue(q.Path, p.PathParam-1))
-			default:
-				value.WriteString(p.Literal)
-			}
-		}
-		c.Header[h.Name] = []string{value.String()}
+		c.Header[h.Name] = []string{join(h.Value)}
 	}
 }
 
-// pathValue returns the value of a parameter in a path of the operation. Parameters are whole segments.
-func (op *Operation) pathValue(path string, index int) string {
-	template, name := op.Path, "{"+op.PathParams[index].Name+"}"
-	for template != "" {
-		var segment, value string
-		segment, template, _ = strings.Cut(template, "/")
-		if value, path, _ = strings.Cut(path, "/"); segment == name {
-			return value
-		}
+// text returns what a part stands for that is not a parameter of the query. A path needs no escapes: see Match and Fill.
+func (p *Part) text(c *Call, q Query) string {
+	switch {
+	case p.Business:
+		return c.BusinessID
+	case p.PathParam > 0:
+		return q.pathValues[p.PathParam-1]
+	default:
+		return p.Literal
 	}
-	return ""
 }
 
 // query returns the query for the service. A value with a parameter that the caller did not send is left out.
 func (m *Mapping) query(c *Call, op *Operation, q Query) string {
-	var out []byte
-	add := func(name string) {
-		if len(out) > 0 {
-			out = append(out, '&')
-		}
-		out = append(out, name...)
-	}
+	var out []string
+	sent := strings.Split(q.Raw, "&")
 	for _, v := range m.Query {
-		if len(v.Value) == 1 && v.Value[0].Param > 0 && op.Params[v.Value[0].Param-1].Exploded { // sent as often as it came
-			for pair := range strings.SplitSeq(q.Raw, "&") {
-				if value, ok := strings.CutPrefix(pair, op.Params[v.Value[0].Param-1].encoded); ok {
-					add(v.encoded + value)
+		values := []string{v.encoded} // several if the value is a repeated parameter, none if one was not sent
+		for _, p := range v.Value {
+			var longer []string
+			for _, value := range values {
+				switch {
+				case p.Page > 0:
+					longer = append(longer, value+strconv.Itoa(offset(q.Numbers[p.Page-1], q.Numbers[p.Size-1])))
+				case p.Param > 0:
+					for _, pair := range sent {
+						if text, ok := strings.CutPrefix(pair, op.Params[p.Param-1].encoded); ok {
+							longer = append(longer, value+text)
+						}
+					}
+				default:
+					longer = append(longer, string(appendEscaped([]byte(value), []byte(p.text(c, q)))))
 				}
 			}
-			continue
+			values = longer
 		}
-		value, complete := "", true
-		for _, p := range v.Value {
-			switch {
-			case p.Business:
-				value += string(appendEscaped(nil, []byte(c.BusinessID)))
-			case p.PathParam > 0: // escaped, because a tool's argument may have : and @, see Fill
-				value += string(appendEscaped(nil, []byte(q.pathValues[p.PathParam-1])))
-			case p.Page > 0:
-				value += strconv.Itoa(offset(q.Numbers[p.Page-1], q.Numbers[p.Size-1]))
-			case p.Param > 0:
-				sent, ok := op.Params[p.Param-1].valueIn(q.Raw)
-				value, complete = value+sent, complete && ok
-			default:
-				value += p.escaped
-			}
-		}
-		if complete {
-			add(v.encoded + value)
-		}
+		out = append(out, values...)
 	}
-	for pair := range strings.SplitSeq(q.Raw, "&") {
+	for _, pair := range sent {
 		for i := range op.Params {
 			if p := &op.Params[i]; !p.mapped && strings.HasPrefix(pair, p.encoded) {
-				add(pair)
+				out = append(out, pair)
 			}
 		}
 	}
-	return string(out)
-}
-
-// valueIn returns the encoded value of a parameter in a canonical query.
-func (p *Param) valueIn(query string) (value string, ok bool) {
-	for pair := range strings.SplitSeq(query, "&") {
-		if value, ok = strings.CutPrefix(pair, p.encoded); ok {
-			return value, true
-		}
-	}
-	return "", false
+	return strings.Join(out, "&")
 }
 
 // offset returns the number of records before a page, at most the largest int.
