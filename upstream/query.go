@@ -122,7 +122,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 	var room [1024]byte
 	clean := room[:0]
 	for i := range op.Params {
-		p, start := &op.Params[i], len(clean)
+		p := &op.Params[i]
 		var err error
 		switch {
 		case count[i] > 0 && p.Exploded:
@@ -131,9 +131,6 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 			clean, err = p.cleanArray(clean, op, i, given[i])
 		default:
 			clean, err = p.clean(clean, &q, given[i], count[i] > 0)
-		}
-		if err == nil && p.Unique && p.repeats(string(clean[start:])) {
-			err = badParam(p.Name, "must not have the same value twice")
 		}
 		if err != nil {
 			return Query{}, err
@@ -297,6 +294,7 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 		return p.clean(dst, nil, "", false)
 	}
 	var room [MaxText]byte
+	var seen []string // with Unique
 	var item string
 	n := 0
 	for rest, more := value, true; more; {
@@ -322,6 +320,16 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 		if why := p.Schema.invalidReason(text); why != "" {
 			return nil, badParam(p.Name, why)
 		}
+		if p.Unique {
+			key := string(text)
+			if p.Schema.Types&TypeString == 0 && IsNumber(key) { // 1.0 is 1
+				key = string(parseNumber(text).append(nil))
+			}
+			if slices.Contains(seen, key) {
+				return nil, badParam(p.Name, "must not have the same value twice")
+			}
+			seen = append(seen, key)
+		}
 		dst = appendEscaped(dst, text)
 		n++
 	}
@@ -329,31 +337,6 @@ func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) (
 		return nil, badParam(p.Name, "must have at least "+strconv.Itoa(p.MinItems)+" values")
 	}
 	return dst, nil
-}
-
-// repeats reports whether two items of an array are equal. cleaned is what cleanArray has appended.
-func (p *Param) repeats(cleaned string) bool {
-	cleaned = strings.TrimPrefix(strings.TrimPrefix(cleaned, "&"), p.encoded)
-	separator := ","
-	if p.Exploded {
-		separator = "&" + p.encoded
-	}
-	items := strings.Split(cleaned, separator)
-	for i, item := range items {
-		for _, other := range items[:i] {
-			if item == other || p.Schema.Types&TypeString == 0 && sameNumber(item, other) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// sameNumber reports whether two texts of a query are equal numbers, such as 1 and 1.0.
-func sameNumber(a, b string) bool {
-	x, _ := url.QueryUnescape(a)
-	y, _ := url.QueryUnescape(b)
-	return IsNumber(x) && IsNumber(y) && CompareNumbers(x, y) == 0
 }
 
 // clampInteger parses `-?[0-9]+` and clamps it to the bounds of the parameter.
