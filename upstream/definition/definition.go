@@ -373,6 +373,14 @@ func (c *compiler) fault(n node, message string, args ...any) {
 	c.faults = c.add(c.faults, n, message, args...)
 }
 
+// faultIf adds a fault if something is wrong, and reports whether it is. The arguments are evaluated in any case.
+func (c *compiler) faultIf(wrong bool, n node, message string, args ...any) bool {
+	if wrong {
+		c.fault(n, message, args...)
+	}
+	return wrong
+}
+
 // warn adds a warning.
 func (c *compiler) warn(n node, message string, args ...any) {
 	c.warnings = c.add(c.warnings, n, message, args...)
@@ -386,8 +394,7 @@ func isRemark(name string) bool {
 
 // allowOnly reports a fault for each member of an object that is not in a list.
 func (c *compiler) allowOnly(n node, names ...string) {
-	if !n.isObject() {
-		c.fault(n, "an object is missing")
+	if c.faultIf(!n.isObject(), n, "an object is missing") {
 		return
 	}
 	for _, e := range n.entries() {
@@ -435,8 +442,7 @@ func (c *compiler) follow(n node) node {
 		return n.withoutValue()
 	}
 	target := c.lookup(ref.text())
-	if target.Node == nil {
-		c.fault(ref, "%s is not a value of this document", ref.text())
+	if c.faultIf(target.Node == nil, ref, "%s is not a value of this document", ref.text()) {
 		return n.withoutValue()
 	}
 	return target
@@ -571,25 +577,19 @@ func (d *document) isNull(n node) bool {
 
 // flag returns a truth value, by default false.
 func (c *compiler) flag(n node) bool {
-	if n.Node != nil && (n.Tag != "!!bool" || n.Value != "true" && n.Value != "false") {
-		c.fault(n, "must be true or false")
-	}
+	c.faultIf(n.Node != nil && (n.Tag != "!!bool" || n.Value != "true" && n.Value != "false"), n, "must be true or false")
 	return n.text() == "true"
 }
 
 // string returns a text, by default "".
 func (c *compiler) string(n node) string {
-	if n.Node != nil && (n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "") {
-		c.fault(n, "must be a text")
-	}
+	c.faultIf(n.Node != nil && (n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == ""), n, "must be a text")
 	return n.text()
 }
 
 // list returns the elements of an array, by default none.
 func (c *compiler) list(n node) []node {
-	if n.Node != nil && n.Kind != yaml.SequenceNode {
-		c.fault(n, "must be a list")
-	}
+	c.faultIf(n.Node != nil && n.Kind != yaml.SequenceNode, n, "must be a list")
 	return n.items()
 }
 
@@ -603,9 +603,7 @@ func (c *compiler) strings(n node) (all []string) {
 
 // members returns the members of an object, by default none.
 func (c *compiler) members(n node) []entry {
-	if n.Node != nil && n.Kind != yaml.MappingNode {
-		c.fault(n, "must be an object")
-	}
+	c.faultIf(n.Node != nil && n.Kind != yaml.MappingNode, n, "must be an object")
 	return n.entries()
 }
 

@@ -33,14 +33,12 @@ func (c *compiler) source(n node) *upstream.Source {
 		member = n.get("member")
 	}
 	pages, parameter := n.get("pages"), n.get("parameter")
-	if b2i(member.Node != nil)+b2i(pages.Node != nil)+b2i(parameter.Node != nil) != 1 {
-		c.fault(n, "must be one of a member, a pointer, a parameter and pages"+adapterHint)
+	if c.faultIf(b2i(member.Node != nil)+b2i(pages.Node != nil)+b2i(parameter.Node != nil) != 1, n, "must be one of a member, a pointer, a parameter and pages"+adapterHint) {
 		return nil
 	}
 	if pages.Node != nil {
 		of := c.list(pages)
-		if len(of) != 2 {
-			c.fault(pages, "must be the place of a number of records, and the parameter with the size of a page: [/meta/total, per_page]")
+		if c.faultIf(len(of) != 2, pages, "must be the place of a number of records, and the parameter with the size of a page: [/meta/total, per_page]") {
 			return nil
 		}
 		member, f.Pages = of[0], c.string(of[1])
@@ -59,9 +57,7 @@ func (c *compiler) source(n node) *upstream.Source {
 		for i := 0; values.isObject() && i < len(values.Content); i += 2 {
 			c.addValue(f, values, values.Content[i], values.Content[i+1])
 		}
-		if len(f.Values) == 0 {
-			c.fault(values, "must be an object: the service's values, and ours")
-		}
+		c.faultIf(len(f.Values) == 0, values, "must be an object: the service's values, and ours")
 	}
 	if b2i(f.As != upstream.ConvertNone)+b2i(f.Values != nil)+b2i(f.Pages != "")+b2i(f.Param != "") > 1 {
 		c.fault(n, "only one of parameter, pages, as and values is possible"+adapterHint)
@@ -297,9 +293,7 @@ func (c *sourceChecker) checkMembers(in frame, s *upstream.Schema, depth int) {
 			c.checkConversion(c.op, p, n)
 		}
 		if p.Part {
-			if p.Schema.Additional != nil {
-				c.fault(c.infos[p.Schema].node, "an object that the data service does not have cannot have further members")
-			}
+			c.faultIf(p.Schema.Additional != nil, c.infos[p.Schema].node, "an object that the data service does not have cannot have further members")
 			n := len(*in.places)
 			for c.checkMembers(in, p.Schema, depth+1); p.Internal && n < len(*in.places); n++ {
 				(*in.places)[n].schema = nil
@@ -424,8 +418,7 @@ func sourcePath(p *upstream.Property) []string {
 func (c *compiler) checkCollision(p *upstream.Property, n node, checkCollision map[string]bool) {
 	at := pointerOf(sourcePath(p)...)
 	for other := range checkCollision {
-		if other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/") {
-			c.fault(n, "two members of a body would be sent at %s%s", at, adapterHint)
+		if c.faultIf(other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/"), n, "two members of a body would be sent at %s%s", at, adapterHint) {
 			return
 		}
 	}
@@ -472,13 +465,10 @@ func (c *compiler) checkConversion(op *upstream.Operation, p *upstream.Property,
 	case f.Values != nil && s.Choice != nil:
 		expected = "of one schema"
 	}
-	if expected != "" {
-		c.fault(n, "must be %s", expected)
+	if c.faultIf(expected != "", n, "must be %s", expected) {
 		return
 	}
 	for theirs, ours := range f.Values {
-		if !s.IsValidScalar(ours) {
-			c.fault(n, "%s becomes %s, which is not valid here", strconv.Quote(theirs), ours)
-		}
+		c.faultIf(!s.IsValidScalar(ours), n, "%s becomes %s, which is not valid here", strconv.Quote(theirs), ours)
 	}
 }

@@ -66,9 +66,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			if !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "_") || slices.ContainsFunc(ownHeaders, own) {
 				c.fault(e.value, "the header %s cannot be set by a definition", e.name)
 			}
-			if strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }) {
-				c.fault(e.value, "must be visible ASCII and spaces")
-			}
+			c.faultIf(strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }), e.value, "must be visible ASCII and spaces")
 			c.checkBusinessAlone(e.value, e.value.text())
 			m.Headers = setValue(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
 		}
@@ -103,9 +101,7 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 	}
 	seen := map[string]bool{}
 	for _, v := range m.Query {
-		if seen[normalize(v.Name)] {
-			c.fault(ext, "services may take two names of the query for one: %s", v.Name)
-		}
+		c.faultIf(seen[normalize(v.Name)], ext, "services may take two names of the query for one: %s", v.Name)
 		seen[normalize(v.Name)] = true
 	}
 	for i, p := range op.Params {
@@ -114,9 +110,7 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 				return part.Param == i+1 || part.Page > 0 && (p.Number == part.Page || p.Number == part.Size)
 			})
 		})
-		if !used && seen[normalize(p.Name)] {
-			c.fault(ext, "the parameter %s of callers would come beside a value of this name", p.Name)
-		}
+		c.faultIf(!used && seen[normalize(p.Name)], ext, "the parameter %s of callers would come beside a value of this name", p.Name)
 	}
 }
 
@@ -138,17 +132,15 @@ func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path no
 // checkBusinessAlone reports a fault if a text has other placeholders beside {business}: by their values, callers could produce another business's text,
 // or have the whole value left out.
 func (c *compiler) checkBusinessAlone(value node, text string) {
-	if all := placeholder.FindAllString(text, 2); len(all) > 1 && strings.Contains(text, "{business}") {
-		c.fault(value, "{business} must be the only placeholder of a segment, a header and a value of the query")
-	}
+	several := len(placeholder.FindAllString(text, 2)) > 1
+	c.faultIf(several && strings.Contains(text, "{business}"), value, "{business} must be the only placeholder of a segment, a header and a value of the query")
 }
 
 // template compiles a text with placeholders: {business}, and the operation's parameters. Parameters of the query, and {page.offset}, are possible
 // only in a query.
 func (c *compiler) template(op *upstream.Operation, n *operationNode, value node, mayBeEmpty, query bool) (parts []upstream.Part) {
 	text := value.text()
-	if value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty {
-		c.fault(value, "must be a text")
+	if c.faultIf(value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty, value, "must be a text") {
 		return nil
 	}
 	for text != "" {
@@ -157,8 +149,7 @@ func (c *compiler) template(op *upstream.Operation, n *operationNode, value node
 			parts = append(parts, upstream.Part{Literal: literal})
 		}
 		name, after, closed := strings.Cut(rest, "}")
-		if strings.Contains(literal, "}") || found && !closed {
-			c.fault(value, "a brace stands alone")
+		if c.faultIf(strings.Contains(literal, "}") || found && !closed, value, "a brace stands alone") {
 			return parts
 		}
 		if text = after; found {
@@ -187,14 +178,11 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 				size = at
 			}
 		}
-		if size.Node == nil {
-			c.fault(value, "{%s} needs the size of a page: at_most in %s", name, extRecords)
+		if c.faultIf(size.Node == nil, value, "{%s} needs the size of a page: at_most in %s", name, extRecords) {
 			return upstream.Part{}
 		}
 		number := op.Params[index(op.Params, page)-1].Number
-		if number == 0 {
-			c.fault(value, "{%s} needs a parameter that is an integer", name)
-		}
+		c.faultIf(number == 0, value, "{%s} needs a parameter that is an integer", name)
 		return upstream.Part{Page: number, Size: c.paramNumber(op, size)}
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}

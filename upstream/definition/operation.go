@@ -62,9 +62,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	c.checkTemplates(all)
 	ids := map[string]bool{}
 	for _, n := range all {
-		if ids[n.id] {
-			c.fault(n.get("operationId"), "%s is the name of two operations", n.id)
-		}
+		c.faultIf(ids[n.id], n.get("operationId"), "%s is the name of two operations", n.id)
 		ids[n.id] = true
 		c.operation(base, n)
 	}
@@ -93,9 +91,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	if c.o.Tools && len(c.faults) == 0 {
 		c.makeTools(all)
 	}
-	if len(all) == 0 && len(c.faults) == 0 {
-		c.fault(c.root.get("paths"), "no operation is served")
-	}
+	c.faultIf(len(all) == 0 && len(c.faults) == 0, c.root.get("paths"), "no operation is served")
 	return base, all
 }
 
@@ -115,8 +111,7 @@ func (c *compiler) base() string {
 		return ""
 	}
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if path[0] != '/' || !literalSegment(segment) {
-			c.fault(url, "the path of the server must be one such as /api/v1")
+		if c.faultIf(path[0] != '/' || !literalSegment(segment), url, "the path of the server must be one such as /api/v1") {
 			break
 		}
 	}
@@ -222,9 +217,7 @@ func (c *compiler) checkTemplates(all []*operationNode) {
 				c.warn(n.item, "the literal path wins where both match: %s", literal)
 			}
 		}
-		if ambiguous > maxAmbiguous {
-			c.fault(n.item, "at more than %d segments, a literal and a parameter are possible", maxAmbiguous)
-		}
+		c.faultIf(ambiguous > maxAmbiguous, n.item, "at more than %d segments, a literal and a parameter are possible", maxAmbiguous)
 	}
 }
 
@@ -251,14 +244,12 @@ func (c *compiler) operation(base string, n *operationNode) {
 			c.warn(servers, "is ignored: the path of the document's first server holds for all operations")
 		}
 	}
-	if !slices.Contains(servedMethods, n.method) {
-		c.fault(n.node, "%s cannot be served: possible are %s", n.method, strings.Join(servedMethods, ", "))
+	if c.faultIf(!slices.Contains(servedMethods, n.method), n.node, "%s cannot be served: possible are %s", n.method, strings.Join(servedMethods, ", ")) {
 		return
 	}
-	op.Read = n.method == http.MethodGet || c.flag(n.get(extRead))
-	if read := n.get(extRead); read.Node != nil && n.method != http.MethodPost {
-		c.fault(read, "is for POST: GET changes nothing anyway, and what is to change something is not a POST that reads")
-	}
+	read := n.get(extRead)
+	op.Read = n.method == http.MethodGet || c.flag(read)
+	c.faultIf(read.Node != nil && n.method != http.MethodPost, read, "is for POST: GET changes nothing anyway, and what is to change something is not a POST that reads")
 	c.view = view{tenant: c.root.get(extTenant).text()}
 	if tenant := n.get(extTenant); tenant.Node != nil {
 		c.view.tenant = c.string(tenant)
@@ -291,9 +282,7 @@ func (c *compiler) enforcement(op *upstream.Operation, n node) {
 	case op.ByGateway && n.Node != nil:
 		c.fault(n, "is for the responses of data services: the gateway answers this operation itself")
 	case n.Node != nil:
-		if op.Enforce.UnmarshalText([]byte(n.text())) != nil {
-			c.fault(n, "must be one of %s", strings.Join(upstream.Enforcements(), ", "))
-		}
+		c.faultIf(op.Enforce.UnmarshalText([]byte(n.text())) != nil, n, "must be one of %s", strings.Join(upstream.Enforcements(), ", "))
 	case !op.ByGateway:
 		op.Enforce = c.o.Enforce
 	}
@@ -304,8 +293,7 @@ func (c *compiler) enforcement(op *upstream.Operation, n node) {
 
 // path checks the template of a path.
 func (c *compiler) path(op *upstream.Operation, n *operationNode) {
-	if !strings.HasPrefix(n.path, "/") {
-		c.fault(n.item, "the path must begin with a slash")
+	if c.faultIf(!strings.HasPrefix(n.path, "/"), n.item, "the path must begin with a slash") {
 		return
 	}
 	for segment := range strings.SplitSeq(strings.TrimSuffix(n.path[1:], "/"), "/") { // some frameworks end all paths with a slash
@@ -313,17 +301,13 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 		switch {
 		case isParameter && strings.HasSuffix(name, "}") && len(name) > 1 && !strings.ContainsAny(name[:len(name)-1], "{}"):
 			name = name[:len(name)-1]
-			if slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == name }) {
-				c.fault(n.item, "the path has the parameter {%s} twice", name)
-			}
+			c.faultIf(slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == name }), n.item, "the path has the parameter {%s} twice", name)
 			op.PathParams = append(op.PathParams, upstream.Param{Name: name})
 		case !literalSegment(segment):
 			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@; a slash may follow the last one")
 		}
 	}
-	if strings.HasPrefix(n.path, "/{") {
-		c.fault(n.item, "the first segment of a path names the resource, and cannot be a parameter")
-	}
+	c.faultIf(strings.HasPrefix(n.path, "/{"), n.item, "the first segment of a path names the resource, and cannot be a parameter")
 	if len(op.PathParams) > upstream.MaxPathParams {
 		c.fault(n.item, "at most %d parameters of a path", upstream.MaxPathParams)
 		op.PathParams = op.PathParams[:upstream.MaxPathParams]
@@ -343,9 +327,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 		}
 		name, in := p.get("name").text(), p.get("in").text()
 		if first, ok := seen[in+" "+name]; ok { // that of the operation replaces that of the path
-			if (first < len(own)) == (i < len(own)) {
-				c.fault(reference, "the parameter %s stands here twice", name)
-			}
+			c.faultIf((first < len(own)) == (i < len(own)), reference, "the parameter %s stands here twice", name)
 			continue
 		}
 		seen[in+" "+name] = i
@@ -359,9 +341,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 	n.parameters = slices.Concat(ofPath, ofOperation)
 	// Parameters of the path item are forwarded after those of the operation. The order does not matter.
 	for _, p := range op.PathParams {
-		if p.Schema == nil && complete {
-			c.fault(n.node, "the parameter %s of the path is not declared", p.Name)
-		}
+		c.faultIf(p.Schema == nil && complete, n.node, "the parameter %s of the path is not declared", p.Name)
 	}
 	op.PathParams = slices.DeleteFunc(op.PathParams, func(p upstream.Param) bool { return p.Schema == nil })
 }
@@ -373,8 +353,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 	if clamp := p.get(extClamp); clamp.Node != nil && in != "query" {
 		c.fault(clamp, "is for parameters of the query")
 	}
-	if name == "" {
-		c.fault(p, "a parameter needs a name")
+	if c.faultIf(name == "", p, "a parameter needs a name") {
 		return false
 	}
 	switch in {
@@ -385,8 +364,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 			return true
 		case slices.Contains(requestHeaders, canonical):
 			own := c.compileParam(p, canonical, required)
-			if own == nil || own.Array {
-				c.fault(p, "a header must be a string, an integer, a number or a boolean")
+			if c.faultIf(own == nil || own.Array, p, "a header must be a string, an integer, a number or a boolean") {
 				return false
 			}
 			op.Headers = append(op.Headers, *own)
@@ -467,9 +445,7 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
-	if s.Rules != nil && isContradictory(s.Rules) || param.MinItems > param.MaxItems {
-		c.fault(n, "no value can be valid: what must hold contradicts itself")
-	}
+	c.faultIf(s.Rules != nil && isContradictory(s.Rules) || param.MinItems > param.MaxItems, n, "no value can be valid: what must hold contradicts itself")
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
 		param.MaxBytes = min(s.Rules.MaxLength, upstream.MaxText)
 	}
@@ -522,8 +498,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	if n.Node == nil {
 		return
 	}
-	if op.Method == http.MethodGet {
-		c.fault(n, "GET has no body")
+	if c.faultIf(op.Method == http.MethodGet, n, "GET has no body") {
 		return
 	}
 	reference := n
@@ -540,9 +515,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 		switch {
 		case isPossible(e):
 			c.allowOnly(e.value, "schema", "encoding")
-			if c.hidden(e.value.get("schema"), true) {
-				c.fault(reference, "is readOnly: no body would be accepted")
-			}
+			c.faultIf(c.hidden(e.value.get("schema"), true), reference, "is readOnly: no body would be accepted")
 			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: e.name, Schema: c.schema(e.value.get("schema"))})
 		case slices.ContainsFunc(content, isPossible):
 			c.warn(e.value, "%s is not accepted: possible are %s and %s", e.name, mediaJSON, mediaPatch)
@@ -550,9 +523,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 			c.fault(e.value, "%s cannot be enforced: possible are %s and %s", e.name, mediaJSON, mediaPatch)
 		}
 	}
-	if len(n.get("content").entries()) == 0 {
-		c.fault(n.get("content"), "a media type is missing")
-	}
+	c.faultIf(len(n.get("content").entries()) == 0, n.get("content"), "a media type is missing")
 }
 
 // content returns the entries of content, named by media types without parameters.
@@ -626,12 +597,9 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 		return
 	}
 	c.allowOnly(d, "since", "sunset", "link")
-	if !deprecated {
-		c.fault(d, "needs deprecated: true")
-	}
+	c.faultIf(!deprecated, d, "needs deprecated: true")
 	since, sunset := c.time(d.get("since")), c.time(d.get("sunset"))
-	if since.IsZero() {
-		c.fault(d, "since is missing")
+	if c.faultIf(since.IsZero(), d, "since is missing") {
 		return
 	}
 	link := c.string(d.get("link"))
@@ -648,9 +616,7 @@ func (c *compiler) time(n node) time.Time {
 			return at
 		}
 	}
-	if n.Node != nil {
-		c.fault(n, "must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z")
-	}
+	c.faultIf(n.Node != nil, n, "must be a date such as 2027-01-31 or a time such as 2027-01-31T12:00:00Z")
 	return time.Time{}
 }
 
@@ -658,9 +624,7 @@ func (c *compiler) time(n node) time.Time {
 func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 	list := n.get(extUnchecked)
 	unchecked := c.strings(list)
-	if list.Node != nil && len(unchecked) == 0 {
-		c.fault(list, "must be a list of media types, such as [application/pdf]")
-	}
+	c.faultIf(list.Node != nil && len(unchecked) == 0, list, "must be a list of media types, such as [application/pdf]")
 	success, all := false, n.get("responses")
 	n.responses = map[int]node{}
 	for _, e := range c.members(all) {
@@ -687,9 +651,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 			op.Responses = append(op.Responses, c.response(value, status, unchecked))
 		}
 	}
-	if !success {
-		c.fault(n.node, "a successful response is missing")
-	}
+	c.faultIf(!success, n.node, "a successful response is missing")
 	for i, media := range unchecked {
 		if !slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return slices.Contains(r.Unchecked, media) }) {
 			c.fault(list.items()[i], "no response has the media type %s", media)
@@ -736,9 +698,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			r.Media = append(r.Media, media)
 		default:
 			c.allowOnly(e.value, "schema", "encoding")
-			if c.hidden(e.value.get("schema"), false) {
-				c.fault(n.get("content"), "is writeOnly: nothing of it may leave")
-			}
+			c.faultIf(c.hidden(e.value.get("schema"), false), n.get("content"), "is writeOnly: nothing of it may leave")
 			r.Body, r.Media = c.schema(e.value.get("schema")), []string{media}
 		}
 	}
@@ -779,9 +739,7 @@ func (c *compiler) finishOperation(n *operationNode) {
 		if success && r.Body != nil && !op.ByGateway {
 			r.Body = c.pages(op, r, response.get(extPage))
 		}
-		if byRecord && r.Unchecked != nil {
-			c.fault(n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
-		}
+		c.faultIf(byRecord && r.Unchecked != nil, n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
 		if byRecord && success && r.Body != nil && r.Records == nil && !r.Body.FreeJSON() && !c.hasTenant(r.Body, map[*upstream.Schema]bool{}) {
 			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
 		}
@@ -818,9 +776,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	}
 	for _, e := range c.members(n.get("is")) {
 		r.Is = append(r.Is, upstream.Is{Property: e.name, Param: e.value.text()})
-		if !slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == e.value.text() }) {
-			c.fault(e.value, "is not a parameter of the path")
-		}
+		c.faultIf(!slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == e.value.text() }), e.value, "is not a parameter of the path")
 	}
 	list := result.Body
 	if c.broken[list] {
@@ -828,8 +784,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	}
 	if r.In != "" {
 		p := list.Property(r.In)
-		if p == nil || p.Internal {
-			c.fault(n, "the schema of the response has no member %q", r.In)
+		if c.faultIf(p == nil || p.Internal, n, "the schema of the response has no member %q", r.In) {
 			return
 		}
 		list = p.Schema
@@ -858,9 +813,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 		}
 	}
 	for _, is := range r.Is {
-		if record.Property(is.Property) == nil {
-			c.fault(n.get("is"), "%s is not a declared member", is.Property)
-		}
+		c.faultIf(record.Property(is.Property) == nil, n.get("is"), "%s is not a declared member", is.Property)
 	}
 }
 
@@ -903,9 +856,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 	number := 0
 	if cursor := page.get("cursor"); cursor.Node != nil {
 		c.allowOnly(page, "cursor", "response")
-		if !slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == cursor.text() }) {
-			c.fault(cursor, "is not a parameter")
-		}
+		c.faultIf(!slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == cursor.text() }), cursor, "is not a parameter")
 	} else {
 		c.allowOnly(page, "request", "response")
 		number = c.paramNumber(op, asked)
@@ -914,8 +865,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 	names := namesIn(page.get("response").text())
 	for i, name := range names {
 		at := slices.IndexFunc(s.Properties, func(p upstream.Property) bool { return p.Name == name && !p.Internal })
-		if at < 0 {
-			c.fault(page.get("response"), "is not a member of the response")
+		if c.faultIf(at < 0, page.get("response"), "is not a member of the response") {
 			return
 		}
 		s.Properties = slices.Clone(s.Properties)
@@ -969,9 +919,7 @@ func (c *compiler) encodeJSON(n node) []byte {
 		c.fault(n, "cannot be read: %v", err)
 	}
 	text, err := json.Marshal(value)
-	if err != nil {
-		c.fault(n, "is not JSON: %v", err)
-	}
+	c.faultIf(err != nil, n, "is not JSON: %v", err)
 	return text
 }
 

@@ -116,20 +116,16 @@ func (c *compiler) brokenSchema() *upstream.Schema {
 
 // schema compiles a schema, once for each view. Schemas that it refers to may still be incomplete when it returns.
 func (c *compiler) schema(n node) *upstream.Schema {
-	if n.Node == nil {
-		c.fault(n, "the schema is missing")
+	if c.faultIf(n.Node == nil, n, "the schema is missing") {
 		return c.brokenSchema()
 	}
-	if !n.isObject() {
-		c.fault(n, "a schema must be an object")
+	if c.faultIf(!n.isObject(), n, "a schema must be an object") {
 		return c.brokenSchema()
 	}
 	var target node
 	for i := 0; n.get("$ref").Node != nil; i++ { // follow references that have nothing beside them
 		if target = c.follow(n); target.Node == nil || i == maxReferences {
-			if target.Node != nil {
-				c.fault(n, circularReference)
-			}
+			c.faultIf(target.Node != nil, n, circularReference)
 			return c.brokenSchema()
 		}
 		c.checkPlacement(target)
@@ -143,8 +139,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	if s := c.schemas[key]; s != nil {
 		return s
 	}
-	if c.depth == maxChain {
-		c.fault(n, "more than %d schemas refer to each other in a row", maxChain)
+	if c.faultIf(c.depth == maxChain, n, "more than %d schemas refer to each other in a row", maxChain) {
 		return c.brokenSchema()
 	}
 	if !c.spend(20 + len(n.Content)) {
@@ -285,9 +280,7 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.required)) {
-		if s.Property(name) == nil {
-			c.fault(info.required[name], "%s is not declared: add it to properties, or remove it from required", name)
-		}
+		c.faultIf(s.Property(name) == nil, info.required[name], "%s is not declared: add it to properties, or remove it from required", name)
 	}
 	switch {
 	case s.Withheld && (s.FreeJSON() || s.Additional != nil):
@@ -392,9 +385,7 @@ func (c *compiler) keywords(n node) *upstream.Schema {
 	c.bounds(n, s)
 	whole := s
 	all := n.get("allOf")
-	if all.Node != nil && len(c.list(all)) == 0 {
-		c.fault(all, "must have at least one schema")
-	}
+	c.faultIf(all.Node != nil && len(c.list(all)) == 0, all, "must have at least one schema")
 	for _, part := range all.items() {
 		whole = c.merge(part, whole, c.schema(part))
 	}
@@ -553,21 +544,18 @@ func (c *compiler) pattern(n node) *regexp.Regexp {
 		return nil
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		c.fault(n, "the pattern is not one of RE2: %v", err)
+	if c.faultIf(err != nil, n, "the pattern is not one of RE2: %v", err) {
 		return nil
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err == nil {
 		c.programs += len(program.Inst)
 	}
-	if err != nil || len(program.Inst) > maxProgram {
-		c.fault(n, "the pattern is too expensive: repetitions such as {1000} count")
+	if c.faultIf(err != nil || len(program.Inst) > maxProgram, n, "the pattern is too expensive: repetitions such as {1000} count") {
 		return nil
 	}
 	compiled, err := regexp.Compile(text)
-	if err != nil {
-		c.fault(n, "the pattern is not one of RE2: %v", err)
+	if c.faultIf(err != nil, n, "the pattern is not one of RE2: %v", err) {
 		return nil
 	}
 	c.patterns[text] = compiled
@@ -576,8 +564,7 @@ func (c *compiler) pattern(n node) *regexp.Regexp {
 
 // number returns a number as JSON.
 func (c *compiler) number(n node) string {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || !upstream.IsNumber(n.Value) {
-		c.fault(n, "must be a number as in JSON")
+	if c.faultIf(n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || !upstream.IsNumber(n.Value), n, "must be a number as in JSON") {
 		return "0"
 	}
 	return n.Value
@@ -633,8 +620,7 @@ func (c *compiler) bounds(n node, s *upstream.Schema) {
 			continue
 		}
 		number, err := strconv.Atoi(value.text())
-		if err != nil || number < 0 || value.Tag != "!!int" || !upstream.IsNumber(value.Value) {
-			c.fault(value, "must be a whole number that is not negative")
+		if c.faultIf(err != nil || number < 0 || value.Tag != "!!int" || !upstream.IsNumber(value.Value), value, "must be a whole number that is not negative") {
 			continue
 		}
 		*bound.to(c.rules(s)) = number
@@ -693,9 +679,7 @@ func (c *compiler) object(n node, s *upstream.Schema, info *schemaInfo) {
 	for _, e := range visible.entries() {
 		s.Visible, s.VisibleValues = e.name, c.strings(e.value)
 	}
-	if visible.Node != nil && (len(s.VisibleValues) == 0 || len(visible.Content) != 2) {
-		c.fault(visible, "must be one member with a list of values, such as {status: [published]}")
-	}
+	c.faultIf(visible.Node != nil && (len(s.VisibleValues) == 0 || len(visible.Content) != 2), visible, "must be one member with a list of values, such as {status: [published]}")
 }
 
 // arrange sets which properties are required, and puts internal members last.
@@ -868,9 +852,7 @@ func (c *compiler) mergeContent(n node, a, b *upstream.Schema) *upstream.Schema 
 	if c.merged[key] == nil {
 		c.merged[key] = m
 	}
-	if a.Format != 0 && b.Format != 0 && a.Format != b.Format {
-		c.fault(n, "two formats cannot hold at once")
-	}
+	c.faultIf(a.Format != 0 && b.Format != 0 && a.Format != b.Format, n, "two formats cannot hold at once")
 	either := func(a, b *upstream.Schema) *upstream.Schema {
 		if a != nil && b != nil {
 			return c.merge(n, a, b)
@@ -910,9 +892,7 @@ func (c *compiler) mergeContent(n node, a, b *upstream.Schema) *upstream.Schema 
 		if merged := c.infos[own.Schema]; merged != nil && merged.node == n {
 			merged.of = " of " + p.Name
 		}
-		if own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From) {
-			c.fault(n, "two schemas that must hold say differently where the data service has %s", p.Name)
-		}
+		c.faultIf(own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From), n, "two schemas that must hold say differently where the data service has %s", p.Name)
 		own.From, own.As, own.Description = cmp.Or(own.From, p.From), cmp.Or(own.As, p.As), cmp.Or(own.Description, p.Description)
 	}
 	arrange(m, info)
@@ -1023,9 +1003,7 @@ func (c *compiler) choiceTypes(s *upstream.Schema) {
 		}
 		types |= alternative.Types
 	}
-	if level >= maxNested {
-		c.fault(info.node, "more than %d choices are alternatives of each other, or lead in a circle", maxNested)
-	}
+	c.faultIf(level >= maxNested, info.node, "more than %d choices are alternatives of each other, or lead in a circle", maxNested)
 	if info.level = 1 + level; info.null {
 		types |= upstream.TypeNull
 	}
@@ -1137,9 +1115,7 @@ func (c *compiler) compileDiscriminator(s *upstream.Schema, d node) {
 		}
 	}
 	for _, e := range mapping {
-		if s.Choice.Values[e.name] == nil {
-			c.fault(e.value, "is not one of the alternatives")
-		}
+		c.faultIf(s.Choice.Values[e.name] == nil, e.value, "is not one of the alternatives")
 	}
 }
 

@@ -95,23 +95,17 @@ func (c *compiler) makeTools(all []*operationNode) {
 	for _, n := range all {
 		if ext := n.get(extTool); ext.Node != nil {
 			t := c.tool(n, ext, all)
-			if seen[t.Name] {
-				c.fault(ext.get("name"), "%s is the name of two tools", t.Name)
-			}
+			c.faultIf(seen[t.Name], ext.get("name"), "%s is the name of two tools", t.Name)
 			seen[t.Name] = true
 			c.tools = append(c.tools, t)
 		}
 	}
-	if len(c.tools) == 0 || len(c.tools) > MaxTools {
-		c.fault(c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
-	}
+	c.faultIf(len(c.tools) == 0 || len(c.tools) > MaxTools, c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
 	c.strings(c.root.get(extInstruct))
 	named := map[string]bool{}
 	for _, tag := range c.root.get("tags").items() {
 		a := Area{Name: tag.get("name").text()}
-		if named[a.Name] {
-			c.fault(tag, "%s is the name of two tags. An overlay changes the first one with the target $.tags[?@.name == '%s']", a.Name, a.Name)
-		}
+		c.faultIf(named[a.Name], tag, "%s is the name of two tags. An overlay changes the first one with the target $.tags[?@.name == '%s']", a.Name, a.Name)
 		named[a.Name] = true
 		kinds := map[string]bool{}
 		for _, t := range c.tools {
@@ -122,9 +116,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 		if len(kinds) == 0 || a.Name == "" {
 			continue
 		}
-		if !areaName.MatchString(a.Name) || a.Name == "mcp" {
-			c.fault(tag.get("name"), "is not a possible name of an area, for scopes: letters, digits, . _ and -, and not mcp")
-		}
+		c.faultIf(!areaName.MatchString(a.Name) || a.Name == "mcp", tag.get("name"), "is not a possible name of an area, for scopes: letters, digits, . _ and -, and not mcp")
 		ext := tag.get(extArea)
 		if ext.Node != nil {
 			c.allowOnly(ext, "title", "noun", "read", "write", "run")
@@ -142,9 +134,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 		}
 		c.areas = append(c.areas, a)
 	}
-	if len(c.areas) > MaxAreas {
-		c.fault(c.root.get("tags"), "the tools have %d areas: possible are %d", len(c.areas), MaxAreas)
-	}
+	c.faultIf(len(c.areas) > MaxAreas, c.root.get("tags"), "the tools have %d areas: possible are %d", len(c.areas), MaxAreas)
 	for _, n := range all {
 		if ext := n.get(extTool); ext.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
 			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")
@@ -164,18 +154,13 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	t.Description = oneLine(cmp.Or(ext.get("description").text(), n.get("description").text(), t.Title))
 	operationOf := func(n node) *upstream.Operation {
 		i := slices.IndexFunc(all, func(other *operationNode) bool { return other.id == n.text() })
-		if i < 0 {
-			c.fault(n, "is not an operation")
+		if c.faultIf(i < 0, n, "is not an operation") {
 			return nil
 		}
-		if t.isElsewhere(all[i]) {
-			c.fault(n, "is an operation of the area %s: no tool makes the calls of another area", areaOf(all[i]))
-		}
+		c.faultIf(t.isElsewhere(all[i]), n, "is an operation of the area %s: no tool makes the calls of another area", areaOf(all[i]))
 		return all[i].op
 	}
-	if !toolName.MatchString(t.Name) {
-		c.fault(ext, "%q is not a possible name of a tool: lower-case letters, digits and _, at most 64", t.Name)
-	}
+	c.faultIf(!toolName.MatchString(t.Name), ext, "%q is not a possible name of a tool: lower-case letters, digits and _, at most 64", t.Name)
 	byMethod := map[string]string{http.MethodPost: KindCreate, http.MethodPut: KindUpdate, http.MethodPatch: KindUpdate, http.MethodDelete: KindDelete}
 	initial := cmp.Or(byMethod[op.Method], KindRead)
 	if op.Read {
@@ -184,9 +169,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || initial == KindDelete && t.Kind != initial || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
 		c.fault(ext.get("kind"), "must be read for an operation that reads, delete for DELETE, and otherwise create, update, delete or run")
 	}
-	if op.ByGateway {
-		c.fault(ext, "the gateway answers this operation itself, with what is no use to an assistant")
-	}
+	c.faultIf(op.ByGateway, ext, "the gateway answers this operation itself, with what is no use to an assistant")
 	if risk := ext.get("risk"); risk.Node != nil {
 		if t.People = risk.text() == "people"; !t.People || op.Read {
 			c.fault(risk, "must be people, of an operation that writes")
@@ -194,9 +177,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	}
 	for _, with := range c.list(ext.get("with")) {
 		if read := operationOf(with); read != nil {
-			if !read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, isRequired) {
-				c.fault(with, "must read, without parameters in its path or required ones")
-			}
+			c.faultIf(!read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, isRequired), with, "must read, without parameters in its path or required ones")
 			last := func(op *upstream.Operation) string {
 				path := strings.TrimSuffix(op.Path, "/")
 				return path[strings.LastIndexByte(path, '/')+1:]
@@ -209,9 +190,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	}
 	if version := ext.get("version"); version.Node != nil {
 		t.Version = namesIn(version.text())
-		if !op.Forwards("If-Match") && ext.get("replace").Node == nil {
-			c.fault(version, "needs the header If-Match, documented")
-		}
+		c.faultIf(!op.Forwards("If-Match") && ext.get("replace").Node == nil, version, "needs the header If-Match, documented")
 	}
 	record := op.Record()
 	for i, name := range t.Fields {
@@ -261,9 +240,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 				}
 			}
 		}
-		if t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "" {
-			c.fault(confirm, "a deletion is always confirmed: if and unless are for others")
-		}
+		c.faultIf(t.Kind == KindDelete && t.Confirm.If+t.Confirm.Unless != "", confirm, "a deletion is always confirmed: if and unless are for others")
 		for i, name := range []string{t.Confirm.If, t.Confirm.Unless} {
 			isArgument := t.Handler != "" || slices.ContainsFunc(names, func(n string) bool { return cmp.Or(t.Arguments[n], n) == name })
 			if name != "" && !isArgument && (i > 0 || record == nil || record.Property(name) == nil) {
@@ -341,9 +318,7 @@ func (c *compiler) checkReplacement(t *Tool, n node) {
 	if body.Types&upstream.TypeObject != 0 {
 		lost = firstUnreadable(body, t.Read.Record(), map[[2]*upstream.Schema]bool{}, "the body")
 	}
-	if lost != "" {
-		c.fault(n, "%s replaces what cannot be read as it was written: %s. PATCH is required", r.ID, lost)
-	}
+	c.faultIf(lost != "", n, "%s replaces what cannot be read as it was written: %s. PATCH is required", r.ID, lost)
 }
 
 // firstUnreadable describes the first member that a body can have but a record does not have in the same form, so that it could not be written back. It
