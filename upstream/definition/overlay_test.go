@@ -164,14 +164,15 @@ func TestTargetsSelect(t *testing.T) {
 		"$..tags[::-1]":                         {orders + "/get/tags/0", orders + "/get/tags/1", order + "/get/tags/0", order + "/delete/tags/0"},
 		"$.paths[?@.delete]":                    {order},
 		"$.paths.*[?@.operationId=='getOrder']": {order + "/get"},
-		"$.paths.*.*.parameters[?@.name == 'page' && !@.format]": {orders + "/get/parameters/0"},
-		"$..parameters[?!(@.name=='page') || @.in != 'query']":   {orders + "/get/parameters/1"},
-		"$.paths.*[?@.tags[?@=='internal']]":                     {orders + "/get", order + "/delete"},
-		"$.paths.*[?@.tags[0]==$.paths['/orders'].get.tags[0]]":  {orders + "/get", order + "/get"},
-		"$..[?@.name=='page']":                                   {orders + "/get/parameters/0"},
-		"$..*..*..*..*..*..*":                                    {orders + "/get/parameters/0/name", orders + "/get/parameters/0/in", orders + "/get/parameters/1/name", orders + "/get/parameters/1/in", orders + "/get/parameters/1/format"},
-		"$.openapi.x[0]":                                         nil,
-		"$.paths[0]":                                             nil,
+		"$.paths.*.*.parameters[?@.name == 'page' && !@.format]":                            {orders + "/get/parameters/0"},
+		"$..parameters[?!(@.name=='page') || @.in != 'query']":                              {orders + "/get/parameters/1"},
+		"$.paths.*[?@.tags[?@=='internal']]":                                                {orders + "/get", order + "/delete"},
+		"$.paths.*[?@.tags[0]==$.paths['/orders'].get.tags[0]]":                             {orders + "/get", order + "/get"},
+		`$.paths[?@['a..b'] == 'x,y' || @["c\"..,"] || $['paths']['/orders'].get.tags[-1]]`: {orders, order},
+		"$..[?@.name=='page']":                                                              {orders + "/get/parameters/0"},
+		"$..*..*..*..*..*..*":                                                               {orders + "/get/parameters/0/name", orders + "/get/parameters/0/in", orders + "/get/parameters/1/name", orders + "/get/parameters/1/in", orders + "/get/parameters/1/format"},
+		"$.openapi.x[0]":                                                                    nil,
+		"$.paths[0]":                                                                        nil,
 	} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
@@ -245,6 +246,9 @@ func TestFaultsOfAnOverlayHaveTheirPlace(t *testing.T) {
 		"a filter with ..":                  {head + "- {target: '$..[?!(@..x)]', remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$..[?!(@..x)]": in a filter, .. and lists of names are not possible`}},
 		"a filter with lists of names":      {head + "- {target: '$[?@[?@[0,1]]]', remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$[?@[?@[0,1]]]": in a filter, .. and lists of names are not possible`}},
 		"a filter that reads the whole API": {head + "- {target: '$[?!$.*.*]', remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$[?!$.*.*]": in a filter, a path that begins with $ can have only names and indexes`}},
+		"a filter that reads all names":     {head + "- {target: \"$[?$..x]\", remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$[?$..x]": in a filter, a path that begins with $ can have only names and indexes`}},
+		"a filter that reads several names": {head + "- {target: \"$[?@.a && $['b']['c','d']]\", remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$[?@.a && $['b']['c','d']]": in a filter, a path that begins with $ can have only names and indexes`}},
+		"a filter that reads a slice":       {head + "- {target: \"$[?@[?$[0:1]]]\", remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$[?@[?$[0:1]]]": in a filter, a path that begins with $ can have only names and indexes`}},
 		"a long target":                     {head + "- {target: '$" + strings.Repeat(".a", 500) + "', remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "$` + strings.Repeat(".a", 49) + `.": more than 1000 bytes`}},
 	} {
 		t.Run(name, func(t *testing.T) {

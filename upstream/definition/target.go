@@ -3,6 +3,7 @@ package definition
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/theory/jsonpath"
@@ -46,6 +47,12 @@ type target struct {
 	usesRoot   bool // whether filters may refer to the root
 }
 
+// For the canonical form of a filter: its texts, and without these, a path that begins with $ and may select more than one value.
+var (
+	quotedText = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+	wideRoot   = regexp.MustCompile(`\$(\[-?[0-9]*\])*(\.\.|\[-?[0-9]*[*?:,])`)
+)
+
 // parseTarget parses an expression and refuses what cannot be evaluated in bounded time: functions, two of which are regular expressions, and in
 // filters, segments whose work multiplies.
 func parseTarget(text string) (*target, error) {
@@ -59,57 +66,22 @@ func parseTarget(text string) (*target, error) {
 	t := &target{path.Query().Segments(), make(map[*spec.FilterSelector]int), strings.Contains(text[1:], "$")}
 	for _, segment := range t.segments {
 		for _, selector := range segment.Selectors() {
-			if filter, ok := selector.(*spec.FilterSelector); ok {
-				if t.conditions[filter], err = countConditions(filter.LogicalOr); err != nil {
-					return nil, err
-				}
+			filter, ok := selector.(*spec.FilterSelector)
+			if !ok {
+				continue
 			}
+			steps := quotedText.ReplaceAllString(filter.String(), "") // of @["a"], @[] is left
+			if wideRoot.MatchString(steps) {
+				return nil, errors.New("in a filter, a path that begins with $ can have only names and indexes")
+			}
+			if strings.Contains(steps, "..") || strings.Contains(steps, ",") {
+				return nil, errors.New("in a filter, .. and lists of names are not possible")
+			}
+			// Conditions and segments. Each is evaluated at most once for each value in an object or array that is filtered.
+			t.conditions[filter] = 1 + strings.Count(steps, "[") + strings.Count(steps, "&&") + strings.Count(steps, "||")
 		}
 	}
 	return t, nil
-}
-
-// countConditions counts the conditions of a filter. Each is evaluated at most once for each value in an object or array that is filtered.
-func countConditions(filter spec.LogicalOr) (n int, err error) {
-	for _, and := range filter {
-		for _, condition := range and {
-			more := 0
-			switch c := condition.(type) {
-			case *spec.ParenExpr:
-				more, err = countConditions(c.LogicalOr)
-			case *spec.NotParenExpr:
-				more, err = countConditions(c.LogicalOr)
-			case *spec.ExistExpr:
-				more, err = countSteps(c.PathQuery)
-			case *spec.NonExistExpr:
-				more, err = countSteps(c.PathQuery)
-			}
-			if n += 1 + more; err != nil {
-				return 0, err
-			}
-		}
-	}
-	return n, nil
-}
-
-// countSteps counts the conditions in a path of a filter.
-func countSteps(path *spec.PathQuery) (n int, err error) {
-	if path.String()[0] == '$' && path.Singular() == nil {
-		return 0, errors.New("in a filter, a path that begins with $ can have only names and indexes")
-	}
-	for _, segment := range path.Segments() {
-		if segment.IsDescendant() || len(segment.Selectors()) > 1 {
-			return 0, errors.New("in a filter, .. and lists of names are not possible")
-		}
-		more := 1
-		if filter, ok := segment.Selectors()[0].(*spec.FilterSelector); ok {
-			if more, err = countConditions(filter.LogicalOr); err != nil {
-				return 0, err
-			}
-		}
-		n += more
-	}
-	return n, nil
 }
 
 // search evaluates targets on one document.
