@@ -113,8 +113,8 @@ const (
 	NoBusiness    = "does not say whose it is"
 )
 
-// Violations lists everything for which Check rejects a response or removes another business's record, at most 50 places, for people who look
-// for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
+// Violations lists everything for which Check rejects a response, removes another business's or a surplus record, or sorts the records, at most 50
+// places, for people who look for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
 	k := c.newChecker(op, res, q, businessID, body, nil)
 	k.listing, k.allViolations, k.enforce = true, true, EnforceAll

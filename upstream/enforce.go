@@ -103,23 +103,31 @@ func (k *checker) addDeviation(rule, name string) {
 	}
 }
 
-// completePointers completes the pointers of what was listed for the n-th item of an array: k.listed[listed:]. They get the item's index. Pointers of
-// deviations get * instead, and equal ones of the array's items, k.listed[listedBefore:], become one.
+// completePointers completes the pointers of what was listed for the n-th item of an array: k.listed[listed:]. They get the item's index, and those of
+// deviations get *. In responses, equal ones of the array's items, k.listed[listedBefore:], become one, with the index of the first.
 func (k *checker) completePointers(listedBefore, listed, n int) {
-	if k.enforce == EnforceAll {
-		k.prefixPointers(listed, strconv.Itoa(n))
-		return
+	index := strconv.Itoa(n)
+	if k.enforce != EnforceAll {
+		index = "*"
 	}
-	k.prefixPointers(listed, "*")
-	k.listed = merge(k.listed[:listed], listedBefore, k.listed[listed:])
+	if k.prefixPointers(listed, index); !k.isRequest {
+		k.listed = k.merge(k.listed[:listed], listedBefore, k.listed[listed:])
+	}
 }
 
-// merge appends more to all, whose array it may share. A violation that all[from:] has already is not appended, but counted there.
-func merge(all []Violation, from int, more []Violation) []Violation {
+// merge appends more to all, whose array it may share. A violation that all[from:] has already is not appended, but counted there. With EnforceAll, it
+// may be in another item of the array that all pointers lead into.
+func (k *checker) merge(all []Violation, from int, more []Violation) []Violation {
+	place := func(v Violation) string {
+		if k.enforce == EnforceAll {
+			return v.Pointer[1+strings.IndexByte(v.Pointer[1:]+"/", '/'):]
+		}
+		return v.Pointer
+	}
 	for _, v := range more {
-		v.times = max(v.times, 1)
-		if i := slices.IndexFunc(all[from:], func(o Violation) bool { return o.Pointer == v.Pointer && o.Reason == v.Reason }); i >= 0 {
-			all[from+i].times += v.times
+		v.Times = max(v.Times, 1)
+		if i := slices.IndexFunc(all[from:], func(o Violation) bool { return place(o) == place(v) && o.Reason == v.Reason }); i >= 0 {
+			all[from+i].Times += v.Times
 		} else {
 			all = append(all, v)
 		}
@@ -132,8 +140,8 @@ func (k *checker) deviations() (all []Deviation) {
 	if k.enforce == EnforceAll {
 		return nil
 	}
-	for _, v := range merge(k.listed[:0], 0, k.listed) {
-		all = append(all, Deviation{v.Pointer, v.Reason, v.times})
+	for _, v := range k.merge(k.listed[:0], 0, k.listed) {
+		all = append(all, Deviation{v.Pointer, v.Reason, v.Times})
 	}
 	return all
 }

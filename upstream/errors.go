@@ -86,7 +86,8 @@ type Violation struct {
 	// From is where the data service has the value, if that is another place: a name, or a JSON Pointer.
 	From string `json:"-"`
 
-	times int // how many equal violations it stands for; 0 means 1
+	// Times is how many it stands for in a response, of items of one array. 0 means 1.
+	Times int `json:"-"`
 }
 
 // Error returns the first violation.

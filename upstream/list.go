@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,11 +142,15 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	if k.broken {
 		return span{}, k.notJSON()
 	}
-	if k.allViolations && !filtered && n > maxRecords {
+	if k.allViolations && len(k.records) > maxRecords {
 		k.addViolation(s, "", k.atMost(maxRecords))
 	}
 	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.tolerate(ruleItems, "") {
 		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
+	}
+	ofOrder := func(v Violation) bool { return slices.Contains(k.res.Records.Order, path.Base(v.Pointer)) }
+	if !k.ordered && k.allViolations && !slices.ContainsFunc(k.listed[listedBefore:], ofOrder) { // otherwise, the order is not known
+		k.addViolation(s, "", "newest first by "+strings.Join(k.res.Records.Order, " or "))
 	}
 	if !k.ordered {
 		k.report.Reordered = true

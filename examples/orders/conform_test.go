@@ -454,6 +454,11 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 	t.Parallel()
 	const customers, customer, orders, order = "GET /v1/customers", "GET /v1/customers/", "GET /v1/orders", "GET /v1/orders/"
 	never := func(string) string { return "17" }
+	oldestFirst := members(orders, func(_ *http.Request, body map[string]any) {
+		if items, ok := body["orders"].([]any); ok {
+			slices.Reverse(items)
+		}
+	})
 	broken := []struct {
 		name, rule string
 		by         wrap
@@ -510,10 +515,18 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 				q["status"] = []string{"cancelled"}
 			}
 		}), nil},
-		{"oldest first", "order", members(orders, func(_ *http.Request, body map[string]any) {
-			if items, ok := body["orders"].([]any); ok {
-				slices.Reverse(items)
+		{"oldest first", "order", oldestFirst, nil},
+		{"oldest first, and a wrong member in each", "order", both(set(orders, "orders", "total", 19.9), oldestFirst), nil},
+		{"a record of another business after 55 with a wrong member", "tenant", members(orders, func(r *http.Request, body map[string]any) {
+			items, _ := body["orders"].([]any)
+			for i := 0; len(items) > 0 && has("limit", "100")(r) && i < 56; i++ {
+				wrong := map[string]any{}
+				own, _ := items[0].(map[string]any)
+				maps.Copy(wrong, own)
+				wrong["id"], wrong["total"], wrong["account"] = fmt.Sprint("o-1", i), 19.9, strconv.Itoa(17+i/55)
+				items = append(items, wrong)
 			}
+			body["orders"] = items
 		}), nil},
 		{"more records than were asked for", "at-most", query(customers, func(q map[string][]string) { q["per_page"] = []string{"100"} }), nil},
 		{"another page than was asked for", "page-echo", query(customers, func(q map[string][]string) { q["page"] = []string{"1"} }), nil},

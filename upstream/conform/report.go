@@ -91,7 +91,7 @@ func (r *run) addFinding(rule string, x *exchange, f Finding) {
 			}
 		}
 	}
-	f.Operation, f.Business, f.Request, f.Times = x.op.ID, x.label, x.requestLine(r.ShowValues), 1
+	f.Operation, f.Business, f.Request, f.Times = x.op.ID, x.label, x.requestLine(r.ShowValues), max(f.Times, 1)
 	if !r.ShowValues {
 		f.Value = ""
 	}
@@ -107,7 +107,7 @@ func (r *run) addFinding(rule string, x *exchange, f Finding) {
 		key = rule // about the whole service, reported once
 	}
 	if i, ok := r.positions[key]; ok {
-		(*list)[i].Times++
+		(*list)[i].Times += f.Times
 		return
 	}
 	r.positions[key] = len(*list)
