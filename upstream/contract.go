@@ -98,7 +98,7 @@ func (c *Contract) Check(dst *bytes.Buffer, op *Operation, res *DocumentedRespon
 }
 
 // Removed lists what Check removes from a response, at most 50 places, for people who compare a data service with its definition. It contains
-// no values, and undocumented names only if they are identifiers.
+// no values, and * for the keys of maps and for undocumented names that are not identifiers.
 func (c *Contract) Removed(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
 	k := c.newChecker(op, res, q, businessID, body, nil)
 	defer k.release()

@@ -23,7 +23,7 @@ const (
 
 // Deviation is a way in which a response deviated from the definition and passed. It has no values in it.
 type Deviation struct {
-	Pointer string `json:"pointer"` // JSON Pointer of the member; * stands for each item of an array, and for a name that is not an identifier
+	Pointer string `json:"pointer"` // JSON Pointer of the member; * stands for each item of an array, and for a name that may be a value
 	Rule    string `json:"rule"`    // such as "type", "format" or "undocumented"
 	Count   int    `json:"count"`   // how often, in this response
 }

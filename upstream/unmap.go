@@ -93,6 +93,7 @@ func (u *unmapper) members(frame, s *Schema, first int, values [][]byte) (furthe
 		case p == nil:
 			further = append(append(further, ','), label(name)...)
 			further = u.value(further, s.Additional)
+			name = cutName(name)
 		case part != nil && u.body.PeekKind() == jsontext.KindBeginObject:
 			u.members(frame, p.Schema, part.first, values)
 		case part != nil: // null, and so are all of its members

@@ -331,31 +331,29 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 	switch {
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
-		if k.enforce != EnforceAll && len(k.listed) > listed {
-			k.prefixPointers(listed, "*") // names of further members are data
-		} else if len(k.listed) > listed {
-			k.prefixPointers(listed, string(k.unquote(rawName)))
+		if len(k.listed) > listed {
+			k.prefixPointers(listed, k.undocumented(rawName, true))
 		}
 	case isRecord && k.passUnknown && !s.Withheld:
 		v, err = k.freeJSON(AnyJSON(), depth)
 	case k.enforce == EnforceTenant && !k.strict && !s.Withheld && !s.isReserved(k.unquote(rawName)):
 		if v, err = k.freeJSON(AnyJSON(), depth); err == nil && !s.hasSimilarName(k.unquote(rawName)) {
-			k.addDeviation(ruleUndocumented, string(k.unquote(rawName)))
+			k.addDeviation(ruleUndocumented, k.undocumented(rawName, false))
 		}
 	default:
 		switch {
 		case k.isRequest:
-			k.note(ruleAlways, s, string(k.unquote(rawName)), Undocumented)
+			k.note(ruleAlways, s, k.undocumented(rawName, false), Undocumented)
 		case k.strict:
 			k.note(ruleAlways, s, "", "no undocumented members")
 		case k.listing && !k.allViolations:
-			k.addViolation(s, string(k.unquote(rawName)), "is removed: it is not documented")
+			k.addViolation(s, k.undocumented(rawName, false), "is removed: it is not documented")
 		}
 		_, err = k.skip(depth)
 		return err
 	}
 	if similar := err == nil && s.hasSimilarName(k.unquote(rawName)); similar && k.isRequest {
-		k.note(ruleAlways, s, string(k.unquote(rawName)), Undocumented)
+		k.note(ruleAlways, s, k.undocumented(rawName, false), Undocumented)
 	} else if err == nil && !v.isAbsent() && !similar {
 		k.extra = append(append(append(k.extra, ','), rawName...), ':')
 		if v.result {

@@ -110,27 +110,42 @@ func (k *checker) addViolation(s *Schema, name, why string) {
 }
 
 // prefixPointers prefixes the pointers of the violations from the given one on with the name of the member or item that they are in.
-func (k *checker) prefixPointers(from int, name string) {
-	if !k.isRequest && !isIdentifier(name) {
-		name = "*" // it may be a value
-	}
-	prefixPointers(k.listed[from:], name)
-}
+func (k *checker) prefixPointers(from int, name string) { prefixPointers(k.listed[from:], name) }
 
-// prefixPointers prefixes the pointers of violations with the name of the member or item that they are in.
 func prefixPointers(listed []Violation, name string) {
 	for i := range listed {
-		if len(name) > maxPointed {
-			name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
-		}
 		listed[i].Pointer = string(jsontext.Pointer("").AppendToken(name)) + listed[i].Pointer
 	}
 }
 
-// isIdentifier reports whether a name is at most 64 letters, digits, hyphens and underscores.
+// undocumented returns the name of a member that the definition does not have, for pointers. In a response, it may be a value: keys of maps are.
+func (k *checker) undocumented(rawName []byte, isKey bool) string {
+	name := string(k.unquote(rawName))
+	switch {
+	case k.isRequest:
+		return cutName(name)
+	case isKey || !isIdentifier(name):
+		return "*"
+	}
+	return name
+}
+
+// cutName returns at most the first maxPointed bytes of a name.
+func cutName(name string) string {
+	if len(name) > maxPointed {
+		name = strings.ToValidUTF8(name[:maxPointed], "") + "…"
+	}
+	return name
+}
+
+// isIdentifier reports whether a name has at most 64 letters, underscores and, after the first, three digits. Others are often values, such as IDs.
 func isIdentifier(name string) bool {
+	digits := 0
 	for i := range len(name) {
-		if c := name[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {
+		switch c := name[i]; {
+		case isDigit(c) && i > 0 && digits < 3:
+			digits++
+		case !isLetter(c) && c != '_':
 			return false
 		}
 	}

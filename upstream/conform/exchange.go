@@ -406,7 +406,7 @@ func (r *run) checkBody(x *exchange, asRule string) {
 	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
 		value, exists := at(x.value, v.Pointer)
 		kind, text := describe(value, exists)
-		if x.res.Mapped && (!exists || x.value == nil) { // the service has it under another name, perhaps in another form
+		if x.res.Mapped && (!exists || x.value == nil) || strings.Contains(v.Pointer+"/", "/*/") { // it has another name, perhaps in another form
 			kind = "another value, or none"
 		}
 		rule := "schema"

@@ -616,7 +616,7 @@ func TestWhatIsRemovedFromResponsesIsListedWithoutValues(t *testing.T) {
 	op := m.Path.Operation(http.MethodGet)
 	res, err := op.CheckHeader(http.StatusOK, http.Header{"Content-Type": {"application/json"}}, false)
 	require.NoError(t, err)
-	const body = `{"debug":"secret","all":[{"business_id":"17","status":"open","cost":1,"n":{"a":1,"a secret":2},"m":{"secret name":{"b":1}}},
+	const body = `{"debug":"secret","all":[{"business_id":"17","status":"open","cost":1,"n":{"a":1,"a secret":2},"m":{"secret":{"b":1}}},
 		{"business_id":"17","status":"draft","secret":1},{"business_id":"17","status":"open","n":{"a":"secret"}}]}`
 	var removed []string
 	for _, v := range new(upstream.Contract).Removed(op, res, upstream.Query{}, "17", []byte(body)) {

@@ -3,6 +3,7 @@ package definition_test
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,8 @@ components:
         code: {type: string, pattern: "^[A-Z]+$", maxLength: 5}
         count: {type: integer, minimum: 1}
         note: {type: string}
+        "@type": {type: string}
+        "LONG": {type: string}
         secret: {type: string, x-gatehouse-internal: true}
         password: {type: string, writeOnly: true}
         tags: {type: array, maxItems: 2, uniqueItems: true, items: {type: string}}
@@ -59,10 +62,13 @@ components:
         payment: {oneOf: [{type: object, required: [card], properties: {card: {type: string}}}, {type: object, required: [iban], properties: {iban: {type: string}}}]}
 `
 
+var long = strings.Repeat("long_", 20) //nolint:gochecknoglobals // a constant
+
 // observedAnswer checks a response with a step of enforcement.
 func observedAnswer(t *testing.T, step upstream.Enforcement, target, body string) (string, []upstream.Deviation, error) {
 	t.Helper()
-	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(observed)}, definition.Options{Enforce: step})
+	text := strings.Replace(observed, "LONG", long, 1)
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{Enforce: step})
 	require.NoError(t, err)
 	op, q := operationOf(t, d, http.MethodGet, target)
 	var out bytes.Buffer
@@ -99,7 +105,10 @@ func TestDeviationsPassAndAreListed(t *testing.T) {
 		"a missing member of an object":   {`"buyer":{"account":"a"}`, tenant, upstream.Deviation{Pointer: "/buyer/name", Rule: "missing"}, ""},
 		"no alternative":                  {`"payment":{"cash":true}`, tenant, upstream.Deviation{Pointer: "/payment", Rule: "choice"}, ""},
 		"an undocumented member":          {`"extra":{"a":1}`, tenant, upstream.Deviation{Pointer: "/extra", Rule: "undocumented"}, ""},
+		"a documented name of any form":   {`"@type":1`, tenant, upstream.Deviation{Pointer: "/@type", Rule: "type"}, ""},
+		"a long documented name":          {`"` + long + `":1`, tenant, upstream.Deviation{Pointer: "/" + long, Rule: "type"}, ""},
 		"one whose name could be a value": {`"x@y.z":1`, tenant, upstream.Deviation{Pointer: "/*", Rule: "undocumented"}, ""},
+		"names that could be IDs":         {`"731199990007":1,"a1b2c3d4":1,"A-1":1`, tenant, upstream.Deviation{Pointer: "/*", Rule: "undocumented", Count: 3}, ""},
 		"one in an object":                {`"address":{"zip":"1","extra":1}`, tenant, upstream.Deviation{Pointer: "/address/extra", Rule: "undocumented"}, ""},
 		"one in an alternative":           {`"payment":{"card":"1","extra":1}`, tenant, upstream.Deviation{Pointer: "/payment/extra", Rule: "undocumented"}, ""},
 		"internal members do not leave":   {`"secret":"s","SECRET":2,"password":{"a":1}`, tenant, upstream.Deviation{}, `-`},
