@@ -70,7 +70,7 @@ func Rules() []Rule {
 		{"create", "what was created is in its list", "Store the record before responding, and list it.", false},
 		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race", "Store the key with the record in one transaction, and repeat the response.", false},
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
-		{"delete", "what was deleted is gone", "Delete the record before responding.", false},
+		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
 		{"undocumented", "all members are documented: the gateway removes others", "Leave the member out, or document it.", true},
 		{"compressed", "the body is not compressed: the gateway asks for `identity`", "Do not compress for the gateway.", true},

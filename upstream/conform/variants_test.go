@@ -261,6 +261,9 @@ func racks(way string) http.Handler {
 		return 204, nil
 	})
 	handle("DELETE /racks/{rack}", func(_ http.ResponseWriter, _ *http.Request, owner string, found *rack) (int, any) {
+		if status, err := strconv.Atoi(strings.TrimPrefix(way, "delete ")); err == nil {
+			return status, nil
+		}
 		for i := range all {
 			switch {
 			case all[i] == found && is("listed"):
@@ -312,11 +315,14 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 	}{
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
+		"409 for a DELETE of what is in use":            {way: "delete 409"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
 
 		"paths that end with a slash":                      {slashes: true},
 		"a DELETE that is refused, and made, slashes":      {way: "done", slashes: true, want: []string{"fault isolation: removeRack: DELETE /racks/{rack}/ as B"}},
+		"404 for a DELETE of one's own record":             {way: "delete 404", want: []string{"fault delete: removeRack: DELETE /racks/{rack} as A\n  expected success, because the business created the record and can read it\n  got      status 404"}},
+		"403 for a DELETE of one's own record":             {way: "delete 403", want: []string{"fault delete: removeRack: DELETE /racks/{rack} as A"}},
 		"a DELETE that is refused, and made":               {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
 		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},

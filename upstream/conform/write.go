@@ -433,6 +433,8 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	switch {
 	case matches && x != nil && x.status == http.StatusPreconditionFailed:
 		r.addFinding("precondition", x, Finding{Expected: "the change, for an If-Match with the current version", Got: "status 412"})
+	case op.Method == http.MethodDelete && previous.ok() && (x.status == http.StatusNotFound || x.status == http.StatusForbidden && x.res == nil):
+		r.addFinding("delete", x, Finding{Expected: "success, because the business created the record and can read it", Got: fmt.Sprintf("status %d", x.status)})
 	case !x.ok():
 		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
 	case op.Method == http.MethodDelete:
