@@ -309,6 +309,23 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	}
 }
 
+func TestEachParameterThatIsRefusedIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, documented := range []string{"422", "423"} { // the service responds with 422
+		d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(strings.Replace(notesDocument, "422", documented, 1))}, definition.Options{})
+		require.NoError(t, err)
+		service := httptest.NewServer(notes("limit", "since"))
+		report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a"})
+		service.Close()
+		require.NoError(t, err)
+		var refused []string
+		for _, f := range report.Faults {
+			refused = append(refused, f.Rule+" "+f.Request)
+		}
+		require.Equal(t, []string{"parameter GET /api/notes?limit=50", "parameter GET /api/notes?since=2024-02-29"}, refused)
+	}
+}
+
 func TestPagesAreComparedWhateverTheirMinimum(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(notesDocument, "limit, in: query, schema: {type: integer, minimum: 1", "limit, in: query, schema: {type: integer, minimum: 3", 1)

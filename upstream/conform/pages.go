@@ -160,7 +160,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 	q := small
 	end := min(bound(page, true, 1_000_000), 1_000_000)
-	q.query = withParam(q.query, page.Name, strconv.Itoa(end))
+	q.query, q.param = withParam(q.query, page.Name, strconv.Itoa(end)), page.Name
 	if end -= start; !offset {
 		end *= least
 	}

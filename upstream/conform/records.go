@@ -124,7 +124,7 @@ func (r *run) list(ctx context.Context, op *upstream.Operation, values []string,
 	if !x.ok() || q.query == large {
 		return x
 	}
-	q.query = large
+	q.query, q.param = large, sizeParam(op).Name
 	if larger := r.fetch(ctx, q, "parameter"); larger.ok() {
 		return larger
 	}

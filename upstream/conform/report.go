@@ -103,8 +103,13 @@ func (r *run) addFinding(rule string, x *exchange, f Finding) {
 		places = append(places, name)
 	}
 	key := fmt.Sprint(rule, x.op.ID, places, f.Expected)
-	if rule == "no-request-id" || rule == "compressed" {
+	switch rule {
+	case "no-request-id", "compressed":
 		key = rule // about the whole service, reported once
+	case "parameter":
+		key += x.param
+	case "connection", "status":
+		key += f.Got
 	}
 	if i, ok := r.positions[key]; ok {
 		(*list)[i].Times += f.Times
