@@ -106,11 +106,7 @@ func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 	}
 	for i, record := range b.records {
 		if records[canonical(b.op, record)] {
-			f = Finding{Expected: "records of B", Got: "a record that A gets, too"}
-			if b.list {
-				f.Pointer = strings.TrimSuffix(pointerTo(b, i, ""), "/")
-			}
-			return f, true
+			return Finding{Pointer: pointerTo(b, i), Expected: "records of B", Got: "a record that A gets, too"}, true
 		}
 	}
 	return f, false

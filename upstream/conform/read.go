@@ -53,6 +53,14 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	if first.list && len(first.records) == 0 && !known {
 		r.skip(op, "A has no records in it: order, pages, filters and isolation are not known")
 	} else if first.list {
+		seen := map[string]bool{}
+		for i, record := range first.records {
+			text := canonical(op, record)
+			if seen[text] && r.id(op, record) != "" {
+				r.addFinding("paging", first, Finding{Pointer: pointerTo(first, i), Expected: "each record once", Got: "one twice"})
+			}
+			seen[text] = true
+		}
 		r.probePages(ctx, first)
 	}
 	r.probeParameters(ctx, first)
@@ -68,11 +76,7 @@ func (r *run) compareParents(x *exchange) {
 		for n, record := range x.records {
 			members, _ := record.(map[string]any)
 			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.InvalidReason(got) == "" && !areAlike(got, x.values[i]) {
-				at := recordsIn(x.res)
-				if x.list {
-					at = strings.Trim(pointerTo(x, n, ""), "/")
-				}
-				r.addFinding("record", x, Finding{Pointer: strings.TrimSuffix("/"+at, "/") + "/" + p.Name, Expected: "the " + p.Name + " of the path", Got: "another one"})
+				r.addFinding("record", x, Finding{Pointer: pointerTo(x, n, p.Name), Expected: "the " + p.Name + " of the path", Got: "another one"})
 				return
 			}
 		}

@@ -273,10 +273,17 @@ func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
 	return s.Items
 }
 
-func pointerTo(x *exchange, record int, name string) string {
-	var pointer jsontext.Pointer
+// pointerTo returns the pointer to a record, or to a member of it.
+func pointerTo(x *exchange, record int, names ...string) string {
+	pointer := jsontext.Pointer("")
 	if in := recordsIn(x.res); in != "" {
 		pointer = pointer.AppendToken(in)
 	}
-	return string(pointer.AppendToken(strconv.Itoa(record)).AppendToken(name))
+	if x.list {
+		pointer = pointer.AppendToken(strconv.Itoa(record))
+	}
+	for _, name := range names {
+		pointer = pointer.AppendToken(name)
+	}
+	return string(pointer)
 }

@@ -58,7 +58,7 @@ func Rules() []Rule {
 		{"at-most", "a list has at most as many records as were asked for", "Limit the list by the parameter.", false},
 		{"order", "a list is sorted, newest first", "Sort by the members of x-gatehouse-records, descending, and then by ID.", false},
 		{"page-echo", "the page that was asked for is the page that came", "Send back the numbers of the request.", false},
-		{"paging", "pages neither repeat nor lose records, and one past the end is empty", "Sort by the creation time and then by ID, and skip the records of the pages before.", false},
+		{"paging", "pages neither repeat nor lose records, and one past the end is empty", "Select each record once, sort by the creation time and then by ID, and skip the records of the pages before.", false},
 		{"cursor", "cursors lead through the whole list once, and end", "Make the cursor from the last record of the page, and leave it out at the end.", false},
 		{"parameter", "every value that the definition allows is accepted", "Accept the value, or restrict the parameter in the definition.", false},
 		{"filter", "a filter leaves the records with the value, and only them", "Compare the member with the parameter of the same name.", false},

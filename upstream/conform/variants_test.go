@@ -192,6 +192,9 @@ func racks(way string) http.Handler {
 			owned := one != nil && (one.owner == owner || room && is("filter"))
 			if owned && (room || r.FormValue("room_id") == "") && slices.Contains(r.URL.Query()["state"], one.State) {
 				own = append(own, one)
+				if is("join") {
+					own = append(own, one)
+				}
 			}
 		}
 		from := min((page-1)*size, len(own))
@@ -327,6 +330,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
 		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
+		"a list that has each record twice":                {way: "join", want: []string{"fault paging: listRacks: GET /racks?size=50 as A\n  at       /racks/1\n  expected each record once"}},
 		"a cursor that is refused":                         {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"records of another parent":                        {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
 		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},

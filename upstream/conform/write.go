@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -184,11 +183,7 @@ func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string
 			continue
 		}
 		if kind, text := describe(value, true); !areAlike(withFloats(value), sent[name]) {
-			pointer := jsontext.Pointer("")
-			if in := recordsIn(x.res); in != "" {
-				pointer = pointer.AppendToken(in)
-			}
-			r.addFinding("stored", x, Finding{Pointer: string(pointer.AppendToken(name)), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
+			r.addFinding("stored", x, Finding{Pointer: pointerTo(x, 0, name), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
 		}
 	}
 }
