@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -108,35 +107,28 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var m message
-	tooMany := func(wait time.Duration) {
-		entry.Fail(codeRate, errTooManyCalls)
-		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
-	}
-	if r.Method != http.MethodPost {
-		if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 {
-			tooMany(wait)
-			return
-		}
-		s.handler.ServeHTTP(w, r)
-		return
-	}
 	var c *toolCall
-	body, err := readBody(w, r)
-	if err == nil {
-		m, err = readMessage(body)
-	}
-	if err == nil {
-		logMessage(ctx, m)
-		c, err = s.readCall(r, m)
+	err := errNotToolCall
+	if r.Method == http.MethodPost {
+		var body []byte
+		if body, err = readBody(w, r); err == nil {
+			m, err = readMessage(body)
+		}
+		if err == nil {
+			logMessage(ctx, m)
+			c, err = s.readCall(r, m)
+		}
 	}
 	if err == nil {
 		s.serveCall(w, r, c) // which checks the rate limit
 		return
 	}
 	rejected, ok := errors.AsType[*protocolError](err)
-	isNotification := !ok && m.ID == nil // counted but not rejected, because clients do not repeat notifications
+	// Notifications are counted but not rejected, because clients do not repeat them.
+	isNotification := !ok && m.ID == nil && r.Method == http.MethodPost
 	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && !isNotification {
-		tooMany(wait)
+		entry.Fail(codeRate, errTooManyCalls)
+		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
 		return
 	}
 	if ok {

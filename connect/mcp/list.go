@@ -2,10 +2,11 @@ package mcp
 
 import (
 	"bytes"
-	"compress/flate"
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
+
+	"github.com/klauspost/compress/flate"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
@@ -49,25 +50,13 @@ func (s *Server) toolList(scopes scope.Set) toolList {
 	return list
 }
 
-// gzipped returns a response with the list in gzip format (RFC 1952). What is around the list differs each time and is stored, because
-// it is too short to be worth compressing.
+// gzipped returns a response with the list in gzip format (RFC 1952). What is around the list differs each time.
 func (l toolList) gzipped(before, after []byte) []byte {
-	out := slices.Concat([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"), stored(before, false), l.deflated, stored(after, true))
-	sum := crc32.NewIEEE()
-	for _, part := range [][]byte{before, l.plain, after} {
-		_, _ = sum.Write(part)
-	}
-	out = binary.LittleEndian.AppendUint32(out, sum.Sum32())
-	return binary.LittleEndian.AppendUint32(out, uint32(len(before)+len(l.plain)+len(after))) //nolint:gosec // far less than 4 GiB
-}
-
-// stored returns a DEFLATE block without compression (RFC 1951, section 3.2.4). text must be shorter than 64 KiB.
-func stored(text []byte, last bool) []byte {
-	block := []byte{0}
-	if last {
-		block[0] = 1
-	}
-	n := uint16(len(text)) //nolint:gosec // as above
-	block = binary.LittleEndian.AppendUint16(block, n)
-	return append(binary.LittleEndian.AppendUint16(block, ^n), text...)
+	out := bytes.NewBufferString("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
+	_ = flate.StatelessDeflate(out, before, false, nil) // to memory
+	_, _ = out.Write(l.deflated)
+	_ = flate.StatelessDeflate(out, after, true, nil)
+	whole := slices.Concat(before, l.plain, after)
+	sum := binary.LittleEndian.AppendUint32(out.Bytes(), crc32.ChecksumIEEE(whole))
+	return binary.LittleEndian.AppendUint32(sum, uint32(len(whole))) //nolint:gosec // far less than 4 GiB
 }
