@@ -103,7 +103,7 @@ func (c *Client) do(ctx context.Context, doing, method, path string, body []byte
 	}
 	defer res.Release()
 	if res.Status != http.StatusOK {
-		failed := fmt.Sprintf("%d %q", res.Status, codeOf(res.Body))
+		failed := fmt.Sprintf("%d %q", res.Status, data.CodeOf(res.Body))
 		if err := known[failed]; err != nil {
 			return Account{}, err
 		}
@@ -117,17 +117,6 @@ func (c *Client) do(ctx context.Context, doing, method, path string, body []byte
 		return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	return a, nil
-}
-
-// codeOf returns the error code in a response, or "" if it is missing or invalid.
-func codeOf(body []byte) string {
-	var response struct {
-		Code string `json:"code"`
-	}
-	if json.Unmarshal(body, &response) != nil || !validID(response.Code) || len(response.Code) > 64 {
-		return ""
-	}
-	return response.Code
 }
 
 func decode(body []byte) (Account, error) {

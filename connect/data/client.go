@@ -258,7 +258,7 @@ func (c *Client) responseError(res *upstream.Response, r Request) error {
 	if undocumented != nil || len(body) > maxError || json.Unmarshal(body, &said) != nil {
 		said.Error, said.Detail, said.Title, said.Details = "", "", "", nil
 	}
-	e := &Error{Status: res.Status, Code: codeOf(res.Body), Message: cleanText(cmp.Or(said.Error, said.Detail, said.Title)), Details: clean(said.Details)}
+	e := &Error{Status: res.Status, Code: CodeOf(res.Body), Message: cleanText(cmp.Or(said.Error, said.Detail, said.Title)), Details: clean(said.Details)}
 	e.RetryAfter, _ = upstream.RetryAfter(res.Header, time.Now())
 	write := !r.Operation.Read
 	switch status := res.Status; {
@@ -301,8 +301,8 @@ func (c *Client) responseError(res *upstream.Response, r Request) error {
 	return e
 }
 
-// codeOf returns the code of an error response, documented or not: it is compared and logged, but not shown.
-func codeOf(body []byte) string {
+// CodeOf returns the code of an error response, documented or not: it is compared and logged, but not shown. It is "" if invalid.
+func CodeOf(body []byte) string {
 	var said struct {
 		Code string `json:"code"`
 	}

@@ -143,8 +143,7 @@ func (p *Pages) secure(h http.Header) {
 // ownPage returns back, rebuilt from its parts, if it is a page that sign-in may redirect to, or else ConnectionsPath.
 func ownPage(back string) string {
 	u, err := url.Parse(back)
-	if err != nil || u.Scheme != "" || u.Opaque != "" || u.Host != "" || u.User != nil || u.RawPath != "" ||
-		strings.HasPrefix(back, "//") {
+	if err != nil || !strings.HasPrefix(back, u.Path) { // with a scheme or host, or escapes in the path
 		return ConnectionsPath
 	}
 	switch u.Path {

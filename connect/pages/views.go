@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -64,7 +63,7 @@ func (p *Pages) parseViews() error {
 	if err != nil {
 		return err
 	}
-	base, err := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
+	base := template.New("base").Option("missingkey=error").Funcs(template.FuncMap{
 		"brand": func() *brand { return platform },
 		"paths": func() map[string]string {
 			return map[string]string{
@@ -76,20 +75,11 @@ func (p *Pages) parseViews() error {
 		"when": dateTime,
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list": func(items []string) string { return english.WordSeries(items, "and") },
-	}).ParseFS(files, "templates/base/*.html")
-	if err != nil {
-		return fmt.Errorf("parsing the templates: %w", err)
-	}
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		return fmt.Errorf("listing the templates: %w", err)
-	}
+	})
+	template.Must(base.ParseFS(files, "templates/base/*.html")) // the templates are part of the program
+	names, _ := fs.Glob(files, "templates/*.html")
 	for _, name := range names {
-		page, err := template.Must(base.Clone()).ParseFS(files, name)
-		if err != nil {
-			return fmt.Errorf("parsing the templates: %w", err)
-		}
-		p.templates[strings.TrimSuffix(path.Base(name), ".html")] = page
+		p.templates[strings.TrimSuffix(path.Base(name), ".html")] = template.Must(template.Must(base.Clone()).ParseFS(files, name))
 	}
 	return nil
 }
