@@ -29,14 +29,7 @@
 //
 // # Lifetimes
 //
-//	authorization request   10 min
-//	authorization code      60 s, one use; a second valid use ends the connection
-//	access token            60 min; at most 32 per connection: another one replaces the oldest
-//	refresh token           60 days; rotated at each use
-//	connection              until its last token expires, at most 365 days
-//	registration            90 days without use, 1 day if it was never used
-//
-// All of them use Redis's clock, never that of a gateway.
+// docs/connect.md lists them. All of them use Redis's clock, never that of a gateway.
 //
 // A used refresh token stays valid for 120 s and at most 8 repetitions, because responses get lost. Each repetition returns the
 // same tokens as the first use, so concurrent uses all get the same successor. If a refresh token is used later, or after its
@@ -68,11 +61,9 @@
 // Approving, denying, starting, changing and ending a connection each have an audit log entry. It is stored before the script runs
 // and resolved with its result, or as unknown if no reply came.
 //
-// Redis must be as durable as a database: an append-only file ("appendfsync everysec" or stricter) or snapshots and replicas,
-// and "maxmemory-policy noeviction". After a loss of all data, every connection has to be approved again, and registered
-// clients get invalid_client and register again. If only the last writes before a crash or failover are lost, so are the new
-// connections and registrations among them, revocations are undone, and a client that refreshed a token loses its connection at
-// the next refresh, which looks like the reuse of a token.
+// Redis must be as durable as a database: docs/connect.md says how, and what a loss of data means. Registered clients then get
+// invalid_client and register again. If only the last writes are lost, a client that refreshed a token loses its connection at the
+// next refresh, which looks like the reuse of a token.
 //
 // If Redis is unavailable or a script returns an unexpected reply, the response is 503 with Retry-After, never invalid_grant or
 // invalid_token, at which clients discard their tokens.

@@ -225,11 +225,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 }
 
 func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, badRequest(codeInvalidRequest, "the body must be application/x-www-form-urlencoded")
-	}
-	body, err := readBody(w, r)
+	body, err := readBody(w, r, "application/x-www-form-urlencoded", codeInvalidRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +236,11 @@ func readValues(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// readBody reads a body. code is that of the error for another media type.
+func readBody(w http.ResponseWriter, r *http.Request, media, code string) ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != media {
+		return nil, badRequest(code, "the body must be "+media)
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, &problem{

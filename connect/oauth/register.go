@@ -2,7 +2,6 @@ package oauth
 
 import (
 	"fmt"
-	"mime"
 	"net/http"
 	"time"
 
@@ -15,10 +14,7 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if err := s.allow(ctx, "register", ip, s.o.limits.Registrations); err != nil {
 		return err
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return badRequest(codeInvalidMetadata, "the body must be application/json")
-	}
-	body, err := readBody(w, r)
+	body, err := readBody(w, r, "application/json", codeInvalidMetadata)
 	if err != nil {
 		return err
 	}
