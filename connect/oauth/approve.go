@@ -118,8 +118,8 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 
 // Approve grants the client a subset of the scopes that it requested, and returns the URL to redirect the user to. The first call
 // decides and is audited; another one by the same account returns the same URL until the code is redeemed or expires, whatever
-// scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown
-// if it may have been approved.
+// scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrTooManyGrants, ErrNoRequest and ErrUnavailable, with
+// ErrOutcomeUnknown if it may have been approved.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {
@@ -127,12 +127,17 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	}
 	e := s.decisionEntry(ctx, h, by, audit.ConnectionApproved)
 	if !by.IsOwner() || by.ID == "" || by.BusinessID == "" {
-		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
-		_ = s.o.Audit.Record(ctx, e) // logs its own failures
+		s.recordDenied(ctx, e, "Not an owner")
 		return "", ErrNotOwner
 	}
 	if granted.IsZero() || !h.Scopes.Contains(granted) {
 		return "", ErrScopes
+	}
+	if err := s.checkRoom(ctx, by.BusinessID); err != nil {
+		if errors.Is(err, ErrTooManyGrants) {
+			s.recordDenied(ctx, e, "The business has reached the maximum number of connected apps")
+		}
+		return "", err
 	}
 	named := ""
 	if h.Named {

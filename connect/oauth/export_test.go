@@ -19,6 +19,7 @@ const (
 	UnusedLifetime       = unusedLifetime
 	MaxRepeats           = maxRepeats
 	MaxAccessTokens      = maxAccessTokens
+	MaxGrants            = maxGrants
 )
 
 var (

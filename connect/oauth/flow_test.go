@@ -284,3 +284,37 @@ func TestGrantsListsOnlyTheConnectionsOfABusiness(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, none)
 }
+
+func TestConnectionsOfABusinessAreLimited(t *testing.T) {
+	t.Parallel()
+	ctx, known, prefix := t.Context(), newAccounts(), prefixOf(t)
+	sharing := func(o *oauth.Options) { o.Accounts, o.Prefix = known, prefix; unlimited(o) }
+	s, other := newServer(t, sharing), newServer(t, sharing, func(o *oauth.Options) { o.Issuer = "https://other.example.com" })
+	_, elsewhere := oauthtest.Connect(t, other, oauthtest.Owner(), "")
+	c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	for range oauth.MaxGrants - 2 {
+		c.Connect(oauthtest.Owner(), "")
+	}
+	verifier, challenged := oauthtest.PKCE()
+	late := c.Code(oauthtest.Owner(), challenged, nil)
+	colleague, err := known.Account(ctx, "acc-2")
+	require.NoError(t, err)
+	c.Connect(colleague, "")
+	require.Len(t, grants(t, s), oauth.MaxGrants)
+
+	refused := c.Exchange(late, verifier, nil)
+	require.Equal(t, "invalid_grant", refused.Error)
+	assert.Equal(t, "the business has reached the maximum number of connections", refused.ErrorDescription)
+	id := c.Request(challenge(), nil)
+	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	require.ErrorIs(t, err, oauth.ErrTooManyGrants)
+	last := entries(t, s)[len(entries(t, s))-1]
+	assert.Equal(t, "connection.approved denied: The business has reached the maximum number of connected apps", last.Action+" "+last.Outcome+": "+last.Detail)
+	rival, err := known.Account(ctx, "acc-3")
+	require.NoError(t, err)
+	c.Connect(rival, "")
+	require.True(t, valid(t, other, elsewhere.Access))
+
+	require.NoError(t, s.Revoke(ctx, grantID(first), oauthtest.Owner()))
+	require.Equal(t, http.StatusOK, c.Exchange(late, verifier, nil).Status, "the refused code was not used")
+}

@@ -97,6 +97,15 @@ func (s *Server) Grants(ctx context.Context, businessID string) ([]Grant, error)
 	return grants, nil
 }
 
+// checkRoom returns ErrTooManyGrants if a business can have no more connections. Concurrent calls may let a few too many pass.
+func (s *Server) checkRoom(ctx context.Context, businessID string) error {
+	grants, err := s.Grants(ctx, businessID)
+	if err == nil && len(grants) >= maxGrants {
+		err = ErrTooManyGrants
+	}
+	return err
+}
+
 // Revoke ends a connection of the account's business, with immediate effect on its tokens. Its errors are ErrNotOwner, ErrNoGrant,
 // also if the connection has ended already, and ErrUnavailable, with ErrOutcomeUnknown if it may have ended.
 func (s *Server) Revoke(ctx context.Context, grantID string, by account.Account) error {
@@ -161,11 +170,15 @@ func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Acc
 	e := s.entry(ctx, rec.Grant, action, "")
 	e.AccountID, e.AccountName = by.ID, by.DisplayName()
 	if err == nil && !by.IsOwner() {
-		e.Outcome, e.Detail = audit.OutcomeDenied, "Not an owner"
-		_ = s.o.Audit.Record(ctx, e) // logs its own failures
+		s.recordDenied(ctx, e, "Not an owner")
 		err = ErrNotOwner
 	}
 	return e, err
+}
+
+func (s *Server) recordDenied(ctx context.Context, e audit.Entry, why string) {
+	e.Outcome, e.Detail = audit.OutcomeDenied, why
+	_ = s.o.Audit.Record(ctx, e) // logs its own failures
 }
 
 // end ends the connection of an audit entry and reports whether this call ended it.

@@ -26,11 +26,12 @@ var (
 	// approved by another account, or whose code was redeemed.
 	ErrNoRequest = errors.New("no such authorization request")
 
-	ErrNotOwner     = errors.New("only an owner of the business may approve, change and end connections")
-	ErrScopes       = errors.New("granted scopes are not a subset of the requested ones") // or there are none
-	ErrInvalidToken = errors.New("invalid access token")                                  // or one for another audience
-	ErrNoGrant      = errors.New("no such connection")                                    // of the business
-	ErrChanged      = errors.New("the connection was changed meanwhile")                  // its version is not the given one
+	ErrNotOwner      = errors.New("only an owner of the business may approve, change and end connections")
+	ErrScopes        = errors.New("granted scopes are not a subset of the requested ones") // or there are none
+	ErrInvalidToken  = errors.New("invalid access token")                                  // or one for another audience
+	ErrNoGrant       = errors.New("no such connection")                                    // of the business
+	ErrTooManyGrants = errors.New("the business has reached the maximum number of connections")
+	ErrChanged       = errors.New("the connection was changed meanwhile") // its version is not the given one
 )
 
 // Client is an OAuth client.

@@ -37,6 +37,7 @@ const (
 	// do not end the connection.
 	maxRepeats      = 8
 	maxAccessTokens = 32 // valid ones of a connection; another one replaces the oldest
+	maxGrants       = 100
 )
 
 // Options configure a Server.

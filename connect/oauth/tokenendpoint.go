@@ -108,6 +108,11 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	if rec.Scopes.IsZero() {
 		return tokenResponse{}, errNoScopeLeft()
 	}
+	if err := s.checkRoom(ctx, rec.BusinessID); errors.Is(err, ErrTooManyGrants) {
+		return tokenResponse{}, errInvalidGrant(err.Error())
+	} else if err != nil {
+		return tokenResponse{}, err
+	}
 
 	access := randomBytes(secretBytes)
 	refresh := refreshToken{family: randomBytes(familyBytes), own: randomBytes(secretBytes)}

@@ -135,6 +135,11 @@ func decisionProblem(err error, id string) error {
 	switch {
 	case errors.Is(err, oauth.ErrNoRequest):
 		return requestOver()
+	case errors.Is(err, oauth.ErrTooManyGrants):
+		return &pageError{
+			Status: http.StatusConflict, code: codeConflict, title: "Too many connected apps", Link: ConnectionsPath, Label: "See connected apps",
+			Detail: "Your business has reached the maximum number of connected apps. Disconnect one that you no longer use first.",
+		}
 	case errors.Is(err, oauth.ErrOutcomeUnknown):
 		return outcomeUnknown("Open the request again in a moment and repeat your decision.", err).
 			withLink(approveURL(id), "Open the request again")

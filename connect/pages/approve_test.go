@@ -99,6 +99,17 @@ func TestApprovalWithoutScopesIsRejected(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, b.post(pages.ApprovePath, form).StatusCode)
 }
 
+func TestTooManyConnectionsAreExplained(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.oauth.full = true
+	w.request("grq_1", "mcp:read")
+	b := w.signIn(ownerEmail)
+	p := b.post(pages.ApprovePath, b.decision("grq_1", "approve", "contacts:read"))
+	p.requires(http.StatusConflict, "reached the maximum number of connected apps. Disconnect one", "See connected apps")
+	require.NotContains(t, w.oauth.approved, "grq_1")
+}
+
 func TestOwnerCanDeny(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -74,6 +74,7 @@ type fakeOAuth struct {
 	grants   []oauth.Grant
 	down     bool
 	lost     bool // replies to changes are lost
+	full     bool // the business can have no more connections
 	refused  int  // attempts of members to disconnect an app
 }
 
@@ -113,6 +114,8 @@ func (f *fakeOAuth) Approve(ctx context.Context, id string, by account.Account, 
 		return "", oauth.ErrNotOwner
 	case granted.IsZero() || !r.Scopes.Contains(granted):
 		return "", oauth.ErrScopes
+	case f.full:
+		return "", oauth.ErrTooManyGrants
 	}
 	f.approved[id] = granted
 	return r.RedirectURI + "?code=made-up&iss=x", f.changed()
