@@ -103,7 +103,7 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, other)
 	tokens := c.Exchange(oauthtest.CodeOf(t, first), verifier, nil)
-	require.Equal(t, "contacts:read", tokens.Scope, "the second decision changes nothing")
+	require.Equal(t, "mcp:use", tokens.Scope)
 	grant := authenticate(t, s, tokens.Access).ID
 	require.ErrorIs(t, s.Revoke(ctx, grant, member), oauth.ErrNotOwner)
 	require.True(t, valid(t, s, tokens.Access))
@@ -123,7 +123,8 @@ func TestConnectionChangesAreAudited(t *testing.T) {
 	require.Equal(t, []audit.Entry{
 		entry(audit.ConnectionApproved, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", ""),
 		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "contacts:read", grant),
-		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "contacts:read", grant),
+		entry(audit.ConnectionApproved, audit.OutcomeOK, oauthtest.Owner(), "Olive Owner", "mcp:use", grant),
+		entry(audit.ConnectionStarted, audit.OutcomeOK, oauthtest.Owner(), "", "mcp:use", grant),
 		entry(audit.ConnectionRevoked, audit.OutcomeDenied, member, "Olive Owner", "Not an owner", grant),
 		entry(audit.ConnectionRevoked, audit.OutcomeOK, second, "Olive Owner", "", grant),
 	}, all)

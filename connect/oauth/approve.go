@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,8 +21,6 @@ const (
 	fieldClientState = "client_state" // the state parameter
 )
 
-const requestPending = "pending"
-
 // pending is an authorization request as it is stored in Redis.
 type pending struct {
 	Request
@@ -34,7 +33,6 @@ type pending struct {
 
 	id       string // in keys of Redis; becomes that of the connection
 	secret   []byte // the secret part of ID
-	decision string // requestPending, "approved" or "denied"
 	loopback bool   // the redirect URI is a loopback one; set for a new request only
 }
 
@@ -54,7 +52,7 @@ func (s *Server) storeRequest(ctx context.Context, request *pending) (string, er
 	err = s.command(ctx, "storing an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
-				fieldState, requestPending)
+				fieldState, "pending")
 			p.PExpire(ctx, key, requestLifetime)
 			return nil
 		})
@@ -74,7 +72,7 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 	err := s.command(ctx, "reading an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 			key := s.requestKey(id)
-			values = p.HMGet(ctx, key, fieldSecret, fieldData, fieldClientState, fieldState)
+			values = p.HMGet(ctx, key, fieldSecret, fieldData, fieldClientState)
 			left = p.PTTL(ctx, key)
 			return nil
 		})
@@ -102,7 +100,7 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 	if h.Scopes, err = s.o.Areas.Parse(h.Requested); err != nil {
 		return nil, ErrNoRequest
 	}
-	h.ID, h.State, h.decision, h.ExpiresIn = requestID, text(2), text(3), max(0, left.Val())
+	h.ID, h.State, h.ExpiresIn = requestID, text(2), max(0, left.Val())
 	return h, nil
 }
 
@@ -116,9 +114,9 @@ func (s *Server) Pending(ctx context.Context, id string) (Request, error) {
 	return h.Request, nil
 }
 
-// Approve grants the client a subset of the scopes that it requested, and returns the URL to redirect the user to. The first call
-// decides and is audited; another one by the same account returns the same URL until the code is redeemed or expires, whatever
-// scopes it grants. Its errors are ErrNotOwner, ErrScopes, ErrTooManyGrants, ErrNoRequest and ErrUnavailable, with
+// Approve grants the client a subset of the scopes that it requested, and returns the URL to redirect the user to. Until the code is
+// redeemed or expires, another call by the same account returns the same URL, and the connection gets the scopes of the last one. Each
+// call that changes something is audited. Its errors are ErrNotOwner, ErrScopes, ErrTooManyGrants, ErrNoRequest and ErrUnavailable, with
 // ErrOutcomeUnknown if it may have been approved.
 func (s *Server) Approve(ctx context.Context, id string, by account.Account, granted scope.Set) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
@@ -147,8 +145,8 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	// A second submission can thus return the same code, although neither half alone reveals it.
 	attempt := encoding().EncodeToString(randomBytes(secretBytes))
 	e.GrantID, e.Detail = h.id, recorded(granted)
-	won, err := s.decide(ctx, h, e, audit.OutcomeOK, attempt, "approve", s.grantKeys(h.id), attempt, by.ID,
-		codeLifetime.Milliseconds(),
+	won, err := s.decide(ctx, e, audit.OutcomeOK, "approve", s.grantKeys(h.id), attempt, by.ID,
+		codeLifetime.Milliseconds(), granted.Pin(),
 		fieldFormat, versioned.Format,
 		fieldState, stateCode,
 		fieldCode, digest(derive(h.secret, "code", attempt)),
@@ -157,7 +155,6 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 		fieldHost, h.RedirectHost,
 		fieldAccount, by.ID,
 		fieldBusiness, by.BusinessID,
-		fieldScopes, granted.Pin(),
 		fieldResource, h.Resource,
 		fieldRedirect, named,
 		fieldChallenge, h.Challenge,
@@ -169,16 +166,16 @@ func (s *Server) Approve(ctx context.Context, id string, by account.Account, gra
 	return s.response(h, url.Values{"code": {format(kindCode, h.id, derive(h.secret, "code", won))}}), nil
 }
 
-// Deny denies the request, and returns the URL to redirect the user to, with the error access_denied. The first call is audited;
-// another one returns the same URL for a minute. Its errors are ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown if it may
-// have been denied.
+// Deny denies the request, and returns the URL to redirect the user to, with the error access_denied. It also denies one that the
+// account has approved, until the code is redeemed. The first call is audited; another one returns the same URL for a minute. Its
+// errors are ErrNoRequest and ErrUnavailable, with ErrOutcomeUnknown if it may have been denied.
 func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redirect string, err error) {
 	h, err := s.loadRequest(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	e, attempt := s.decisionEntry(ctx, h, by, audit.ConnectionDenied), newID()
-	_, err = s.decide(ctx, h, e, audit.OutcomeDenied, attempt, "deny", []string{s.requestKey(h.id)}, attempt,
+	_, err = s.decide(ctx, e, audit.OutcomeDenied, "deny", s.grantKeys(h.id), attempt, by.ID,
 		codeLifetime.Milliseconds())
 	if err != nil {
 		return "", err
@@ -188,23 +185,19 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 	}), nil
 }
 
-// decide runs the script of a decision and returns the attempt that won: the first one. The decision is audited if that is attempt.
-func (s *Server) decide(
-	ctx context.Context, h *pending, e audit.Entry, outcome, attempt, script string, keys []string, args ...any,
-) (won string, err error) {
-	decide := func() (decided bool, err error) {
-		won, err = s.runText(ctx, nil, script, keys, args...)
-		return won == attempt, err
-	}
-	if h.decision == requestPending {
-		_, err = s.change(ctx, e, outcome, decide)
-	} else {
-		_, err = decide()
-	}
-	if err == nil && won == "" {
+// decide runs the script of a decision and returns the attempt from which the code is derived. The decision is audited unless it
+// changed nothing.
+func (s *Server) decide(ctx context.Context, e audit.Entry, outcome, script string, keys []string, args ...any) (attempt string, err error) {
+	_, err = s.change(ctx, e, outcome, func() (bool, error) {
+		reply, err := s.runText(ctx, nil, script, keys, args...)
+		var again bool
+		attempt, again = strings.CutSuffix(reply, " again")
+		return attempt != "" && !again, err
+	})
+	if err == nil && attempt == "" {
 		err = ErrNoRequest
 	}
-	return won, err
+	return attempt, err
 }
 
 // decisionEntry returns the audit entry of a user's decision on a request.

@@ -1,17 +1,21 @@
 package oauth_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 func TestConnectAndRevoke(t *testing.T) {
@@ -64,7 +68,7 @@ func TestConnectAndRevoke(t *testing.T) {
 	assert.Equal(t, []string{"approved", "started", "revoked"}, recorded(t, s))
 }
 
-func TestOnlyTheFirstDecisionCounts(t *testing.T) {
+func TestTheNewestDecisionCounts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := newServer(t)
@@ -89,11 +93,59 @@ func TestOnlyTheFirstDecisionCounts(t *testing.T) {
 	colleague.ID = "acc-2"
 	_, err = s.Approve(ctx, id, colleague, scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest, "the code is not shown to another account")
-	_, err = s.Deny(ctx, id, oauthtest.Owner())
-	require.ErrorIs(t, err, oauth.ErrNoRequest)
-	require.Equal(t, http.StatusOK, c.Exchange(oauthtest.CodeOf(t, redirect), verifier, nil).Status)
+	_, err = s.Deny(ctx, id, colleague)
+	require.ErrorIs(t, err, oauth.ErrNoRequest, "nor may another account end the connection here")
+	require.Equal(t, []string{"denied/denied", "approved"}, recorded(t, s))
+	require.Equal(t, redirect, c.Approve(id, oauthtest.Owner(), scopes(t, "contacts:read")), "another choice in the same form")
+	require.Equal(t, []string{"denied/denied", "approved", "approved"}, recorded(t, s))
+	tokens := c.Exchange(oauthtest.CodeOf(t, redirect), verifier, nil)
+	require.Equal(t, "contacts:read", tokens.Scope)
+	require.Equal(t, "contacts:read", authenticate(t, s, tokens.Access).Scopes.String())
 	_, err = s.Approve(ctx, id, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
+	_, err = s.Deny(ctx, id, oauthtest.Owner())
+	require.ErrorIs(t, err, oauth.ErrNoRequest, "the connection has begun")
+	require.True(t, valid(t, s, tokens.Access))
+
+	id = c.Request(challenge, nil)
+	redirect = c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read"))
+	denied, err := s.Deny(ctx, id, oauthtest.Owner())
+	require.NoError(t, err)
+	require.Contains(t, denied, "error=access_denied")
+	again, err = s.Deny(ctx, id, oauthtest.Owner())
+	require.NoError(t, err)
+	require.Equal(t, denied, again)
+	require.Equal(t, "invalid_grant", c.Exchange(oauthtest.CodeOf(t, redirect), verifier, nil).Error)
+	require.Len(t, grants(t, s), 1)
+	require.Equal(t, []string{"approved", "denied/denied"}, recorded(t, s)[4:])
+}
+
+// The response names the scopes that were read before; a refresh may name them, too.
+func TestCodeIsApprovedAgainWhileItIsRedeemed(t *testing.T) {
+	t.Parallel()
+	var before atomic.Pointer[func()] // called before the next script
+	prefix := prefixOf(t)
+	s := newServer(t, func(o *oauth.Options) {
+		o.Prefix, o.Redis, o.Audit = prefix, clientOf(t, shared.Options()), newLog(t, clientOf(t, shared.Options()), prefix)
+		o.Redis.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if _, ok := cmd.(*redis.Cmd); ok {
+				if do := before.Swap(nil); do != nil {
+					(*do)()
+				}
+			}
+			return next(ctx, cmd)
+		}))
+	})
+	c := oauthtest.Register(t, s)
+	verifier, challenge := oauthtest.PKCE()
+	id := c.Request(challenge, url.Values{"scope": {"mcp:write"}})
+	code := oauthtest.CodeOf(t, c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:write")))
+	again := func() { c.Approve(id, oauthtest.Owner(), scopes(t, "mcp:read")) }
+	before.Store(&again)
+	tokens := c.Exchange(code, verifier, nil)
+	require.Equal(t, "mcp:write", tokens.Scope)
+	require.Equal(t, "mcp:read", authenticate(t, s, tokens.Access).Scopes.String())
+	require.Equal(t, "mcp:read", c.Refresh(tokens.Refresh, url.Values{"scope": {tokens.Scope}}).Scope)
 }
 
 func TestOnlyOwnersApproveAndOnlyRequestedScopes(t *testing.T) {

@@ -71,10 +71,10 @@ func (r *rules) apply(a act) string {
 		}
 		return "over"
 	case "deny":
-		if r.decision == "approved" {
+		if r.decision == "approved" && r.state != "code" {
 			return "over"
 		}
-		r.decision = "denied"
+		r.decision, r.state = "denied", ""
 		return "decided"
 	case "redeem":
 		switch r.state {
@@ -453,7 +453,7 @@ func (r *trial) checkLog() {
 				rules = other
 			}
 		}
-		add(rules.decision == "approved", c.id, audit.ConnectionApproved, audit.OutcomeOK)
+		add(c.id != "", c.id, audit.ConnectionApproved, audit.OutcomeOK)
 		add(rules.decision == "denied", "", audit.ConnectionDenied, audit.OutcomeDenied)
 		add(rules.redeemed, c.id, audit.ConnectionStarted, audit.OutcomeOK)
 		for range rules.changes {

@@ -127,6 +127,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	}
 	args := append([]any{
 		newID(), rec.code, accessField(digest(access)), accessLifetime.Milliseconds(), lifetime.Milliseconds(),
+		rec.granted,
 	}, fields...)
 	var outcome string
 	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, recorded(rec.Scopes)), audit.OutcomeOK,
