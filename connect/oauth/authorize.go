@@ -78,7 +78,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 			return "", err
 		}
 		p := s.newProblem(ctx, err)
-		return s.response(request, url.Values{"error": {p.code}, "error_description": {p.description}}), nil
+		return s.response(request, url.Values{"error": {p.code}, "error_description": {p.text()}}), nil
 	}
 	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
 	if err := s.allow(ctx, "authorize", allIPs, s.o.limits.AllAuthorizations); err != nil {
@@ -106,7 +106,7 @@ func authorizationParameters(w http.ResponseWriter, r *http.Request) (url.Values
 func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error) {
 	for _, name := range []string{"client_id", "redirect_uri"} {
 		if len(values[name]) > 1 {
-			return nil, badRequest(codeInvalidRequest, "duplicate parameter: "+name)
+			return nil, badRequest(codeInvalidRequest, "duplicate parameter '"+name+"'")
 		}
 	}
 	id, redirect := values.Get("client_id"), values.Get("redirect_uri")
@@ -201,10 +201,9 @@ func (s *Server) requestedScopes(parameter string, fallback scope.Set, granted s
 			return err != nil && slices.Contains(before, name)
 		})
 		var err error
-		if set, err = s.o.Areas.Parse(strings.Join(names, " ")); err != nil {
-			p := badRequest(codeInvalidScope, err.Error())
-			p.cause = errors.New("unknown scope")
-			return scope.Set{}, p
+		set, err = s.o.Areas.Parse(strings.Join(names, " "))
+		if unknown, ok := errors.AsType[*scope.UnknownError](err); ok {
+			return scope.Set{}, &problem{status: http.StatusBadRequest, code: codeInvalidScope, description: "unknown scope", about: unknown.Name}
 		}
 	}
 	if set.IsZero() {

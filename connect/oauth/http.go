@@ -59,7 +59,16 @@ type problem struct {
 	description string        // visible ASCII and spaces without quotes and backslashes (RFC 6749, section 5.2)
 	retry       time.Duration // Retry-After; 0: none
 	challenge   string        // WWW-Authenticate; "": none
-	cause       error         // logged instead of the description, which may quote the client
+	cause       error         // logged instead of the description
+	about       string        // the client's text that it is about; not for logs and pages
+}
+
+// text returns the description for the client.
+func (p *problem) text() string {
+	if p.about == "" {
+		return p.description
+	}
+	return p.description + " '" + cleantext.Description(p.about, maxQuoted) + "'"
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.description }
@@ -149,7 +158,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	if p.challenge != "" {
 		w.Header().Set("WWW-Authenticate", p.challenge)
 	}
-	writeJSON(w, p.status, map[string]string{"error": p.code, "error_description": p.description})
+	writeJSON(w, p.status, map[string]string{"error": p.code, "error_description": p.text()})
 }
 
 // Fail responds with an error in the JSON of RFC 6749, section 5.2.
@@ -191,9 +200,7 @@ func newForm(values url.Values) (url.Values, error) {
 	f := make(url.Values, len(values))
 	for name, list := range values {
 		if len(list) > 1 && name != "resource" {
-			p := badRequest(codeInvalidRequest, "duplicate parameter: "+cleantext.Description(name, maxQuoted))
-			p.cause = errors.New("duplicate parameter")
-			return nil, p
+			return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "duplicate parameter", about: name}
 		}
 		for _, value := range list {
 			if value != "" {

@@ -268,6 +268,20 @@ func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 	assert.Regexp(t, "^This app cannot be connected: .+", page.Body.String())
 	assert.NotContains(t, page.Body.String(), "script")
 	assert.Equal(t, "400 invalid_client", oauthError(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
+
+	// Nor has it sentences of whoever made the link.
+	c := oauthtest.Register(t, s, "https://app.example.org/callback")
+	for name, sentence := range map[string]url.Values{
+		"duplicate parameter": {"Your account is locked. Call +1 555 0100": {"1", "1"}},
+		"unknown scope":       {"scope": {"Your_account_is_locked.Call_+1_555_0100"}},
+	} {
+		sentence.Set("redirect_uri", "https://app.example.org/callback")
+		link := c.AuthorizeURL(challenge(), sentence)
+		page = send(s.Handler(), http.MethodGet, link, "", "Accept: text/html")
+		assert.Equal(t, "This app cannot be connected: The app sent an invalid request: "+name+". Nothing was connected.", page.Body.String())
+		plain := send(s.Handler(), http.MethodGet, link, "", "Accept: application/json")
+		assert.Regexp(t, name+" 'Your.account.is.locked.+Call.+1.555.0100'", plain.Body.String())
+	}
 }
 
 func TestInvalidAccessTokensAreRejected(t *testing.T) {

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ type signInView struct {
 	Token, Return, Email   string
 	EmailProblem, Password string // errors of the fields
 	Problem                string // error of the form
-	For                    string // name of the client that waits for approval, or ""
+	For                    string // host that vouches for the client that waits for approval, or "an app"; "": none waits
 }
 
 func (p *Pages) showSignIn(w http.ResponseWriter, r *http.Request) error {
@@ -74,7 +75,7 @@ func (p *Pages) renderSignIn(w http.ResponseWriter, r *http.Request, status int,
 	v.Token = newToken(visit, formSignIn)
 	if id, ok := strings.CutPrefix(v.Return, ApprovePath+"?request="); ok {
 		if req, err := p.o.OAuth.Pending(r.Context(), id); err == nil {
-			v.For = cleantext.Line(req.Client.Name, maxLabel)
+			v.For = cmp.Or(cleantext.Line(req.Client.Host, maxHost), "an app")
 		}
 	}
 	title := titled("Sign in", v.Problem+v.EmailProblem+v.Password)

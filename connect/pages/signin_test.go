@@ -19,6 +19,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/accounttest"
 )
@@ -398,8 +399,15 @@ func TestSignInPageNamesTheClient(t *testing.T) {
 	w.request("grq_1", "mcp:read")
 	b := w.browser()
 	p := b.follow(b.get(pages.ApprovePath + "?request=grq_1"))
-	require.Contains(t, p.text(), "Sign in to decide whether Assistant may connect.")
+	require.Contains(t, p.text(), "Sign in to decide whether assistant.example may connect.", "nobody vouches for what is in its name")
 	form := p.signInForm(ownerEmail, ownerPassword)
 	p = b.post(pages.SignInPath, form)
 	require.Equal(t, pages.ApprovePath+"?request=grq_1", p.Header.Get("Location"))
+
+	w.request("grq_2", "mcp:read", func(r *oauth.Request) {
+		r.Client.Host, r.Client.Name = "", "Acme Support (call +1 555 0100). Until you call, nobody"
+	})
+	p = w.browser().get(pages.SignInPath + "?return=" + url.QueryEscape(pages.ApprovePath+"?request=grq_2"))
+	require.Contains(t, p.text(), "Sign in to decide whether an app may connect.")
+	require.NotContains(t, p.text(), "Acme")
 }
