@@ -244,6 +244,8 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 	change.Detail = strings.TrimSpace(change.Detail + " " + failed.code)
 	e, _ := errors.AsType[*data.Error](failed.cause)
 	switch {
+	case errors.Is(err, errUnasked):
+		change.Resolve(ctx, audit.OutcomeDenied)
 	case failed.code == codeArguments && e == nil, failed.code == codeConfirm, failed.code == codeStore:
 		change.Drop(ctx) // the change was not sent
 	case e != nil && e.Uncertain, failed.code == codeInternal:

@@ -47,7 +47,7 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 			advice = c.server.whereAllowed() + " Tell the user, and do not call again before."
 		}
 		const message = "This writes to people outside the business, and this client cannot ask the user."
-		return false, &toolError{code: codeConfirm, message: message, effect: nothingDone, advice: advice}
+		return false, &toolError{code: codeConfirm, message: message, effect: nothingDone, advice: advice, cause: errUnasked}
 	}
 	store, subject, token, answered := c.server.store, c.subject(), c.requestState, c.elicitResult != nil
 	if !c.canElicit { // an elicitation's state is not valid as a token

@@ -22,6 +22,7 @@ var (
 	errUnknownTool  = errors.New("unknown tool, or unreadable arguments")
 	errMessage      = errors.New("the message is invalid")
 	errTooManyCalls = errors.New("rate limit of the connection exceeded")
+	errUnasked      = errors.New("an owner has not allowed writing to people without asking")
 	errScope        = errors.New("the connection lacks the tool's scope")
 	errPanic        = errors.New("panic while serving a request")
 	errTransport    = errors.New("the headers violate the rules of Streamable HTTP")

@@ -283,7 +283,9 @@ func TestRunThatWritesToPeopleNeedsAPersonOrPermission(t *testing.T) {
 		assert.NotRegexp(t, confirmToken, text)
 		fails(t, c, tool, with(arguments, "confirm", "yes"), "CONFIRMATION_NEEDED")
 		assert.Zero(t, runs(s))
-		assert.Empty(t, s.entries())
+		entries := s.entries()
+		require.Len(t, entries, 2, "an owner sees that the assistant keeps trying")
+		assert.Equal(t, "automations_run denied: automation a1 CONFIRMATION_NEEDED", entries[0].Target+" "+entries[0].Outcome+": "+entries[0].Detail)
 	})
 	t.Run("a token from when there was permission", func(t *testing.T) {
 		t.Parallel()
