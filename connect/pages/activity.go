@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
@@ -121,10 +119,8 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 			out.Outcome = "" // by the user
 		}
 	case audit.ToolCalled:
-		if out.Code = e.Sentence == ""; !out.Code && out.ClientName != "" {
-			first, n := utf8.DecodeRuneInString(e.Sentence)
-			out.What = out.ClientName + " " + string(unicode.ToLower(first)) + e.Sentence[n:]
-			out.What, out.ClientName, out.Target, out.Detail = cleantext.Line(out.What, maxText), "", "", ""
+		if out.Code = e.Sentence == ""; !out.Code {
+			out.What, out.Target, out.Detail = cleantext.Line(e.Sentence, maxText), "", ""
 		}
 	case audit.KeyIssued, audit.KeyRotated, audit.KeyRevoked:
 		out.Code = true

@@ -353,6 +353,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		{Action: audit.KeyRevoked, Target: "pk_live_1"},
 		{Action: audit.ToolCalled, ClientName: "Claude", Target: "contacts_update", Outcome: audit.OutcomeFailed, Detail: "<b>No</b>"},
 		{Action: audit.ToolCalled, ClientName: "My Assistant", Target: "contacts_delete", Detail: "contact 7", Sentence: "Deleted the contact Rufus Colfax"},
+		{Action: audit.ToolCalled, ClientName: "Ada Lovelace declined. Support", Target: "contacts_update", Sentence: "Changed the contact \u05d0\u05d1 Ek"},
 		{Action: audit.SessionEnded},
 	} {
 		e.BusinessID, e.AccountName = owner.BusinessID, "Ada Okafor"
@@ -362,13 +363,16 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 	entries := w.entries(owner.BusinessID)
 	at := entries[len(entries)-1].Time.In(owner.Location())
 	require.Equal(t, "Pacific/Kiritimati", at.Location().String())
-	w.signIn(ownerEmail).get(pages.ActivityPath).requires(http.StatusOK,
+	p := w.signIn(ownerEmail).get(pages.ActivityPath).requires(http.StatusOK,
 		at.Format("2 January 2006"), at.Format("15:04")+" Connected an app Claude · claude.ai · Ada Okafor May see everything; may change Contacts; may run Automations",
-		"Times are in the time zone Pacific/Kiritimati", "My Assistant deleted the contact Rufus Colfax Ada Okafor",
+		"Times are in the time zone Pacific/Kiritimati", "Deleted the contact Rufus Colfax through My Assistant · Ada Okafor",
 		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
 		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
 		"Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",
 	).lacks("pk_rival", "<b>")
+	// A client's name is not the subject of a sentence, and neither it nor that of a record changes the direction of what is around.
+	require.Contains(t, p.body, "<strong><bdi>Changed the contact \u05d0\u05d1 Ek</bdi></strong>")
+	require.Contains(t, p.body, "through <bdi>Ada Lovelace declined. Support</bdi> · <bdi>Ada Okafor</bdi>")
 }
 
 func TestActivityPageIsPaginated(t *testing.T) {
