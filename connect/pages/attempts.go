@@ -23,6 +23,8 @@ const (
 
 	changesWindow     = time.Hour
 	changesPerAccount = 20 // keys issued and rotated
+
+	attemptChars = 11 // of an attempt's ID: the attempts of one limit must differ
 )
 
 //go:embed attempt.lua
@@ -33,7 +35,7 @@ type attempt struct{ key, id string }
 
 // allow counts an attempt unless there were limit in the window already. It returns how long to wait, or 0 if it is allowed.
 func (s *store) allow(ctx context.Context, name string, limit int, window time.Duration) (counted attempt, wait time.Duration, err error) {
-	counted = attempt{key: s.o.Prefix + name, id: newRandom()}
+	counted = attempt{key: s.o.Prefix + name, id: newRandom()[:attemptChars]}
 	err = call(ctx, "counting an attempt", func(ctx context.Context) error {
 		ms, err := s.attempt.Run(ctx, s.o.Redis, []string{counted.key}, window.Milliseconds(), limit, counted.id).Int64()
 		wait = time.Duration(ms) * time.Millisecond

@@ -156,6 +156,28 @@ func TestSimilarAddressGetsNoDeviceLimit(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, guess(11), "the sign-in did not reset the attempts")
 }
 
+// docs/connect.md states the size.
+func TestSignInAttemptsTakeLittleOfRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	for i := range 30 {
+		require.Equal(t, http.StatusForbidden, b.trySignIn(fmt.Sprintf("nobody-%d@saltbush.example", i), "guess").StatusCode)
+	}
+	require.Equal(t, http.StatusTooManyRequests, b.trySignIn(ownerEmail, "guess").StatusCode)
+	keys, err := w.redis.Keys(t.Context(), w.prefix+"sign-in:*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 31)
+	var total int64
+	for _, key := range keys {
+		n, err := w.redis.MemoryUsage(t.Context(), key, 0).Result()
+		require.NoError(t, err)
+		total += n + int64(len(audit.DefaultPrefix)-len(w.prefix))
+	}
+	t.Logf("%d bytes", total)
+	assert.Less(t, total, int64(6e3))
+}
+
 func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
