@@ -60,7 +60,11 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 // authorize checks and stores a request. It returns the URL of the approval page, or the redirect URI with an error.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	if err := s.allow(ctx, "authorize", s.clientIPKey(r), s.o.limits.Authorizations); err != nil {
+	// Browsers say what they load. A page that loads this as an image would use up the limits with its visitors' client IPs.
+	if dest := r.Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
+		return "", badRequest(codeInvalidRequest, "this address must be opened as a page")
+	}
+	if err := s.allowIP(r, "authorize", s.o.limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)

@@ -82,10 +82,69 @@ func TestUnauthenticatedRequestsCannotFillRedis(t *testing.T) {
 	} {
 		one += held.size * most(held.one, held.lifetime)
 		all += held.size * most(held.all, held.lifetime)
+		if name == "registrations" {
+			all += held.size * most(limits.PageRegistrations, held.lifetime)
+		}
 		t.Logf("%s: %d bytes, %d of an address, %d of all", name, held.size, most(held.one, held.lifetime), most(held.all, held.lifetime))
 	}
 	assert.Less(t, one, int64(10e6), "of one address")
-	assert.Less(t, all, int64(260e6), "of all together")
+	assert.Less(t, all, int64(290e6), "of all together")
+}
+
+// A /48 is 65,536 client IPs, and often one customer's.
+func TestNetworksAreRateLimited(t *testing.T) {
+	t.Parallel()
+	var address netip.Addr
+	s := newServer(t, func(o *oauth.Options) {
+		unlimited(o)
+		o.Limits().Authorizations, o.Limits().Registrations = limit(2, time.Hour), limit(3, time.Hour)
+		o.ClientAddr = func(*http.Request) netip.Addr { return address }
+	})
+	c := oauthtest.Register(t, s)
+	for _, test := range []struct {
+		ask  func() int
+		most int
+	}{
+		{func() int { return c.Authorize(challenge(), nil).Code }, 4 * 2},
+		{func() int { return postRegistration(c, `{"redirect_uris":["https://a.example/"]}`).Code }, 4 * 3},
+	} {
+		for i := range test.most + 8 {
+			address = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(i)})
+			assert.Equal(t, i >= test.most, test.ask() == http.StatusTooManyRequests, "%s is the %dth", address, i+1)
+		}
+		address = netip.MustParseAddr("2001:db8:2::1")
+		assert.NotEqual(t, http.StatusTooManyRequests, test.ask(), "another network")
+		for i := range byte(40) {
+			address = netip.AddrFrom4([4]byte{192, 0, 2, i})
+			require.NotEqual(t, http.StatusTooManyRequests, test.ask(), "IPv4 addresses have no network")
+		}
+	}
+}
+
+// A page could use up the limits with the client IPs of its visitors.
+func TestPagesCannotUseUpTheLimits(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *oauth.Options) {
+		unlimited(o)
+		o.Limits().Authorizations, o.Limits().AllAuthorizations = limit(2, time.Hour), limit(2, time.Hour)
+		o.Limits().AllRegistrations, o.Limits().PageRegistrations = limit(3, time.Hour), limit(2, time.Hour)
+	})
+	c := oauthtest.Register(t, s)
+	for _, dest := range []string{"image", "empty", "iframe", "script", "object"} {
+		w := send(s.Handler(), http.MethodGet, c.AuthorizeURL(challenge(), nil), "", "Sec-Fetch-Dest: "+dest)
+		assert.Equal(t, "400 invalid_request", oauthError(t, w), dest)
+	}
+	for _, header := range []string{"Sec-Fetch-Dest: document", "Accept: */*"} {
+		assert.Equal(t, http.StatusSeeOther, send(s.Handler(), http.MethodGet, c.AuthorizeURL(challenge(), nil), "", header).Code)
+	}
+	const body = `{"redirect_uris":["https://a.example/"]}`
+	for i := range 4 {
+		w := send(s.Handler(), http.MethodPost, "/oauth/register", body, "Content-Type: application/json", "Origin: https://evil.example")
+		assert.Equal(t, i >= 2, w.Code == http.StatusTooManyRequests, i)
+	}
+	for i := range 3 {
+		assert.Equal(t, i >= 2, postRegistration(c, body).Code == http.StatusTooManyRequests, i)
+	}
 }
 
 // allScopes returns the scopes of all areas.

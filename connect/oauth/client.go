@@ -27,12 +27,11 @@ func grantTypes() []string { return []string{grantCode, grantRefresh} }
 
 // client looks up a client. Its errors are errUnknownClient, with a problem if there is a reason, a 429 problem and ErrUnavailable.
 func (s *Server) client(r *http.Request, id string) (Client, error) {
-	ctx := r.Context()
 	switch {
 	case strings.HasPrefix(id, "https://"):
-		return s.documentClient(ctx, id, s.clientIPKey(r))
+		return s.documentClient(r, id)
 	case strings.HasPrefix(id, kindClient):
-		return s.registeredClient(ctx, id)
+		return s.registeredClient(r.Context(), id)
 	}
 	return Client{}, errUnknownClient
 }

@@ -102,7 +102,8 @@ func validDocumentURL(id string) error {
 
 // documentClient returns the client whose ID is the URL of its metadata document, from the cache or the URL. Concurrent
 // requests for one document share a fetch.
-func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, error) {
+func (s *Server) documentClient(r *http.Request, id string) (Client, error) {
+	ctx := r.Context()
 	if err := validDocumentURL(id); err != nil {
 		return Client{}, documentProblem("client_id is not a valid metadata document URL: "+err.Error(), nil)
 	}
@@ -111,7 +112,7 @@ func (s *Server) documentClient(ctx context.Context, id, ip string) (Client, err
 	if c, err := s.loadClient(ctx, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
-	if err := s.allow(ctx, "fetch", ip, s.o.limits.Fetches); err != nil {
+	if err := s.allowIP(r, "fetch", s.o.limits.Fetches); err != nil {
 		return Client{}, err
 	}
 	if err := s.allow(ctx, "fetch", allIPs, s.o.limits.AllFetches); err != nil {

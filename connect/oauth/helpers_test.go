@@ -270,7 +270,7 @@ func limit(n int, period time.Duration) redis_rate.Limit {
 func unlimited(o *oauth.Options) {
 	l := o.Limits()
 	for _, each := range []*redis_rate.Limit{
-		&l.Registrations, &l.AllRegistrations, &l.Authorizations, &l.AllAuthorizations, &l.Fetches, &l.AllFetches,
+		&l.Registrations, &l.AllRegistrations, &l.PageRegistrations, &l.Authorizations, &l.AllAuthorizations, &l.Fetches, &l.AllFetches,
 	} {
 		*each = limit(1<<20, time.Minute)
 	}

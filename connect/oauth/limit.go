@@ -10,11 +10,22 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// allIPs is the rate limit key of limits that all client IPs share.
-const allIPs = "*"
+// Rate limit keys of limits that all client IPs share.
+const (
+	allIPs   = "*"
+	allPages = "pages" // that register in browsers
+)
 
-// clientIPKey returns the rate limit key of a request's client IP.
-func (s *Server) clientIPKey(r *http.Request) string { return clientip.Key(s.o.ClientAddr(r)) }
+// allowIP counts a request of a kind against the limit of its client IP, and of its network.
+func (s *Server) allowIP(r *http.Request, kind string, limit redis_rate.Limit) error {
+	for key, times := range clientip.Keys(s.o.ClientAddr(r)) {
+		own := redis_rate.Limit{Rate: times * limit.Rate, Burst: times * limit.Burst, Period: limit.Period}
+		if err := s.allow(r.Context(), kind, key, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // allow counts a request of a kind against the limit of a rate limit key. Its errors are a problem with status 429 and ErrUnavailable.
 func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.Limit) error {

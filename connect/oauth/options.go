@@ -95,7 +95,8 @@ func DefaultClientSchemes() []string {
 // much memory that can take.
 type limits struct {
 	Registrations     redis_rate.Limit // dynamic registrations per client IP
-	AllRegistrations  redis_rate.Limit // dynamic registrations in total
+	AllRegistrations  redis_rate.Limit // dynamic registrations by programs in total
+	PageRegistrations redis_rate.Limit // dynamic registrations by pages in browsers in total
 	Authorizations    redis_rate.Limit // authorization requests per client IP
 	AllAuthorizations redis_rate.Limit // authorization requests in total
 	Fetches           redis_rate.Limit // metadata documents fetched per client IP
@@ -106,6 +107,7 @@ func defaultLimits() limits {
 	return limits{
 		Registrations:     redis_rate.PerHour(30),
 		AllRegistrations:  redis_rate.PerHour(1000),
+		PageRegistrations: redis_rate.PerHour(300),
 		Authorizations:    redis_rate.PerMinute(60),
 		AllAuthorizations: redis_rate.PerMinute(1000),
 		Fetches:           redis_rate.PerMinute(10),

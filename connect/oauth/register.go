@@ -10,8 +10,7 @@ import (
 
 func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	ip := s.clientIPKey(r)
-	if err := s.allow(ctx, "register", ip, s.o.limits.Registrations); err != nil {
+	if err := s.allowIP(r, "register", s.o.limits.Registrations); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, "application/json", codeInvalidMetadata)
@@ -32,8 +31,13 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
-	if err := s.allow(ctx, "register", allIPs, s.o.limits.AllRegistrations); err != nil {
+	// Only valid requests count against the total, so that invalid ones cannot exhaust it. Nor can any page that makes its visitors
+	// register exhaust that of programs.
+	all, limit := allIPs, s.o.limits.AllRegistrations
+	if r.Header.Get("Origin") != "" {
+		all, limit = allPages, s.o.limits.PageRegistrations
+	}
+	if err := s.allow(ctx, "register", all, limit); err != nil {
 		return err
 	}
 	if err := s.storeClient(ctx, s.clientKey(c.ID), c, unusedLifetime); err != nil {

@@ -62,8 +62,10 @@ func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, 
 		return attempt{}, 0, err
 	}
 	// Check the client IP first, so that attempts denied to it do not count against the account.
-	if _, wait, err = s.allow(ctx, "sign-in:ip:"+clientip.Key(addr), attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
-		return attempt{}, wait, err
+	for key, times := range clientip.Keys(addr) {
+		if _, wait, err = s.allow(ctx, "sign-in:ip:"+key, times*attemptsPerIP, attemptsWindow); err != nil || wait > 0 {
+			return attempt{}, wait, err
+		}
 	}
 	if known {
 		return s.allow(ctx, "sign-in:device:"+digest(device), attemptsPerDevice, attemptsWindow)

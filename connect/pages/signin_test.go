@@ -275,23 +275,27 @@ func TestConcurrentSignInsAreCounted(t *testing.T) {
 
 func TestPasswordSprayingIsLimited(t *testing.T) {
 	t.Parallel()
-	for name, sender := range map[string]func(i int) string{
-		"an address":      func(int) string { return "198.51.100.7" },
-		"a mapped one":    func(i int) string { return []string{"198.51.100.8", "::ffff:198.51.100.8"}[i%2] },
-		"an IPv6 network": func(i int) string { return fmt.Sprintf("2001:db8:0:1::%x", i+1) },
+	for name, test := range map[string]struct {
+		most   int
+		sender func(i int) string
+	}{
+		"an address":           {30, func(int) string { return "198.51.100.7" }},
+		"a mapped one":         {30, func(i int) string { return []string{"198.51.100.8", "::ffff:198.51.100.8"}[i%2] }},
+		"an IPv6 network":      {30, func(i int) string { return fmt.Sprintf("2001:db8:0:1::%x", i+1) }},
+		"a large IPv6 network": {120, func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i+1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			b := w.browser()
-			for i := range 30 {
-				b.from = sender(i)
+			for i := range test.most {
+				b.from = test.sender(i)
 				b.trySignIn(fmt.Sprintf("someone%d@saltbush.example", i), "Spring2026!").requires(http.StatusForbidden)
 			}
-			b.from = sender(30)
+			b.from = test.sender(test.most)
 			require.Equal(t, http.StatusTooManyRequests, b.trySignIn("next@saltbush.example", "Spring2026!").StatusCode)
 			require.Equal(t, http.StatusTooManyRequests, b.trySignIn(ownerEmail, ownerPassword).StatusCode)
-			require.Equal(t, 30, w.accounts.SignIns())
+			require.Equal(t, test.most, w.accounts.SignIns())
 			other := w.browser()
 			other.from = "2001:db8:0:2::1"
 			require.Equal(t, http.StatusSeeOther, other.trySignIn(ownerEmail, ownerPassword).StatusCode)

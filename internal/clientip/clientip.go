@@ -2,6 +2,7 @@
 package clientip
 
 import (
+	"iter"
 	"net/http"
 	"net/netip"
 )
@@ -18,6 +19,17 @@ func Key(a netip.Addr) string {
 		return a.String()
 	}
 	return netip.PrefixFrom(a, 64).Masked().String()
+}
+
+// Keys returns the keys under which an unauthenticated request from a is counted, each with how many times the limit of one client
+// it has: [Key] once, and for an IPv6 address its /48 four times. Hosters and tunnel brokers give a whole /48, which is 65,536 keys,
+// to one customer; other networks have several customers in one.
+func Keys(a netip.Addr) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		if a = a.Unmap().WithZone(""); yield(Key(a), 1) && a.Is6() {
+			yield(netip.PrefixFrom(a, 48).Masked().String(), 4)
+		}
+	}
 }
 
 // Peer returns the address of a request's peer, or the zero Addr if it has none.

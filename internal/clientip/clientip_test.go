@@ -1,7 +1,9 @@
 package clientip_test
 
 import (
+	"maps"
 	"net/http"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,5 +23,20 @@ func TestKeyOfAPeer(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, want, clientip.Key(clientip.Peer(&http.Request{RemoteAddr: remote})))
 		})
+	}
+}
+
+func TestKeysOfAClientAndItsNetwork(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]map[string]int{
+		"192.0.2.7":           {"192.0.2.7": 1},
+		"::ffff:192.0.2.7":    {"192.0.2.7": 1},
+		"2001:db8:1:2::3%en0": {"2001:db8:1:2::/64": 1, "2001:db8:1::/48": 4},
+	} {
+		require.Equal(t, want, maps.Collect(clientip.Keys(netip.MustParseAddr(addr))), addr)
+	}
+	require.Equal(t, map[string]int{"unknown": 1}, maps.Collect(clientip.Keys(netip.Addr{})))
+	for range clientip.Keys(netip.MustParseAddr("2001:db8::")) {
+		break
 	}
 }
