@@ -121,18 +121,19 @@ type Server struct {
 
 // New returns a server. It does not contact Redis. Its errors are missing options and those of Check.
 func New(o Options) (*Server, error) {
-	err := o.complete()
+	if o.Origin == "" || o.Definition == nil || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
+		return nil, errors.New("MCP server: Origin, Definition, Data, Audit, InsufficientScope, Log and Redis are required")
+	}
+	o.Prefix, o.Version = cmp.Or(o.Prefix, audit.DefaultPrefix), cmp.Or(o.Version, "0")
+	tools, err := newTools(o.Definition, o.Areas)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		o: o, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
+		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
 		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[scope.Set, toolList]{MaximumSize: maxLists}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
-	if s.tools, err = newTools(o.Definition, o.Areas); err != nil {
-		return nil, err
-	}
 	options := sdk.ServerOptions{
 		Instructions: instructionsFor(o.Areas, o.Definition.Instructions),
 		Logger:       sdkLogger(o.Log),
@@ -195,14 +196,6 @@ func sdkLogger(log *zap.Logger) *slog.Logger {
 		log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	}
 	return slog.New(zapslog.NewHandler(log.Core(), zapslog.WithName("mcp.sdk"), zapslog.AddStacktraceAt(slog.LevelError+1)))
-}
-
-func (o *Options) complete() error {
-	if o.Origin == "" || o.Definition == nil || o.Data == nil || o.Audit == nil || o.InsufficientScope == nil || o.Log == nil || o.Redis == nil {
-		return errors.New("MCP server: Origin, Definition, Data, Audit, InsufficientScope, Log and Redis are required")
-	}
-	o.Prefix, o.Version = cmp.Or(o.Prefix, audit.DefaultPrefix), cmp.Or(o.Version, "0")
-	return nil
 }
 
 // Reads returns the GET operations that the tools call and that need no parameters, in the order of the definition.

@@ -98,13 +98,7 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 }
 
 func verbOf(kind string) string {
-	switch kind {
-	case definition.KindRead:
-		return scope.VerbRead
-	case definition.KindRun:
-		return scope.VerbRun
-	}
-	return scope.VerbWrite
+	return cmp.Or(map[string]string{definition.KindRead: scope.VerbRead, definition.KindRun: scope.VerbRun}[kind], scope.VerbWrite)
 }
 
 // prepare compiles the arguments and the declaration. described has the records that output schemas describe already.

@@ -94,17 +94,16 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	switch r.PostForm.Get("decision") {
+	case "approve":
+		return p.approveChosen(w, r, s, id)
 	case "deny":
 		to, err := p.o.OAuth.Deny(r.Context(), id, s.account)
 		if err != nil {
 			return decisionProblem(err, id)
 		}
 		return &redirectError{to: to}
-	case "approve":
-	default:
-		return badRequest("Your decision is missing from the form. Go back and choose again.", nil)
 	}
-	return p.approveChosen(w, r, s, id)
+	return badRequest("Your decision is missing from the form. Go back and choose again.", nil)
 }
 
 func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session, id string) error {
