@@ -19,7 +19,7 @@ func checkClientScheme(scheme string) error {
 	}
 	for _, prefix := range []string{
 		"android", "chrome", "edge", "ext+", "facetime", "file", "itms", "microsoft-", "moz-", "ms-", "safari-", "search", "view-",
-		"web+", "x-",
+		"web+", "x-", "com.android.", "com.apple.", "com.google.android.", "microsoft.",
 	} {
 		if strings.HasPrefix(scheme, prefix) {
 			return fmt.Errorf("invalid client scheme %q: schemes that begin with %s belong to browsers or operating systems",
@@ -56,7 +56,8 @@ func (s *Server) redirectURI(raw string) (redirectURI, error) {
 	if err != nil {
 		return redirectURI{}, err
 	}
-	if u.scheme != "https" && u.loopback == "" && !reverseDomain(u.scheme) && !slices.Contains(s.o.ClientSchemes, u.scheme) {
+	allowed := (reverseDomain(u.scheme) || slices.Contains(s.o.ClientSchemes, u.scheme)) && checkClientScheme(u.scheme) == nil
+	if u.scheme != "https" && u.loopback == "" && !allowed {
 		return redirectURI{}, fmt.Errorf("scheme %s is not allowed", u.scheme)
 	}
 	return u, nil
