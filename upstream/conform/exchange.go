@@ -294,6 +294,14 @@ func (x *exchange) ok() bool {
 	return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2
 }
 
+// record returns the record in a response of success, or nil.
+func (x *exchange) record() (record map[string]any) {
+	if x.ok() && !x.list && len(x.records) == 1 {
+		record, _ = x.records[0].(map[string]any)
+	}
+	return record
+}
+
 // failure returns the rule that an exchange without a response breaks, and what was received.
 func (r *run) failure(x *exchange) (rule, got string) {
 	err := x.err

@@ -68,7 +68,7 @@ func Rules() []Rule {
 		{"conditional", "`If-None-Match` with the current `ETag` is 304, where both are documented", "Send an ETag, and compare If-None-Match with it.", false},
 		{"assertion", "a right assertion is accepted, and every other one is 401", "Verify the assertion as docs/data-services.md says, all six steps, and compare op if there are writes.", false},
 		{"create", "what was created is in its list", "Store the record before responding, and list it.", false},
-		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race", "Store the key with the record in one transaction, and repeat the response.", false},
+		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race, and a PUT adds nothing when it is repeated", "Store the key with the record in one transaction, and repeat the response. Replace what a PUT sends.", false},
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},

@@ -64,7 +64,7 @@ paths:
       operationId: changeProduct
       x-gatehouse-tenant: account
       parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
-      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Product"}, example: {name: zap, account: x, sku: sku-1}}}}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Product"}, example: {name: zap, account: x, sku: sku-1, tags: [new]}}}}
       responses: {"204": {description: It is changed.}}
   /products/{sku}/parts:
     get:
@@ -92,7 +92,7 @@ components:
     Product:
       type: object
       required: [name, account]
-      properties: {id: {type: integer, readOnly: true}, sku: {type: string}, name: {type: string}, account: {type: string}, active: {type: boolean}, "@type": {type: string}, prices: {$ref: "#/components/schemas/Prices"}}
+      properties: {id: {type: integer, readOnly: true}, sku: {type: string}, name: {type: string}, account: {type: string}, active: {type: boolean}, "@type": {type: string}, tags: {type: array, items: {type: string}}, prices: {$ref: "#/components/schemas/Prices"}}
     Prices: {type: object, additionalProperties: {type: object, properties: {amount: {type: string}}}}
 `
 
@@ -107,6 +107,7 @@ type product struct {
 	Active  bool   `json:"active,omitempty"`
 	Type    any    `json:"@type,omitempty"`
 	Prices  any    `json:"prices,omitempty"`
+	Tags    []any  `json:"tags,omitempty"`
 	version int
 }
 
@@ -199,6 +200,7 @@ func stock(way string) http.Handler {
 	})
 	handle("PUT /products/{sku}", func(r *http.Request, account string, p *product) (int, any, http.Header) {
 		var changed product
+		before := p.Tags
 		_ = json.NewDecoder(r.Body).Decode(&changed)
 		switch {
 		case way == "upsert":
@@ -209,7 +211,13 @@ func stock(way string) http.Handler {
 			return 400, nil, nil
 		}
 		p.Name = changed.Name
-		p.version++
+		p.Tags = changed.Tags
+		switch p.version++; way {
+		case "appends":
+			p.Tags = append(before, changed.Tags...)
+		case "inserts":
+			add(account, p.Name, false)
+		}
 		return 204, nil, nil
 	})
 	part := func(p *product) map[string]string { return map[string]string{"id": p.SKU + "-part"} }
@@ -243,6 +251,8 @@ func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 		"a weak ETag":                                  {way: "weak", want: "expected a strong ETag"},
 		"another ETag in each response":                {way: "unstable", want: "expected the same ETag while the record stays the same"},
 		"a current ETag that is refused":               {way: "another version", want: "expected the change, for an If-Match with the current version"},
+		"a PUT that appends":                           {way: "appends", want: "fault idempotency: getProduct: GET /products/{sku} as A\n  at       /tags"},
+		"a PUT that adds a record":                     {way: "inserts", want: "fault idempotency: listProducts"},
 		"another business's part below one's own SKUs": {way: "part", want: "fault isolation: getPart: GET /products/{sku}/parts/{part} as B"},
 	} {
 		t.Run(name, func(t *testing.T) {

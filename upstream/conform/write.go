@@ -173,10 +173,7 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange, list 
 
 // compareStored compares a record with what was sent for it.
 func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string]any) {
-	if !x.ok() || x.list || len(x.records) != 1 {
-		return
-	}
-	record, _ := x.records[0].(map[string]any)
+	record := x.record()
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		value, exists := record[name]
 		if !exists || strings.Contains(encodeJSON(sent[name]), "{") { // the service may add members to an object
@@ -421,7 +418,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	listed := func() *exchange { return r.send(ctx, r.listRequest(made.list, made.values, "A")) }
 	var others *exchange
-	if op.Method == http.MethodDelete {
+	if op.Method != http.MethodPatch {
 		others = listed()
 	}
 	x := r.sendAndCheck(ctx, q, "")
@@ -454,10 +451,22 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			maps.Copy(sent, q.sent)
 		}
 		r.created[i].sent = sent
-		if r.compareStored(op, now, sent); !matches {
+		r.compareStored(op, now, sent)
+		version, _ := r.version(op, now)
+		if op.Method == http.MethodPut {
+			again := withNewKey(q)
+			if matches {
+				again.header.Set(headerMatch, version)
+			}
+			r.sendAndCheck(ctx, again, "")
+			before := now
+			now = current()
+			r.compareRepeated(before, now, others, listed(), sent)
+		}
+		if !matches {
 			return
 		}
-		if version, _ := r.version(op, now); version == old && reflect.DeepEqual(now.value, previous.value) {
+		if version == old && reflect.DeepEqual(now.value, previous.value) {
 			r.skip(op, "an old If-Match: the example of its request changes nothing of the record that was created, which keeps its version")
 			return
 		}
@@ -466,18 +475,29 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 }
 
+// compareRepeated compares a record and its list before and after a PUT was repeated. Of the record, it compares the lengths of arrays only, because
+// services count versions and make new IDs for objects.
+func (r *run) compareRepeated(before, now, others, left *exchange, sent map[string]any) {
+	if others.ok() && left.ok() && isWholeList(others) && len(left.records) > len(others.records) {
+		r.addFinding("idempotency", left, Finding{Expected: "as many records as before a PUT", Got: "more"})
+	}
+	for name, value := range sent {
+		was, isArray := before.record()[name].([]any)
+		asked, _ := value.([]any)
+		if got, _ := now.record()[name].([]any); isArray && len(got) > max(len(was), len(asked)) {
+			r.addFinding("idempotency", now, Finding{Pointer: pointerTo(now, 0, name), Expected: "as many items as before the same PUT was sent again", Got: "more"})
+		}
+	}
+}
+
 // changed reports whether a record was deleted, or has the values that were sent for it and had others before.
 func (r *run) changed(op *upstream.Operation, was, now *exchange, sent map[string]any) bool {
 	if op.Method == http.MethodDelete {
 		return now.status == http.StatusNotFound || now.status == http.StatusGone
 	}
-	if !now.ok() || len(was.records) != 1 || len(now.records) != 1 {
-		return false
-	}
-	before, _ := was.records[0].(map[string]any)
-	after, _ := now.records[0].(map[string]any)
+	before, after := was.record(), now.record()
 	for name, value := range sent {
-		if areAlike(withFloats(after[name]), value) && !areAlike(withFloats(before[name]), value) {
+		if after != nil && areAlike(withFloats(after[name]), value) && !areAlike(withFloats(before[name]), value) {
 			return true
 		}
 	}
