@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -621,6 +623,26 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 			return exp > 0 && int64(exp) < time.Now().Unix() && int64(exp) > time.Now().Unix()-60
 		}), nil},
 		{"assertions of no algorithm", "assertion", accepts(func(r *http.Request, _ breaker) bool { return claims(r)["alg"] == "none" }), nil},
+		{"assertions of no algorithm, in another case", "assertion", accepts(func(r *http.Request, _ breaker) bool {
+			return claims(r)["alg"] != "none" && strings.EqualFold(fmt.Sprint(claims(r)["alg"]), "none")
+		}), nil},
+		{"assertions without a signature", "assertion", accepts(func(r *http.Request, _ breaker) bool {
+			return claims(r)["alg"] == "EdDSA" && strings.HasSuffix(r.Header.Get(upstream.HeaderAssertion), ".")
+		}), nil},
+		{"assertions signed with the public key", "assertion", accepts(func(r *http.Request, b breaker) bool {
+			recorded := httptest.NewRecorder()
+			b.key.ServeHTTP(recorded, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			var published struct{ Keys []struct{ X string } }
+			_ = json.Unmarshal(recorded.Body.Bytes(), &published)
+			public, _ := base64.RawURLEncoding.DecodeString(published.Keys[0].X)
+			signed, signature := r.Header.Get(upstream.HeaderAssertion), ""
+			if i := strings.LastIndexByte(signed, '.'); i > 0 {
+				signed, signature = signed[:i], signed[i+1:]
+			}
+			mac := hmac.New(sha256.New, public)
+			_, _ = mac.Write([]byte(signed))
+			return signature == base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+		}), nil},
 		{"assertions for no operation", "assertion", accepts(func(r *http.Request, _ breaker) bool {
 			c := claims(r)
 			return c["sub"] != nil && c["op"] == nil

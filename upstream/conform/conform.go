@@ -9,8 +9,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -93,7 +97,6 @@ type run struct {
 	created    []created
 	common     []sharedRecord
 	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
-	writes     bool                         // the definition has operations that write
 	report     Report
 	positions  map[string]int // of findings in the report
 	mu         sync.Mutex
@@ -170,7 +173,6 @@ func (r *run) prepare(ctx context.Context) error {
 	for _, op := range r.api.Operations() {
 		if !op.ByGateway {
 			r.operations = append(r.operations, op)
-			r.writes = r.writes || !op.Read
 		}
 	}
 	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(probeOrder(a), probeOrder(b)) })
@@ -205,10 +207,15 @@ func probeOrder(op *upstream.Operation) int {
 	return slices.Index([]string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}, op.Method)
 }
 
+// claims are those of an assertion, besides its issuer and times.
+type claims struct{ audience, operation, business, request string }
+
 // wrongAssertion is an assertion that a service must reject.
 type wrongAssertion struct {
-	what string
-	make func(op *upstream.Operation, business, requestID string) (string, error) // nil: there is no assertion
+	what   string
+	by     *upstream.Asserter        // default: that of right assertions
+	claims func(*claims)             // changes them
+	token  func(token string) string // changes it
 }
 
 // prepareAssertions prepares what makes right and wrong assertions.
@@ -227,58 +234,47 @@ func (r *run) prepareAssertions() (err error) {
 		err = cmp.Or(err, failed)
 		return a
 	}
-	_, unknownKey, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return fmt.Errorf("generating a key: %w", err)
+	at := func(offset time.Duration) *upstream.Asserter {
+		return newAsserter(func(o *upstream.AsserterOptions) { o.Now = func() time.Time { return time.Now().Add(offset) } })
 	}
+	_, unknownKey, failed := ed25519.GenerateKey(nil)
+	der, wrong := x509.MarshalPKIXPublicKey(o.Keys[0].Public())
+	if err = cmp.Or(failed, wrong); err != nil {
+		return fmt.Errorf("preparing keys: %w", err)
+	}
+	public := der[len(der)-ed25519.PublicKeySize:]
+	secrets := [][]byte{pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), public, []byte(base64.RawURLEncoding.EncodeToString(public))}
+	n := 0 // forms of one mistake take turns
 	r.asserter = newAsserter(func(*upstream.AsserterOptions) {})
-	assertionBy := func(what string, change func(*upstream.AsserterOptions)) wrongAssertion {
-		a := newAsserter(change)
-		return wrongAssertion{what, func(op *upstream.Operation, business, id string) (string, error) {
-			return a.Assert(op.Resource, op.ID, business, id)
-		}}
-	}
 	r.wrong = []wrongAssertion{
-		{"that is missing", nil},
-		{"with a forged signature", func(op *upstream.Operation, business, id string) (string, error) {
-			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
-			return forge(token), err
+		{what: "that is missing", token: func(string) string { return "" }},
+		{what: "with a forged signature", token: forge},
+		{what: "without a signature", token: func(token string) string { return token[:strings.LastIndexByte(token, '.')+1] }},
+		{what: "with the algorithm none", token: func(token string) string {
+			n++
+			return withAlgorithm(token, []string{"none", "None", "nOnE"}[n%3], nil)
 		}},
-		{"with the algorithm none", func(op *upstream.Operation, business, id string) (string, error) {
-			token, err := r.asserter.Assert(op.Resource, op.ID, business, id)
-			_, rest, _ := strings.Cut(token, ".")
-			claims, _, _ := strings.Cut(rest, ".")
-			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"gatehouse-assertion+jwt"}`)) + "." + claims + ".", err
-		}},
-		assertionBy("of an unknown key", func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{unknownKey} }),
-		assertionBy("that has expired", func(o *upstream.AsserterOptions) {
-			o.Now = func() time.Time { return time.Now().Add(-70 * time.Second) } // it ended 40 seconds ago
-		}),
-		assertionBy("that is not valid yet", func(o *upstream.AsserterOptions) {
-			o.Now = func() time.Time { return time.Now().Add(40 * time.Second) }
-		}),
-		assertionBy("of another issuer", func(o *upstream.AsserterOptions) { o.Issuer = other }),
-		{"for another audience", func(op *upstream.Operation, business, id string) (string, error) {
-			audience := other
+		{what: "with the algorithm HS256 and the public key", token: func(token string) string { return withAlgorithm(token, "HS256", secrets[n%3]) }},
+		{what: "of an unknown key", by: newAsserter(func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{unknownKey} })},
+		{what: "that has expired", by: at(-70 * time.Second)}, // it ended 40 seconds ago
+		{what: "that is not valid yet", by: at(40 * time.Second)},
+		{what: "of another issuer", by: newAsserter(func(o *upstream.AsserterOptions) { o.Issuer = other })},
+		{what: "for another audience", claims: func(c *claims) {
+			own := c.audience
+			c.audience = other
 			for _, resource := range r.api.Resources(true) {
-				if resource != op.Resource {
-					audience = resource // of the same service, perhaps
+				if resource != own {
+					c.audience = resource // of the same service, perhaps
 				}
 			}
-			return r.asserter.Assert(audience, op.ID, business, id)
 		}},
-		{"for another business", func(op *upstream.Operation, _, id string) (string, error) {
-			return r.asserter.Assert(op.Resource, op.ID, other, id)
-		}},
-		{"for another request", func(op *upstream.Operation, business, _ string) (string, error) {
-			return r.asserter.Assert(op.Resource, op.ID, business, other)
-		}},
-		{noOperation, func(op *upstream.Operation, business, id string) (string, error) {
-			return r.asserter.Assert(op.Resource, "", business, id)
-		}},
-		{otherOperation, func(op *upstream.Operation, business, id string) (string, error) {
-			return r.asserter.Assert(op.Resource, other, business, id)
-		}},
+		{what: "for another business", claims: func(c *claims) { c.business = other }},
+		{what: "for another request", claims: func(c *claims) { c.request = other }},
+	}
+	if slices.ContainsFunc(r.operations, func(op *upstream.Operation) bool { return !op.Read }) { // otherwise, the operation does not matter
+		r.wrong = append(r.wrong,
+			wrongAssertion{what: "for no operation", claims: func(c *claims) { c.operation = "" }},
+			wrongAssertion{what: "for another operation", claims: func(c *claims) { c.operation = other }})
 	}
 	if err != nil {
 		return fmt.Errorf("preparing assertions: %w", err)
@@ -286,18 +282,23 @@ func (r *run) prepareAssertions() (err error) {
 	return nil
 }
 
-const noOperation, otherOperation = "for no operation", "for another operation"
-
 // forge changes the signature of an assertion.
 func forge(token string) string {
-	if i := strings.LastIndexByte(token, '.') + 1; i > 0 && i < len(token) {
-		first := byte('A')
-		if token[i] == first {
-			first = 'B'
-		}
-		token = token[:i] + string(first) + token[i+1:]
+	i := strings.LastIndexByte(token, '.') + 1
+	return token[:i] + map[bool]string{true: "B", false: "A"}[token[i] == 'A'] + token[i+1:]
+}
+
+// withAlgorithm returns an assertion with another algorithm, and signed with a secret, if there is one.
+func withAlgorithm(token, algorithm string, secret []byte) string {
+	b64, parts := base64.RawURLEncoding, strings.Split(token, ".")
+	header, _ := b64.DecodeString(parts[0])
+	signed := b64.EncodeToString([]byte(strings.Replace(string(header), "EdDSA", algorithm, 1))) + "." + parts[1]
+	if secret == nil {
+		return signed + "."
 	}
-	return token
+	mac := hmac.New(sha256.New, secret)
+	_, _ = mac.Write([]byte(signed))
+	return signed + "." + b64.EncodeToString(mac.Sum(nil))
 }
 
 const noRequest = "no request could be made: give the document a valid example of its parameters and its body"

@@ -199,17 +199,20 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	if x.request.body != nil {
 		call.Body, call.BodyType = x.request.body, x.op.Body.Kinds[0].Media
 	}
-	token := ""
-	var err error
-	switch {
-	case r.asserter == nil, x.wrong != nil && x.wrong.make == nil:
-	case x.wrong != nil:
-		token, err = x.wrong.make(x.op, business, id)
-	default:
-		token, err = r.asserter.Assert(x.op.Resource, x.op.ID, business, id)
+	token, asserter, c := "", r.asserter, claims{x.op.Resource, x.op.ID, business, id}
+	if x.wrong != nil {
+		if asserter = cmp.Or(x.wrong.by, asserter); x.wrong.claims != nil {
+			x.wrong.claims(&c)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("making an assertion: %w", err)
+	if asserter != nil {
+		var err error
+		if token, err = asserter.Assert(c.audience, c.operation, c.business, c.request); err != nil {
+			return fmt.Errorf("making an assertion: %w", err)
+		}
+	}
+	if x.wrong != nil && x.wrong.token != nil {
+		token = x.wrong.token(token)
 	}
 	req, err := call.NewRequest(ctx, token)
 	if err != nil {
