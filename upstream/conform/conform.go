@@ -111,6 +111,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		Options: o, api: o.Definition.API, random: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // G404: it chooses samples
 		examples: map[*upstream.Operation]reference.Request{}, exchanges: map[string]*exchange{}, positions: map[string]int{},
 		cursors: map[*upstream.Operation]request{}, scoped: map[*upstream.Operation]bool{},
+		report: Report{Faults: []Finding{}, Hints: []Finding{}, Skipped: []string{}},
 	}
 	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 	if r.limiter = rate.NewLimiter(rate.Inf, 1); r.Rate > 0 {

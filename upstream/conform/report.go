@@ -217,14 +217,6 @@ func count(n int, noun string) string {
 
 // EncodeJSON writes the report as JSON.
 func (r Report) EncodeJSON(w io.Writer) error {
-	for _, list := range []*[]Finding{&r.Faults, &r.Hints} {
-		if *list == nil {
-			*list = []Finding{}
-		}
-	}
-	if r.Skipped == nil {
-		r.Skipped = []string{}
-	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")

@@ -178,6 +178,9 @@ func stock(way string) http.Handler {
 		if made.Account != account {
 			return 403, nil, nil
 		}
+		if way == "key" && created[map[string]string{"1001": "1002", "1002": "1001"}[account]+r.Header.Get("Idempotency-Key")] != nil {
+			return 409, nil, nil
+		}
 		if way == "upsert" {
 			created[key] = all[slices.IndexFunc(all, func(p *product) bool { return p.Account == account })]
 		} else if created[key] == nil {
@@ -243,17 +246,18 @@ func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 	d, err := definition.Load(definition.File{Name: "stock.yaml", Text: []byte(stockDocument)}, definition.Options{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ way, want string }{
-		"a usual service":                              {},
-		"a new record that is on the second page":      {way: "many"},
-		"a documented name of any form":                {way: "names", want: "/products/0/@type\n  expected a string\n  got      a whole number of 1 digits"},
-		"a key of a map, which may be a value":         {way: "names", want: "/products/0/prices/*/amount\n  expected a string\n  got      another value, or none"},
-		"a creation that returns an existing record":   {way: "upsert", want: "skipped addProduct: its response has a record that existed before"},
-		"a weak ETag":                                  {way: "weak", want: "expected a strong ETag"},
-		"another ETag in each response":                {way: "unstable", want: "expected the same ETag while the record stays the same"},
-		"a current ETag that is refused":               {way: "another version", want: "expected the change, for an If-Match with the current version"},
-		"a PUT that appends":                           {way: "appends", want: "fault idempotency: getProduct: GET /products/{sku} as A\n  at       /tags"},
-		"a PUT that adds a record":                     {way: "inserts", want: "fault idempotency: listProducts"},
-		"another business's part below one's own SKUs": {way: "part", want: "fault isolation: getPart: GET /products/{sku}/parts/{part} as B"},
+		"a usual service":                                {},
+		"a new record that is on the second page":        {way: "many"},
+		"a documented name of any form":                  {way: "names", want: "/products/0/@type\n  expected a string\n  got      a whole number of 1 digits"},
+		"a key of a map, which may be a value":           {way: "names", want: "/products/0/prices/*/amount\n  expected a string\n  got      another value, or none"},
+		"a creation that returns an existing record":     {way: "upsert", want: "skipped addProduct: its response has a record that existed before"},
+		"a weak ETag":                                    {way: "weak", want: "expected a strong ETag"},
+		"another ETag in each response":                  {way: "unstable", want: "expected the same ETag while the record stays the same"},
+		"a current ETag that is refused":                 {way: "another version", want: "expected the change, for an If-Match with the current version"},
+		"409 for an Idempotency-Key of another business": {way: "key", want: "fault isolation: addProduct: POST /products as B\n  expected a record of B, although A sent the same Idempotency-Key\n  got      status 409"},
+		"a PUT that appends":                             {way: "appends", want: "fault idempotency: getProduct: GET /products/{sku} as A\n  at       /tags"},
+		"a PUT that adds a record":                       {way: "inserts", want: "fault idempotency: listProducts"},
+		"another business's part below one's own SKUs":   {way: "part", want: "fault isolation: getPart: GET /products/{sku}/parts/{part} as B"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

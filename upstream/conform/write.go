@@ -108,6 +108,9 @@ func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exch
 	if !q.namesRecord && len(q.values) == 0 && q.op.Forwards(headerKey) && list != nil {
 		theirs, _ := r.as(q, "B")
 		own := r.sendAndCheck(ctx, theirs, "")
+		if own != nil && own.status/100 == 4 && own.status != http.StatusTooManyRequests && r.sendAndCheck(ctx, withNewKey(theirs), "").ok() {
+			r.addFinding("isolation", own, Finding{Expected: "a record of B, although A sent the same Idempotency-Key", Got: fmt.Sprintf("status %d", own.status)})
+		}
 		listed := r.send(ctx, r.listRequest(list, nil, "B"))
 		if own.ok() && listed.ok() && isWholeList(listed) && len(own.records) == 1 && len(first.records) == 1 {
 			id := r.id(list, own.records[0])
