@@ -1,6 +1,7 @@
 package conform_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -219,7 +220,7 @@ func racks(way string) http.Handler {
 		if is("key") {
 			_, key, _ = strings.Cut(key, " ")
 		}
-		if earlier, known := answers[key]; known && key != "" {
+		if earlier, known := answers[key]; known && key != "" && !is("ignored") {
 			return 201, earlier
 		}
 		if is("race") {
@@ -379,5 +380,119 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 				require.Equal(t, c.want == nil, len(report.Faults) == 0, printed.String())
 			}
 		})
+	}
+}
+
+func TestRecordsAreCountedWithoutAnIDInTheResponse(t *testing.T) {
+	t.Parallel()
+	const response = `"201": {description: The rack., content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}`
+	text := strings.Replace(racksDocument, response, `"201": {description: It is made., headers: {Location: {schema: {type: string}}}}`, 1)
+	for name, c := range map[string]struct {
+		state, way   string
+		located      bool // the response has a Location
+		want, absent string
+	}{
+		"a Location": {located: true, absent: "skipped changeRack"},
+		"a Location, and an Idempotency-Key ignored": {way: "ignored", located: true, want: "fault idempotency: addRack: POST /racks as A\n  expected one record for 5 requests at a time"},
+		"no Location": {want: "skipped addRack: its response has no ID"},
+		"no Location, and an Idempotency-Key that is ignored": {way: "ignored", want: "fault idempotency: listRacks: GET /racks?size=50 as A\n  expected one new record for each Idempotency-Key\n  got      5 more"},
+		"a Location of what the filter's default leaves out":  {state: "new", located: true, absent: "skipped changeRack"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(strings.Replace(text, "STATE", cmp.Or(c.state, "used"), 1))}, definition.Options{})
+			require.NoError(t, err)
+			handler := racks(c.way)
+			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost {
+					handler.ServeHTTP(w, r)
+					return
+				}
+				recorded := httptest.NewRecorder()
+				handler.ServeHTTP(recorded, r)
+				var made rack
+				_ = json.Unmarshal(recorded.Body.Bytes(), &made)
+				w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+				if c.located && made.ID != "" {
+					w.Header().Set("Location", "/racks/"+made.ID)
+				}
+				w.WriteHeader(recorded.Code)
+			}))
+			t.Cleanup(service.Close)
+			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true})
+			require.NoError(t, err)
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			require.Contains(t, printed.String(), c.want)
+			require.Equal(t, c.way == "", len(report.Faults) == 0, printed.String())
+			if c.absent != "" {
+				require.NotContains(t, printed.String(), c.absent)
+			}
+		})
+	}
+}
+
+// payments is a service that has no list of what it creates. Requests come at a time if they come within the pause.
+func payments(way string) http.HandlerFunc {
+	var mu sync.Mutex
+	made, n := map[string]string{}, 0
+	return func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+		key := r.Header.Get("X-Business-Id") + r.Header.Get("Idempotency-Key")
+		id, known := made[key]
+		if way == "race" && !known {
+			mu.Unlock()
+			select {
+			case <-time.After(pause / 2):
+			case <-r.Context().Done():
+			}
+			mu.Lock()
+		}
+		switch {
+		case known:
+		case r.Header.Get("X-Business-Id") != "1001", way == "unique" && n > 0:
+			w.WriteHeader(http.StatusConflict)
+			return
+		default:
+			n++
+			id = strconv.Itoa(n)
+			made[key] = id
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, `{"id":%q}`, id)
+	}
+}
+
+func TestWhatNoListHasIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "payments.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: Payments, version: "1"}
+x-gatehouse-tenant: request
+paths:
+  /payments:
+    post:
+      operationId: pay
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {amount: {type: string}}}}}}
+      responses: {"201": {description: It is made., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	for way, want := range map[string]string{
+		"":       "0 faults",
+		"race":   "fault idempotency: pay: POST /payments as A\n  expected one record for 5 requests at a time with one Idempotency-Key",
+		"unique": "skipped pay: Idempotency-Key: none of the requests at a time was accepted",
+	} {
+		service := httptest.NewServer(payments(way))
+		report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true})
+		service.Close()
+		require.NoError(t, err)
+		var printed strings.Builder
+		require.NoError(t, report.Print(&printed))
+		require.Contains(t, printed.String(), want)
+		require.Equal(t, way == "race", len(report.Faults) > 0, printed.String())
 	}
 }
