@@ -416,6 +416,7 @@ components:
       properties:
         id: {type: string, readOnly: true, x-gatehouse-from: BOX_NO}
         price: {type: string, format: decimal, x-gatehouse-from: {member: CENTS, as: cents}}
+        color: {type: string}
 `
 
 // boxes is a service of the document, which reads no header. What it is called with names the ways in which it is broken.
@@ -425,6 +426,7 @@ func boxes(broken ...string) http.Handler {
 		No     string `json:"BOX_NO"`
 		Cents  any    `json:"CENTS"`
 		Margin int    `json:"MARGIN,omitempty"`
+		Color  int    `json:"color,omitempty"` // which is a string
 	}
 	var mu sync.Mutex
 	all, made := map[string][]box{}, 0
@@ -433,6 +435,9 @@ func boxes(broken ...string) http.Handler {
 		b := box{No: fmt.Sprintf("%07d", made), Cents: cents}
 		if is("margin") {
 			b.Margin = 7
+		}
+		if is("color") {
+			b.Color = 7
 		}
 		if is("text") {
 			b.Cents = "none"
@@ -511,12 +516,13 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 		{"margin", "", "undocumented"},
 		{"text", "schema", ""},
 		{"foreign", "isolation", ""},
+		{"foreign color", "isolation", ""},
 		{"masked", "isolation", ""},
 		{"another", "record", ""},
 	} {
 		for seed := range uint64(6) {
 			d := documents[seed%2]
-			service := httptest.NewServer(boxes(c.way))
+			service := httptest.NewServer(boxes(strings.Fields(c.way)...))
 			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true, Seed: seed})
 			service.Close()
 			require.NoError(t, err)
