@@ -1,9 +1,11 @@
 package conform_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -336,6 +338,27 @@ func TestPagesAreComparedWhateverTheirMinimum(t *testing.T) {
 	report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b"})
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(report.Faults, func(f conform.Finding) bool { return f.Rule == "paging" }))
+}
+
+func TestOffsetsAreKnownByTheirNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"startIndex", "from", "first", "position"} {
+		d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(strings.ReplaceAll(notesDocument, "offset", name))}, definition.Options{})
+		require.NoError(t, err)
+		handler := notes()
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			recorded := httptest.NewRecorder()
+			r.URL.RawQuery = strings.Replace(r.URL.RawQuery, name+"=", "offset=", 1)
+			handler.ServeHTTP(recorded, r)
+			maps.Copy(w.Header(), recorded.Header())
+			w.WriteHeader(recorded.Code)
+			_, _ = w.Write(bytes.Replace(recorded.Body.Bytes(), []byte(`"offset"`), []byte(strconv.Quote(name)), 1))
+		}))
+		report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b"})
+		service.Close()
+		require.NoError(t, err)
+		require.Empty(t, report.Faults, name)
+	}
 }
 
 func TestRecordsThatBothBusinessesHaveAreNoLeak(t *testing.T) {

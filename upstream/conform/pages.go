@@ -89,7 +89,8 @@ func pageParam(x *exchange) (page *upstream.Param, offset bool) {
 		return nil
 	}
 	if page = echoed(x.res.Body, 0); page != nil {
-		offset = strings.Contains(page.Name, "offset") || strings.Contains(page.Name, "skip") || strings.Contains(page.Name, "start")
+		contains := func(part string) bool { return strings.Contains(strings.ToLower(page.Name), part) }
+		offset = slices.ContainsFunc([]string{"offset", "skip", "start", "from", "first", "position"}, contains)
 	}
 	return page, offset
 }
