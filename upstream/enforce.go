@@ -194,16 +194,7 @@ func guard(operations []*Operation) {
 		if s.Tenant != "" || s.Visible != "" || s.Withheld || s.Concealed != nil || slices.ContainsFunc(s.Properties, isInternal) {
 			guarded = append(guarded, s)
 		}
-		visit(s.Items, s)
-		visit(s.Additional, s)
-		for i := range s.Properties {
-			visit(s.Properties[i].Schema, s)
-		}
-		if s.Choice != nil {
-			for _, alternative := range s.Choice.Alternatives {
-				visit(alternative, s)
-			}
-		}
+		s.Parts(func(part *Schema) { visit(part, s) })
 	}
 	for _, op := range operations {
 		for i := range op.Responses {
@@ -254,15 +245,8 @@ func withhold(all map[*Schema][]*Schema) {
 			if hiddenNames[strings.ToLower(p.Name)] || hiddenNames[strings.ToLower(p.serviceName())] {
 				p.Schema.guard(anyWithheld, guarded)
 			}
-			reserve(p.Schema)
 		}
-		reserve(s.Items)
-		reserve(s.Additional)
-		if s.Choice != nil {
-			for _, alternative := range s.Choice.Alternatives {
-				reserve(alternative)
-			}
-		}
+		s.Parts(reserve)
 	}
 	for s, withheld := range choices {
 		s.guard(withheld, guarded)

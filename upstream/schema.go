@@ -228,16 +228,23 @@ func (s *Schema) compile() {
 	s.follows = make([]atomic.Uint32, len(s.Properties)+1)
 	for i := range s.Properties {
 		s.follows[i].Store(uint32(i))
-		s.Properties[i].Schema.compile()
 	}
-	s.Items.compile()
-	s.Additional.compile()
+	s.Parts((*Schema).compile)
+	s.compileSources()
+}
+
+// Parts calls visit with the schemas that s is made of: of its members, items, further members (each nil if there is none) and alternatives.
+func (s *Schema) Parts(visit func(*Schema)) {
+	for i := range s.Properties {
+		visit(s.Properties[i].Schema)
+	}
+	visit(s.Items)
+	visit(s.Additional)
 	if s.Choice != nil {
 		for _, alternative := range s.Choice.Alternatives {
-			alternative.compile()
+			visit(alternative)
 		}
 	}
-	s.compileSources()
 }
 
 // label returns a name and its colon.

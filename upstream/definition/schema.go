@@ -262,16 +262,7 @@ func (c *compiler) finish(s *upstream.Schema) {
 		p.Part = c.usesFrom && p.From == nil && c.hasPointers(p.Schema)
 	}
 	c.complete(s, info)
-	for i := range s.Properties {
-		c.finish(s.Properties[i].Schema)
-	}
-	c.finish(s.Items)
-	c.finish(s.Additional)
-	if s.Choice != nil {
-		for _, alternative := range s.Choice.Alternatives {
-			c.finish(alternative)
-		}
-	}
+	s.Parts(c.finish)
 }
 
 // complete checks one schema.
@@ -1172,14 +1163,5 @@ func (c *compiler) checkNesting(s *upstream.Schema, tried int) {
 			return
 		}
 	}
-	c.checkNesting(s.Items, tried)
-	c.checkNesting(s.Additional, tried)
-	for i := range s.Properties {
-		c.checkNesting(s.Properties[i].Schema, tried)
-	}
-	if s.Choice != nil {
-		for _, alternative := range s.Choice.Alternatives {
-			c.checkNesting(alternative, tried)
-		}
-	}
+	s.Parts(func(part *upstream.Schema) { c.checkNesting(part, tried) })
 }
