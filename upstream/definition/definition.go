@@ -272,6 +272,7 @@ type compiler struct {
 	merged         map[[2]*upstream.Schema]*upstream.Schema
 	postponed      []func()           // merges that wait for schemas to be complete
 	choices        []*upstream.Schema // choices for decide
+	inChoices      int                // the number of choices around the schema that is being finished
 	memberNodes    map[*yaml.Node]bool
 	patterns       map[string]*regexp.Regexp
 	partials       map[*upstream.Schema]*upstream.Schema

@@ -445,7 +445,7 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
-	c.faultIf(s.Rules != nil && isContradictory(s.Rules) || param.MinItems > param.MaxItems, n, "no value can be valid: what must hold contradicts itself")
+	c.faultIf(isContradictory(s) || hasNoValue(s) || param.MinItems > param.MaxItems, n, "no value can be valid: what must hold contradicts itself")
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
 		param.MaxBytes = min(s.Rules.MaxLength, upstream.MaxText)
 	}

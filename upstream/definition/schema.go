@@ -262,7 +262,9 @@ func (c *compiler) finish(s *upstream.Schema) {
 		p.Part = c.usesFrom && p.From == nil && c.hasPointers(p.Schema)
 	}
 	c.complete(s, info)
+	c.inChoices += b2i(s.Choice != nil)
 	s.Parts(c.finish)
+	c.inChoices -= b2i(s.Choice != nil)
 }
 
 // complete checks one schema.
@@ -279,7 +281,7 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	case s.FreeJSON():
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
-	case s.Types == 0 || s.Rules != nil && isContradictory(s.Rules):
+	case s.Types == 0 || isContradictory(s) || c.inChoices == 0 && hasNoValue(s): // with a choice, one of its alternatives may be excluded
 		c.fault(info.node, "no value%s can be valid: what must hold contradicts itself", info.of)
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
@@ -296,10 +298,20 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	c.findTenant(s, info)
 }
 
-// isContradictory reports whether no value can satisfy the rules.
-func isContradictory(r *upstream.Rules) bool {
+// isContradictory reports whether no value can satisfy the bounds of a schema.
+func isContradictory(s *upstream.Schema) bool {
+	r, order := cmp.Or(s.Rules, upstream.NewRules()), -1
+	if r.Min != "" && r.Max != "" {
+		order = upstream.CompareNumbers(r.Min, r.Max)
+	}
 	return r.MaxLength >= 0 && r.MinLength > r.MaxLength || r.MaxItems >= 0 && r.MinItems > r.MaxItems ||
-		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || r.Min != "" && r.Max != "" && upstream.CompareNumbers(r.Min, r.Max) > 0
+		r.MaxMembers >= 0 && r.MinMembers > r.MaxMembers || order > 0 ||
+		order == 0 && (r.MinOpen || r.MaxOpen) && s.Types&^(upstream.TypeInteger|upstream.TypeNumber) == 0
+}
+
+// hasNoValue reports whether none of the possible values is in all lists that must hold, such as enum and const.
+func hasNoValue(s *upstream.Schema) bool {
+	return s.Rules != nil && s.Rules.Enum != nil && len(s.Rules.Enum) == 0 && s.Types&upstream.TypeNull == 0
 }
 
 // tenantMember returns the member that names the business, or "" if records do not name it.
@@ -488,7 +500,9 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 	case types&upstream.TypeNull == 0 && s.Types&upstream.TypeNull != 0:
 		c.warn(n, "null is accepted, because the type has it, though it is not one of the possible values")
 	}
-	s.Rules = mergeRules(s.Rules, r)
+	if types != 0 {
+		s.Rules = mergeRules(s.Rules, r)
+	}
 }
 
 // text compiles the keywords for strings, and the formats of numbers.
