@@ -218,6 +218,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"visible by a member that is missing":      field("{properties: {s: {type: string}}, x-gatehouse-visible: {t: [a]}}", "", "t must be a declared member"),
 		"visible by a member that is optional":     field("{properties: {s: {type: string}}, x-gatehouse-visible: {s: [a]}}", "", "s must be a declared member, required"),
 		"visible by a number":                      field("{properties: {s: {type: integer}}, required: [s], x-gatehouse-visible: {s: [a]}}", "", "s must be a declared member, required and a string"),
+		"visible by a value that it cannot have":   field("{properties: {s: {type: string, enum: [published, draft]}}, required: [s], x-gatehouse-visible: {s: [publised]}}", "", "x-gatehouse-visible: no value of s is one of these"),
+		"visible by two schemas that differ":       field("{allOf: [{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: [a]}}, {properties: {}, x-gatehouse-visible: {s: [b]}}]}", "", "x-gatehouse-visible: no value of s is one of these"),
 		"a tenant of a schema that is missing":     field("{properties: {s: {type: string}}, x-gatehouse-tenant: t}", "", "the tenant t must be declared"),
 		"a tenant that is a boolean":               field("{properties: {s: {type: boolean}}, x-gatehouse-tenant: s}", "", "the tenant s must be a string or an integer"),
 		"a tenant that is a list":                  field("{properties: {s: {type: string}}, x-gatehouse-tenant: [s]}", "/x-gatehouse-tenant", "must be a text"),

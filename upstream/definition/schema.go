@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -350,9 +351,16 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 		}
 	}
 	if s.Visible != "" && !info.view.request {
-		if p := s.Property(s.Visible); p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
+		p := s.Property(s.Visible)
+		if p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
 			c.fault(info.node, "%s: %s must be a declared member, required and a string", extVisible, s.Visible)
+			return
 		}
+		never := s.VisibleValues != nil && !slices.ContainsFunc(s.VisibleValues, func(value string) bool {
+			quoted, _ := jsontext.AppendQuote(nil, value) // it is UTF-8
+			return p.Schema.IsValidScalar(string(quoted))
+		})
+		c.faultIf(never && c.inChoices == 0, info.node, "%s: no value of %s is one of these, so every object would be removed", extVisible, s.Visible)
 	}
 }
 

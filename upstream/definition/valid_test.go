@@ -180,6 +180,7 @@ func TestSchemasAcceptTheirValuesAndNoOthers(t *testing.T) {
 		"the business of alternatives":           {both, "", "{oneOf: [{properties: {business_id: {type: string}, a: {type: integer}}, required: [a]}, {properties: {business_id: {type: string}, b: {type: integer}}, required: [b]}]}", []string{`{"business_id":"b","b":1}`}, []string{`{"business_id":"c","b":1}`, `{"b":1}`}},
 		"the business by another name":           {both, "", "{properties: {owner: {type: string}}, required: [owner], x-gatehouse-tenant: owner}", []string{`{"owner":"b"}`}, []string{`{"owner":"c"}`, "{}"}},
 		"what may be seen":                       {both, "", "{type: array, maxItems: 5, items: {properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: [yes, also]}}}", []string{`[{"s":"yes"},{"s":"no"},{"s":"also"}]=>[{"s":"yes"},{"s":"also"}]`, `[{"s":"no"}]=>[]`}, []string{`[{}]`, `[{"s":1}]`}},
+		"what may be seen of a choice":           {both, "", "{type: array, maxItems: 5, items: {allOf: [{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: [yes, also]}}, {oneOf: [{properties: {s: {enum: [yes]}}}, {properties: {s: {enum: [no]}}}]}]}}", []string{`[{"s":"yes"},{"s":"no"}]=>[{"s":"yes"}]`}, nil},
 		"dates and numbers that YAML would read": {both, "", `{type: string, enum: [2026-01-01, "1", "true", "null"]}`, []string{`"2026-01-01"`, `"1"`, `"true"`, `"null"`}, []string{"1", "true", "null"}},
 	} {
 		versions := []string{test.version}
