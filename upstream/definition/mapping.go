@@ -181,9 +181,12 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		if c.faultIf(size.Node == nil, value, "{%s} needs the size of a page: at_most in %s", name, extRecords) {
 			return upstream.Part{}
 		}
-		number := op.Params[index(op.Params, page)-1].Number
-		c.faultIf(number == 0, value, "{%s} needs a parameter that is an integer", name)
-		return upstream.Part{Page: number, Size: c.paramNumber(op, size)}
+		p := &op.Params[index(op.Params, page)-1]
+		c.faultIf(p.Number == 0, value, "{%s} needs a parameter that is an integer", name)
+		zero := func(text string) bool { return upstream.IsNumber(text) && upstream.CompareNumbers(text, "0") == 0 }
+		fromZero := slices.ContainsFunc(p.Default, zero) || p.Schema.Rules != nil && zero(p.Schema.Rules.Min) && !p.Schema.Rules.MinOpen
+		c.faultIf(fromZero, value, "{%s} needs pages that are counted from 1, and %s can be 0", name, page)
+		return upstream.Part{Page: p.Number, Size: c.paramNumber(op, size)}
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}
 	default:

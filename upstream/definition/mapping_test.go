@@ -14,13 +14,16 @@ import (
 
 // mapped loads an operation with a mapping, and the document's.
 func mapped(all, own, more string) (*definition.Definition, error) {
-	text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, ` + all + ` paths: {"/orders/{id}/lines": {get: {` + more + `
+	return load(mappedText(all, own, more), definition.Options{})
+}
+
+func mappedText(all, own, more string) string {
+	return `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, ` + all + ` paths: {"/orders/{id}/lines": {get: {` + more + `
 		x-gatehouse-upstream: ` + own + `, parameters: [{name: id, in: path, required: true, schema: {type: string}},
 		{name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}, {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 100, default: 20}},
 		{name: status, in: query, schema: {type: string}}, {name: "tag[]", in: query, schema: {type: array, items: {type: string}}}, {name: sort, in: query, schema: {type: string, default: name}}],
 		responses: {"200": {description: "", x-gatehouse-records: {at_most: per_page}, content: {application/json: {schema: {type: array, maxItems: 100, items: {type: object, properties: {a: {type: integer}}}}}}}}}},
 		/status: {get: {x-gatehouse-tenant: none, x-gatehouse-public: true, responses: {"204": {description: ""}}}}}}`
-	return definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
 }
 
 func callOf(t *testing.T, d *definition.Definition, target, business string) (upstream.Call, error) {
@@ -157,6 +160,14 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		_, err = mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
 		require.NoError(t, err, "what is said of all operations is left out")
 	})
+	for page, want := range map[string]bool{"minimum: 0, default: 1": false, "default: 0": false, "default: 1, format: int32": true, "exclusiveMinimum: 0, default: 1": true} {
+		text := strings.Replace(mappedText("", `{query: {offset: "{page.offset}"}}`, ""), "minimum: 1, default: 1", page, 1)
+		if _, err := load(text, definition.Options{}); want {
+			require.NoError(t, err, page)
+		} else {
+			require.ErrorContains(t, err, "{page.offset} needs pages that are counted from 1", page)
+		}
+	}
 }
 
 func TestAServiceMayCallItsJSONAnything(t *testing.T) {
