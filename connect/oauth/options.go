@@ -106,7 +106,7 @@ type limits struct {
 func defaultLimits() limits {
 	return limits{
 		Registrations:     redis_rate.PerHour(30),
-		AllRegistrations:  redis_rate.PerHour(1000),
+		AllRegistrations:  redis_rate.PerHour(700),
 		PageRegistrations: redis_rate.PerHour(300),
 		Authorizations:    redis_rate.PerMinute(60),
 		AllAuthorizations: redis_rate.PerMinute(1000),
