@@ -1,8 +1,10 @@
 package reference_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition/reference"
 )
@@ -464,4 +467,50 @@ func TestReferenceOfADefinitionIsThatOfItsPublishedDocument(t *testing.T) {
 	require.NoError(t, err)
 	page, _ := render(t, string(published))
 	assert.Contains(t, page, "listInvoices")
+}
+
+// Each example on the page is a request that the gateway accepts.
+func TestExamplesOfRequestsAreValid(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+paths:
+  /orders:search:
+    post:
+      x-gatehouse-read: true
+      parameters: [{name: at, in: query, required: true, schema: {type: string, format: utc-date-time}},
+        {name: ids, in: query, required: true, schema: {type: array, minItems: 2, items: {type: integer, exclusiveMinimum: 4}}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: [due, lines, share, to], properties: {
+        due: {type: string, format: utc-date-time}, to: {type: string, format: email, pattern: "@business[.]example$"},
+        lines: {type: array, minItems: 3, items: {type: string, minLength: 9}}, share: {type: number, exclusiveMaximum: 0.5}}}}}}
+      responses: {"204": {description: x}}
+  /me/@self/$count/(x)!*'/{id}:
+    patch:
+      parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: "^o-[0-9]{4}$"}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: [kind], oneOf: [
+        {type: object, properties: {note: {type: string}, kind: {const: a}}}, {type: object, properties: {kind: {const: b}}}]}}}}
+      responses: {"204": {description: x}}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published(definition.PublishOptions{})
+	require.NoError(t, err)
+	requests, err := reference.Requests(published)
+	require.NoError(t, err)
+	require.Len(t, requests, 2)
+	for _, r := range requests {
+		m, ok := d.API.Match(r.Target)
+		require.True(t, ok, r.Target)
+		op := m.Path.Operation(r.Method)
+		_, err := op.CleanQuery(m)
+		require.NoError(t, err, r.Target)
+		h := http.Header{}
+		for _, header := range r.Headers {
+			h.Set(header.Name, header.Value)
+		}
+		_, err = new(upstream.Contract).CheckBody(new(bytes.Buffer), op, h, "17", []byte(r.Body))
+		require.NoError(t, err, r.Body)
+	}
 }

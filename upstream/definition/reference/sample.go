@@ -127,7 +127,8 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 		}
 	}
 	for i, segment := range segments {
-		segments[i] = cmp.Or(values[segment], escape(segment))
+		literal := url.URL{Path: segment, RawPath: segment} // paths match byte for byte: what may stand in one is not escaped
+		segments[i] = cmp.Or(values[segment], literal.EscapedPath())
 	}
 	r.Target = strings.Join(segments, "/")
 	if len(query) > 0 {
@@ -160,9 +161,11 @@ func scalar(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
-// made returns an example for a schema. What callers send has only the required members, or the first one if none is required.
-func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
+// made returns an example for a schema. What callers send has only the required members, or the first one if none is required. Further members
+// may be required around it.
+func (p *page) made(schema node, sent bool, depth int, required ...string) *yaml.Node {
 	s := p.shape(schema)
+	required = append(required, s.required...)
 	for _, name := range []string{"example", "examples", "const", "default", "enum", "x-extensible-enum"} {
 		value := s.keywords[name]
 		if items := value.items(); len(items) > 0 && (name == "examples" || strings.Contains(name, "enum")) {
@@ -179,17 +182,17 @@ func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 	case p.budget < 0 || depth > maxNesting:
 		return scalar("!!null", "null")
 	case len(s.choices) > 0 && !object:
-		return p.made(s.choices[0], sent, depth+1)
+		return p.made(s.choices[0], sent, depth+1, required...)
 	case object:
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		members := s.members
 		for i, m := range members {
-			if slices.Contains(s.required, m.name) || depth < 4 && p.budget > 0 && (!sent || i == 0 && len(s.required) == 0) {
+			if slices.Contains(required, m.name) || depth < 4 && p.budget > 0 && (!sent || i == 0 && len(required) == 0) {
 				put(out, m.name, p.made(m.value, sent, depth+1))
 			}
 		}
 		if len(s.choices) > 0 {
-			for _, e := range (node{p.made(s.choices[0], sent, depth+1)}).entries() {
+			for _, e := range (node{p.made(s.choices[0], sent, depth+1, required...)}).entries() {
 				if (node{out}).get(e.name).Node == nil {
 					put(out, e.name, e.value.Node)
 				}
@@ -198,7 +201,11 @@ func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 		return out
 	case slices.Contains(types, "array"):
 		out := &yaml.Node{Kind: yaml.SequenceNode}
-		if depth < 4 || s.keywords["minItems"].text() > "0" {
+		items := 0
+		if _, _ = fmt.Sscan(s.keywords["minItems"].text(), &items); depth < 4 {
+			items = max(items, 1)
+		}
+		for ; items > 0 && (p.budget > 0 || len(out.Content) == 0); items-- {
 			out.Content = append(out.Content, p.made(s.keywords["items"], sent, depth+1))
 		}
 		return out
@@ -206,6 +213,11 @@ func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 		for _, bound := range []string{"minimum", "maximum"} {
 			if n := s.keywords[bound]; n.Node != nil {
 				return n.Node
+			}
+		}
+		for bound, apart := range map[string]float64{"exclusiveMinimum": 1, "exclusiveMaximum": -1} {
+			if n, err := strconv.ParseFloat(s.keywords[bound].text(), 64); err == nil && (apart > 0 || s.keywords["exclusiveMinimum"].Node == nil) {
+				return scalar("!!float", strconv.FormatFloat(n+apart, 'f', -1, 64))
 			}
 		}
 		return scalar("!!int", "1")
@@ -217,24 +229,26 @@ func (p *page) made(schema node, sent bool, depth int) *yaml.Node {
 	return scalar("!!str", s.madeText())
 }
 
-// madeText returns a text that a schema allows, or "example" if none is found.
+// madeText returns a text that a schema allows, or nearly.
 func (s *shape) madeText() string {
-	if text := map[string]string{
+	ofFormat := map[string]string{
 		"uuid": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c01", "date": "2027-01-31", "date-time": "2027-01-31T12:00:00Z", "time": "12:00:00Z",
 		"email": "office@business.example", "uri": "https://business.example/",
-	}[s.keywords["format"].text()]; text != "" && s.keywords["pattern"].Node == nil {
-		return text
-	}
+	}[s.keywords["format"].text()]
 	pattern, err := syntax.Parse(s.keywords["pattern"].text(), syntax.Perl)
 	if err != nil {
-		return "example"
+		return cmp.Or(ofFormat, "example")
 	}
 	var low, high int
 	_, _ = fmt.Sscan(s.keywords["minLength"].text(), &low)
 	_, _ = fmt.Sscan(s.keywords["maxLength"].text(), &high)
 	low = min(low, maxExample)
 	matches := regexp.MustCompile(s.keywords["pattern"].text()).MatchString
-	for _, text := range []string{"example", strings.Repeat("example-", low/8+1)[:max(low, 1)], matching(pattern, 1), matching(pattern, low)} {
+	words := []string{"example", strings.Repeat("example-", low/8+1)[:max(low, 1)]}
+	if ofFormat != "" {
+		words = []string{ofFormat}
+	}
+	for _, text := range append(words, matching(pattern, 1), matching(pattern, low)) {
 		if n := utf8.RuneCountInString(text); n >= low && (high == 0 || n <= high) && matches(text) {
 			return text
 		}
