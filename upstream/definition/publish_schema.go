@@ -46,7 +46,7 @@ func (p *publisher) parameter(n node) *yaml.Node {
 
 // valueMembers says how to publish the schema and the examples of a parameter, a header or a media type.
 func (p *publisher) valueMembers(n node) memberPublishers {
-	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, n.get("schema"))) }
+	example := func(out *yaml.Node, e entry) { put(out, e.name, p.example(e.value, nil, n.get("schema"))) }
 	return memberPublishers{
 		"schema":  func(out *yaml.Node, e entry) { put(out, e.name, p.schema(e.value)) },
 		"example": example,
@@ -85,42 +85,40 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	if !n.isObject() {
 		return copyOf(n.Node) // true or false
 	}
-	hidden = slices.Clip(hidden) // so that append does not change the caller's
-	for _, part := range p.parts(n, false) {
-		for _, e := range part.get("properties").entries() {
-			if p.isHidden(e.value) {
-				hidden = append(hidden, e.name)
-			}
-		}
+	if ref := n.get("$ref"); p.needsCopy(n, hidden) && (p.isOpenAPI30 || len(n.entries()) == 1) {
+		return p.schema(p.target(ref.text()), hidden...)
 	}
+	hidden = append(p.hiddenIn(n), hidden...)
 	out := object()
 	out.Style = n.Style
 	// OpenAPI 3.0 ignores members beside $ref.
 	alone := n.get("$ref").Node != nil && p.isOpenAPI30
-	var pattern *yaml.Node // of the format, if the schema has one of its own, too
+	var parts []*yaml.Node // of which it consists, too: what it refers to without hidden members, and the format's pattern beside its own
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
 			continue
 		}
-		if value := p.keyword(n, e, hidden); value != nil {
+		if e.name == "$ref" && p.needsCopy(n, hidden) {
+			parts = append(parts, p.schema(p.target(e.value.text()), hidden...))
+		} else if value := p.keyword(n, e, hidden); value != nil {
 			put(out, e.name, value)
 		}
 		if e.name == "format" {
 			for _, rule := range p.rules.get("formats").get(e.value.text()).entries() {
 				if rule.name == "pattern" && n.get("pattern").Node != nil {
-					pattern = object("pattern", copyOf(rule.value.Node))
+					parts = append(parts, object("pattern", copyOf(rule.value.Node)))
 				} else {
 					put(out, rule.name, copyOf(rule.value.Node))
 				}
 			}
 		}
 	}
-	if pattern != nil {
+	if parts != nil {
 		all := member(out, "allOf")
 		if all == nil {
 			all = list()
 		}
-		all.Content = append(all.Content, pattern)
+		all.Content = append(all.Content, parts...)
 		put(out, "allOf", all)
 	}
 	switch {
@@ -179,9 +177,9 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 			return copyPlain(bound)
 		}
 	case "example", "default", "const":
-		return p.example(e.value, n)
+		return p.example(e.value, hidden, n)
 	case "examples", "enum":
-		return each(func(value node) *yaml.Node { return p.example(value, n) })
+		return each(func(value node) *yaml.Node { return p.example(value, hidden, n) })
 	case "items", "additionalProperties":
 		return p.schema(e.value)
 	case "allOf", "oneOf", "anyOf":
@@ -195,11 +193,39 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 			return out
 		}
 	case "discriminator":
-		return p.discriminator(n, e.value)
+		return p.discriminator(n, e.value, hidden)
 	case "$ref":
 		return member(p.reference("schemas", n, p.publishSchema), "$ref")
 	}
 	return nil
+}
+
+// hiddenIn returns the names of the members that a schema, or one of those of which it consists, hides.
+func (p *publisher) hiddenIn(n node) (names []string) {
+	for _, part := range p.parts(n, false) {
+		for _, e := range part.get("properties").entries() {
+			if p.isHidden(e.value) {
+				names = append(names, e.name)
+			}
+		}
+	}
+	return names
+}
+
+// needsCopy reports whether a schema refers to one that has a member that is hidden around the reference only: its component shows the member.
+func (p *publisher) needsCopy(n node, hidden []string) bool {
+	ref := n.get("$ref")
+	if ref.Node == nil || len(hidden) == 0 {
+		return false
+	}
+	target := p.target(ref.text())
+	own := p.hiddenIn(target)
+	return slices.ContainsFunc(p.parts(target, true), func(part node) bool {
+		return slices.ContainsFunc(hidden, func(name string) bool {
+			has := part.get("properties").get(name).Node != nil || slices.Contains(part.get("required").texts(), name)
+			return has && !slices.Contains(own, name)
+		})
+	})
 }
 
 func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
@@ -252,10 +278,17 @@ func addTypes(out *yaml.Node, n node, nullable bool) {
 }
 
 // discriminator publishes the discriminator of a schema. Without a mapping, its values are the names of components, which may be published under
-// others, or the constants of the alternatives. If an alternative is not a reference, no discriminator is published: the constants decide.
-func (p *publisher) discriminator(schema, n node) *yaml.Node {
+// others, or the constants of the alternatives. If an alternative is not a reference, no discriminator is published: the constants decide. Nor is one
+// that is hidden.
+func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
+	name := n.get("propertyName").text()
 	out, mapping, mapped := p.pick(n, "propertyName", nil), object(), map[string]bool{}
 	alternatives := slices.DeleteFunc(append(schema.get("oneOf").items(), schema.get("anyOf").items()...), p.isNull)
+	if slices.ContainsFunc(alternatives, func(a node) bool {
+		return p.needsCopy(a, hidden) || slices.Contains(append(p.hiddenIn(a), hidden...), name)
+	}) {
+		return nil
+	}
 	for _, e := range n.get("mapping").entries() {
 		ref := e.value.text()
 		if !strings.HasPrefix(ref, "#") {
@@ -270,9 +303,9 @@ func (p *publisher) discriminator(schema, n node) *yaml.Node {
 		if ref == "" {
 			return nil
 		}
-		name := ref[strings.LastIndex(ref, "/")+1:]
-		value := cmp.Or(p.constant(alternative, n.get("propertyName").text()), name)
-		if published := p.component("schemas", ref, p.publishSchema); !mapped[ref] && (published != ref || value != name) {
+		component := ref[strings.LastIndex(ref, "/")+1:]
+		value := cmp.Or(p.constant(alternative, name), component)
+		if published := p.component("schemas", ref, p.publishSchema); !mapped[ref] && (published != ref || value != component) {
 			put(mapping, value, member(reference(published), "$ref"))
 		}
 	}
@@ -341,11 +374,17 @@ func (p *publisher) parts(schema node, choices bool) (all []node) {
 	return all
 }
 
-// example publishes an example of a value for which schemas hold, without members that callers do not see.
-func (p *publisher) example(value node, schemas ...node) *yaml.Node {
+// example publishes an example of a value for which schemas hold, without members that callers do not see, and those that are hidden around it.
+func (p *publisher) example(value node, hiddenAround []string, schemas ...node) *yaml.Node {
 	var parts []node
+	seen := map[*yaml.Node]bool{} // alternatives often have parts in common, so that their number would grow with each level
 	for _, schema := range schemas {
-		parts = append(parts, p.parts(schema, true)...)
+		for _, part := range p.parts(schema, true) {
+			if !seen[part.Node] {
+				seen[part.Node] = true
+				parts = append(parts, part)
+			}
+		}
 	}
 	hasMembers := func(part node) bool { return part.get("properties").Node != nil || part.get("items").Node != nil }
 	if text := jsontext.Value(value.text()); (text.Kind() == '{' || text.Kind() == '[') && slices.ContainsFunc(parts, hasMembers) {
@@ -361,11 +400,11 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 		for _, part := range parts {
 			of = append(of, part.get("items"))
 		}
-		out.Content = append(out.Content, p.example(item, of...))
+		out.Content = append(out.Content, p.example(item, nil, of...))
 	}
 	for _, e := range value.entries() {
 		var of []node
-		known, hidden, tenant := len(parts) == 0, false, false
+		known, hidden, tenant := len(parts) == 0, slices.Contains(hiddenAround, e.name), false
 		for _, part := range parts {
 			property, more := part.get("properties").get(e.name), part.get("additionalProperties")
 			switch {
@@ -378,7 +417,7 @@ func (p *publisher) example(value node, schemas ...node) *yaml.Node {
 		if !known || hidden {
 			continue // the gateway would remove it
 		}
-		published := p.example(e.value, of...)
+		published := p.example(e.value, nil, of...)
 		if tenant && published.Kind == yaml.ScalarNode {
 			published.Tag = "!!str"
 		}

@@ -3,6 +3,7 @@ package definition_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -473,6 +474,57 @@ func TestExamplesInTextsArePublishedWithoutHiddenMembers(t *testing.T) {
 		a: {type: string}, b: {type: string, x-gatehouse-internal: true}}, enum: ["1"]}, examples: {cut: {value: '{"a": "x", "b": "secret", ...'}}}}}}`, 1))
 	require.NotContains(t, got, "secret")
 	require.Contains(t, got, `enum: ["1"]`)
+}
+
+// A part of a schema is published where it stands, or as a component that others use, too. Neither may show what is hidden beside it.
+func TestWhatIsHiddenBesideAPartIsNotPublished(t *testing.T) {
+	t.Parallel()
+	const base = `Base: {type: object, required: [id, margin], properties: {id: {type: string}, margin: {type: string, description: ours, example: "12.40"}}, example: {id: o-1, margin: "12.40"}}`
+	const hides = `properties: {margin: {x-gatehouse-internal: true}}`
+	for name, c := range map[string]struct{ order, others, want string }{
+		"a reference in allOf":         {`{allOf: [{$ref: "#/components/schemas/Base"}], ` + hides + `}`, "", `example: {id: o-1}`},
+		"beside allOf":                 {`{allOf: [{$ref: "#/components/schemas/Base"}, {type: object, ` + hides + `}]}`, "", `required: [id]`},
+		"beside the reference":         {`{$ref: "#/components/schemas/Base", ` + hides + `}`, "", `required: [id]`},
+		"a reference to a reference":   {`{allOf: [{$ref: "#/components/schemas/Again"}], ` + hides + `}`, `Again: {$ref: "#/components/schemas/Base"}`, `required: [id]`},
+		"a part of the referred one":   {`{allOf: [{$ref: "#/components/schemas/Again"}], ` + hides + `}`, `Again: {allOf: [{$ref: "#/components/schemas/Base"}, {type: object, required: [margin], properties: {note: {type: string}}}]}`, `note: {type: string}`},
+		"an example beside":            {`{allOf: [{type: object, properties: {id: {type: string}, margin: {type: string}}, example: {id: o-1, margin: "1"}}, {type: object, ` + hides + `}]}`, "", `example: {id: o-1}`},
+		"what decides between several": {`{oneOf: [{$ref: "#/components/schemas/A"}, {$ref: "#/components/schemas/B"}], discriminator: {propertyName: margin, mapping: {internal-a: "#/components/schemas/A"}}}`, `A: {type: object, properties: {margin: {const: internal-a, x-gatehouse-internal: true}, a: {type: string}}}, B: {type: object, properties: {margin: {const: internal-b, x-gatehouse-internal: true}, b: {type: string}}}`, `b: {type: string}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			components := "Order: " + c.order + ", " + base
+			if c.others != "" {
+				components += ", " + c.others
+			}
+			got := publish(t, `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/o: {get: {responses: {"200": {description: "", content: {application/json: {
+				schema: {$ref: "#/components/schemas/Order"}}}}}}}}, components: {schemas: {`+components+`}}}`)
+			require.NotContains(t, got, "margin")
+			require.NotContains(t, got, "internal-")
+			require.Contains(t, got, c.want)
+		})
+	}
+	got := publish(t, `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/o: {get: {responses: {"200": {description: "", content: {application/json: {
+		schema: {allOf: [{$ref: "#/components/schemas/Base"}], properties: {note: {type: string, x-gatehouse-internal: true}}}}}}}}}}, components: {schemas: {`+base+`}}}`)
+	require.Contains(t, got, `$ref: "#/components/schemas/Base"`, "nothing of it is hidden")
+}
+
+// The alternatives of a page builder's blocks have blocks in them, so that each level of an example had more schemas than the one around it.
+func TestExamplesOfNestedChoicesArePublishedSoon(t *testing.T) {
+	t.Parallel()
+	const kinds, levels = 40, 12
+	var refs, schemas []string
+	for i := range kinds {
+		refs = append(refs, fmt.Sprintf(`{$ref: "#/components/schemas/B%d"}`, i))
+		schemas = append(schemas, fmt.Sprintf(`B%d: {type: object, required: [kind], properties: {kind: {const: B%d}, children: {type: array, maxItems: 9, items: {$ref: "#/components/schemas/Block"}}}}`, i, i))
+	}
+	example := `{kind: B0}`
+	for range levels {
+		example = `{kind: B1, children: [` + example + `]}`
+	}
+	got := publish(t, `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/o: {get: {responses: {"200": {description: "", content: {application/json: {
+		schema: {$ref: "#/components/schemas/Block"}, example: `+example+`}}}}}}}, components: {schemas: {Block: {oneOf: [`+strings.Join(refs, ", ")+`], discriminator: {propertyName: kind}}, `+
+		strings.Join(schemas, ", ")+`}}}`)
+	require.Contains(t, got, "kind: B0")
 }
 
 // Nothing else than publishing follows references in examples.
