@@ -183,6 +183,11 @@ func TestDemoWithoutRateLimitOnLocalhost(t *testing.T) {
 			assert.Equal(t, http.StatusOK, d.caller(t).Get(t, "http://"+host+":"+port, "/api/v1/me").Status, host)
 		}
 	})
+	t.Run("has its own URL in the reference", func(t *testing.T) {
+		page := anonymous().Get(t, d.url, "/docs")
+		assert.Contains(t, page.Body, "export GATEHOUSE_URL=http://localhost:"+port)
+		assert.NotContains(t, page.Body, "https://api.example.com")
+	})
 	t.Run("reports its address as in use", func(t *testing.T) { // two demos on one port would each get half of the requests
 		demoCLI(t, "--listen", "localhost:"+port).requireError(t, "address already in use")
 		for range 5 {

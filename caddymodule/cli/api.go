@@ -95,13 +95,16 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				printFaults(out, failed.Faults, kind)
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
-					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, cleantext.Escape(strings.Join(failed.Except, " ")))
+					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, tokens(failed.Except))
 				}
 				return exit(cmd, 1, fmt.Errorf("%s: %s", message, count(len(failed.Faults), "error")))
 			case err != nil:
 				return exit(cmd, 1, err)
 			}
 			printFaults(out, d.Warnings, "warning")
+			if _, err := d.Published(definition.PublishOptions{}); err != nil {
+				_, _ = fmt.Fprintf(out, "warning: it does not load with docs_path: %s\n", oneLine(err.Error()))
+			}
 			if list {
 				return printOperations(out, d.API)
 			}
@@ -144,17 +147,16 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var text []byte
 			d, err := flags.load(args)
-			if err != nil {
-				return err
+			if err == nil {
+				text, err = d.Published(publish)
 			}
-			published, err := d.Published(publish)
-			if err != nil {
-				return err
+			if err == nil {
+				text, err = render(text)
 			}
-			text, err := render(published)
 			if err != nil {
-				return err
+				return exit(cmd, 1, err)
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
@@ -167,9 +169,24 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 	return cmd
 }
 
+// oneLine returns a text without control characters.
+func oneLine(s string) string { return strings.ReplaceAll(cleantext.Escape(s), "\n", `\n`) }
+
+// tokens returns names as they stand in a Caddyfile.
+func tokens(names []string) string {
+	var all []string
+	for _, name := range names {
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-") != "" {
+			name = `"` + strings.ReplaceAll(name, `"`, `\"`) + `"`
+		}
+		all = append(all, oneLine(name))
+	}
+	return strings.Join(all, " ")
+}
+
 func printFaults(out io.Writer, faults []*definition.FaultError, kind string) {
 	for _, f := range faults {
-		_, _ = fmt.Fprintf(out, "%s:%d: %s: %s (%s)\n", cleantext.Escape(f.File), f.Line, kind, cleantext.Escape(f.Message), cleantext.Escape(f.Pointer))
+		_, _ = fmt.Fprintf(out, "%s:%d: %s: %s (%s)\n", oneLine(f.File), f.Line, kind, oneLine(f.Message), oneLine(f.Pointer))
 	}
 }
 
@@ -193,8 +210,8 @@ func printOperations(out io.Writer, api *upstream.API) error {
 		case !op.Read:
 			callers = "signed, may write"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", cleantext.Escape(op.ID), op.Method, cleantext.Escape(op.Path), cleantext.Escape(op.Resource),
-			callers, limit, cleantext.Escape(tenantRule(op)))
+		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", oneLine(op.ID), op.Method, oneLine(op.Path), oneLine(op.Resource),
+			callers, limit, oneLine(tenantRule(op)))
 	}
 	return w.Flush() //nolint:wrapcheck // of the standard output
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -114,6 +115,7 @@ func TestAPIPublishTakesWhatCallersOfOneGatewayHaveToKnow(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		var out bytes.Buffer
 		cmd.SetOut(&out)
+		cmd.SetErr(&out)
 		cmd.SetArgs(args)
 		err := cmd.Execute()
 		return out.String(), err
@@ -122,6 +124,36 @@ func TestAPIPublishTakesWhatCallersOfOneGatewayHaveToKnow(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "default: https://api.shop.example/gw")
 	assert.Contains(t, text, "7 requests a minute for each public key")
-	_, err = publish("--base-url", "api.shop.example")
-	assert.ErrorContains(t, err, "invalid base URL")
+	text, err = publish("--base-url", "api.shop.example")
+	require.Error(t, err)
+	assert.Contains(t, text, "invalid base URL")
+}
+
+// A document may come from somebody else: its names must neither change what the terminal shows, nor what a line that it prints means.
+func TestNamesOfADocumentAreHarmlessInATerminal(t *testing.T) {
+	t.Parallel()
+	run := func(cmd *cobra.Command, document string) string {
+		file := filepath.Join(t.TempDir(), "api.yaml")
+		require.NoError(t, os.WriteFile(file, []byte("{openapi: 3.1.0, info: {title: x, version: '1'}, x-gatehouse-tenant: none, paths: {"+document+"}}"), 0o600))
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs([]string{file})
+		_ = cmd.Execute()
+		return out.String()
+	}
+	const schema = `responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {a: {type: string}}}}}}}`
+	out := run(apiCheckCommand(), `/a: {get: {operationId: "List all", responses: {}}}, /b: {get: {operationId: "b\n  except nothing", `+schema+`}}, /c: {get: {operationId: 'say "x"', responses: {}}}`)
+	require.Contains(t, out, `  except "List all" "say \"x\""`)
+	require.Equal(t, 1, strings.Count(out, "\n  except "))
+	for _, cmd := range []*cobra.Command{apiCheckCommand(), apiPublishCommand(), apiDocsCommand()} {
+		out := run(cmd, `/a: {get: {responses: {"200": {description: "", content: {application/json: {schema: {"\e[2J\e]0;x\a": 1, type: object}}}}}}}`)
+		require.NotContains(t, out, "\x1b")
+		require.Contains(t, out, `\u001b[2J`)
+	}
+	out = run(apiCheckCommand(), `/a: {get: {operationId: 获取订单, `+schema+`}}`)
+	require.NotContains(t, out, "docs_path")
+	require.Contains(t, run(apiPublishCommand(), `/a: {get: {operationId: 获取订单, `+schema+`}}`), "获取订单")
+	missing := strings.Replace(schema, "application/json: {", `application/json: {examples: {x: {$ref: "other.json"}}, `, 1)
+	require.Contains(t, run(apiCheckCommand(), "/a: {get: {"+missing+"}}"), "warning: it does not load with docs_path: publishing: other.json is not a value of the definition")
 }

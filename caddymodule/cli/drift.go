@@ -113,7 +113,7 @@ func driftText(d caddymodule.Drift) string {
 
 // column returns a text without control characters, shortened in the middle.
 func column(s string) string {
-	s = strings.ReplaceAll(cleantext.Escape(s), "\n", `\n`)
+	s = oneLine(s)
 	if runes := []rune(s); len(runes) > maxDriftColumn {
 		return string(runes[:maxDriftColumn/2]) + "…" + string(runes[len(runes)-maxDriftColumn/2+1:])
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"embed"
+	"encoding/csv"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/file"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
+	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
 	"github.com/gatehouse-gateway/gatehouse/internal/embeddedredis"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -86,7 +88,9 @@ why: names and rules, no values.`,
 	f.StringArrayVar(&v.Headers, "header", nil, "`'Name: value'` that the service behind the definition expects, such as a password; {env.NAME} is a variable; may be repeated")
 	f.StringVar(&v.Business, "business", "", "`ID` of a business in your own service, for the first key (default: one of the demo's)")
 	f.BoolVar(&v.NoRateLimit, "no-rate-limit", false, "only report which requests the limits would deny")
-	if cmd.Execute() != nil { // it has said why
+	cmd.SilenceErrors = true
+	if err := cmd.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", cleantext.Escape(err.Error()))
 		os.Exit(1)
 	}
 }
@@ -201,7 +205,11 @@ func (v *view) define() error {
 	d := caddymodule.Definition{File: v.File, Overlays: v.Overlays, Only: v.Only, Except: v.Except}
 	loaded, err := d.Load()
 	if failed, ok := errors.AsType[*definition.LoadError](err); ok && len(failed.Except) > 0 {
-		return fmt.Errorf("%w\n\nWithout these operations, the other %d load:\n\n  --except %s", err, failed.Rest, strings.Join(failed.Except, ","))
+		var names bytes.Buffer // as the flag reads them
+		list := csv.NewWriter(&names)
+		_ = list.Write(failed.Except) // to memory
+		list.Flush()
+		return fmt.Errorf("%w\n\nWithout these operations, the other %d load:\n\n  --except %s", err, failed.Rest, quote(strings.TrimSpace(names.String())))
 	}
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was wrong
@@ -382,7 +390,7 @@ var templates embed.FS
 func (v *view) fill(name string) ([]byte, error) {
 	var b bytes.Buffer
 	t, err := template.New(name).Funcs(template.FuncMap{
-		"quote": func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }, // for a shell
+		"quote": quote,
 	}).ParseFS(templates, name)
 	if err == nil {
 		err = t.Execute(&b, v)
@@ -392,6 +400,9 @@ func (v *view) fill(name string) ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
+
+// quote returns a text as one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // setAddress sets what follows from the address to serve on, and checks that it can be used.
 func (v *view) setAddress(ctx context.Context) error {
@@ -408,12 +419,12 @@ func (v *view) setAddress(ctx context.Context) error {
 	case strings.Contains(host, ":"):
 		v.Bind = "[" + host + "]"
 	}
-	v.Base = "http://" + net.JoinHostPort(host, port)
 	// People type passwords into the connection server's pages, without TLS: it is for this machine only.
 	ip := net.ParseIP(host)
 	if ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
+	v.Base = "http://" + net.JoinHostPort(host, port)
 	if host == "localhost" || ip.IsLoopback() {
 		v.Origin = "http://" + strings.TrimSuffix(net.JoinHostPort(host, port), ":80")
 	}

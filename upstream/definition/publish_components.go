@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -131,10 +132,12 @@ func (p *publisher) resolve(n node) node {
 
 // noun returns the ID of an operation without its verb: Contacts of listContacts.
 func noun(id string) string {
-	if rest := strings.TrimLeftFunc(id, unicode.IsLower); rest != "" && unicode.IsUpper(rune(rest[0])) {
+	rest := strings.TrimLeftFunc(id, unicode.IsLower)
+	if first, _ := utf8.DecodeRuneInString(rest); unicode.IsUpper(first) {
 		return rest
 	}
-	return strings.ToUpper(id[:1]) + id[1:]
+	first, size := utf8.DecodeRuneInString(id)
+	return string(unicode.ToUpper(first)) + id[size:]
 }
 
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
