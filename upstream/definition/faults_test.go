@@ -347,6 +347,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a page that nothing says":                 response(list("x-gatehouse-page: [{request: page, response: /m}]"), "/x-gatehouse-page/0/response", "is not a member of the response"),
 		"a page without a place":                   response(list("x-gatehouse-page: [{request: page}]"), "/x-gatehouse-page/0/response", "is not a member of the response"),
 		"a page that is a list":                    response(list("x-gatehouse-page: [{request: page, response: /orders}]"), "/x-gatehouse-page/0/response", "must be an integer"),
+		"a cursor that is a list":                  response(list("x-gatehouse-page: [{cursor: page, response: /orders}]"), "/x-gatehouse-page/0/response", "must be a string or an integer"),
 		"a cursor that nothing asks for":           response(list("x-gatehouse-page: [{cursor: next, response: /n}]"), "/x-gatehouse-page/0/cursor", "is not a parameter"),
 		"a body in which nobody owns anything":     response("content: {application/json: {schema: {type: string}}}", "", ""),
 

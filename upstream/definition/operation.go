@@ -871,9 +871,10 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 		s.Properties = slices.Clone(s.Properties)
 		p := &s.Properties[at]
 		if i == len(names)-1 {
-			if p.Number = number; number > 0 && p.Schema.Types&^upstream.TypeNull != upstream.TypeInteger {
-				c.fault(page.get("response"), "must be an integer")
-			}
+			p.Number = number
+			c.faultIf(number > 0 && p.Schema.Types&^upstream.TypeNull != upstream.TypeInteger, page.get("response"), "must be an integer")
+			isCursor := p.Schema.Types&(upstream.TypeString|upstream.TypeInteger) != 0
+			c.faultIf(page.get("cursor").Node != nil && !isCursor, page.get("response"), "must be a string or an integer")
 			return
 		}
 		own := *p.Schema
