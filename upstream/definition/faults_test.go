@@ -303,6 +303,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"deprecated since":                        operation("x-gatehouse-deprecated: {since: 2026-01-01}", "/x-gatehouse-deprecated", "needs deprecated: true"),
 		"deprecated without a date":               {theOperation, "deprecated: true\n      x-gatehouse-deprecated: {link: \"https://a.example\"}", 8, operationAt + "/x-gatehouse-deprecated", "since is missing"},
 		"deprecated by a date that is none":       {theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, sunset: soon}", 8, operationAt + "/x-gatehouse-deprecated/sunset", "must be a date such as"},
+		"deprecated after its sunset":             {theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2027-01-01, sunset: 2026-12-31}", 8, operationAt + "/x-gatehouse-deprecated/sunset", "the sunset must not be before the deprecation"},
 		"deprecated with another member":          {theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, until: x}", 8, operationAt + "/x-gatehouse-deprecated/until", "possible are since, sunset, link"},
 		"deprecated with a header in the link":    {theOperation, "deprecated: true\n      x-gatehouse-deprecated: {since: 2026-01-01, link: \"https://a.example>; x\"}", 8, operationAt + "/x-gatehouse-deprecated/link", "must be the URL of a page"},
 		"an answer that is another word":          operation("x-gatehouse-answer: key", "/x-gatehouse-answer", "must be identity or an object"),

@@ -602,6 +602,7 @@ func (c *compiler) deprecation(op *upstream.Operation, n *operationNode) {
 	if c.faultIf(since.IsZero(), d, "since is missing") {
 		return
 	}
+	c.faultIf(!sunset.IsZero() && sunset.Before(since), d.get("sunset"), "the sunset must not be before the deprecation")
 	link := c.string(d.get("link"))
 	if uri := (upstream.Schema{Types: upstream.TypeString, Format: upstream.FormatURI}); link != "" && uri.InvalidReason(link) != "" {
 		c.fault(d.get("link"), "must be the URL of a page")
