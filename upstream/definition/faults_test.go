@@ -212,6 +212,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"possible values that exclude a constant":  field("{type: string, enum: [a], const: b}", "", "no value can be valid: what must hold contradicts itself"),
 		"possible values of which none is in both": field("{allOf: [{type: string, enum: [a]}, {enum: [b]}]}", "", "no value can be valid"),
 		"open bounds that are equal":               field("{type: number, minimum: 5, exclusiveMaximum: 5}", "", "no value can be valid: what must hold contradicts itself"),
+		"a member of no side":                      field("{type: string, readOnly: true, writeOnly: true}", "", "cannot be readOnly and writeOnly: no request and no response would have it"),
 		"visible without values":                   field("{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: []}}", "/x-gatehouse-visible", "must be one member with a list of values"),
 		"visible with two members":                 field("{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: [a], t: [a]}}", "/x-gatehouse-visible", "must be one member with a list of values"),
 		"visible that is a text":                   field("{properties: {s: {type: string}}, x-gatehouse-visible: s}", "/x-gatehouse-visible", "must be one member with a list of values"),

@@ -709,6 +709,7 @@ func arrange(s *upstream.Schema, info *schemaInfo) {
 // hides reports whether a member does not occur in this view: it is writeOnly in a response, or readOnly in a request.
 func (c *compiler) hides(member node) bool {
 	readOnly, writeOnly := c.flag(member.get("readOnly")), c.flag(member.get("writeOnly"))
+	c.faultIf(readOnly && writeOnly, member, "cannot be readOnly and writeOnly: no request and no response would have it")
 	return c.view.request && readOnly || !c.view.request && writeOnly || c.hidden(member, c.view.request)
 }
 
