@@ -312,6 +312,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"an answer with other members":            operation("x-gatehouse-answer: identity", "/x-gatehouse-answer", "must have one object, with the members id, name and slug"),
 		"an answer that the schema refuses":       operation("x-gatehouse-answer: {x: 1}", "/x-gatehouse-answer", "does not match the schema"),
 		"unchecked that is a text":                operation("x-gatehouse-unchecked: application/pdf", "/x-gatehouse-unchecked", "must be a list"),
+		"unchecked JSON":                          {theOperation, "x-gatehouse-tenant: request\n      x-gatehouse-unchecked: [application/json]", 8, operationAt + "/x-gatehouse-unchecked/0", "application/json is always checked: give it a schema"},
 		"unchecked of no response":                {theOperation, "x-gatehouse-tenant: request\n      x-gatehouse-unchecked: [application/pdf]", 8, operationAt + "/x-gatehouse-unchecked/0", "no response has the media type application/pdf"},
 
 		// Responses.

@@ -653,10 +653,11 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		}
 	}
 	c.faultIf(!success, n.node, "a successful response is missing")
+	items := list.items()
 	for i, media := range unchecked {
-		if !slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return slices.Contains(r.Unchecked, media) }) {
-			c.fault(list.items()[i], "no response has the media type %s", media)
-		}
+		used := slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return slices.Contains(r.Unchecked, media) })
+		c.faultIf(!used, items[i], "no response has the media type %s", media)
+		c.faultIf(isJSON(media), items[i], "%s is always checked: give it a schema", media)
 	}
 	// Exact codes come before ranges.
 	slices.SortStableFunc(op.Responses, func(a, b upstream.DocumentedResponse) int {
