@@ -369,8 +369,8 @@ func (a *API) Match(target string) (m Match, ok bool) {
 }
 
 // cleanTarget returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
-// returns "" for other targets.
-func (a *API) cleanTarget(target string) string {
+// returns "" for other targets, and if the service finds another business's ID in the query, under the name that the mapping gives it.
+func (a *API) cleanTarget(target, business string) string {
 	m, ok := a.Match(target)
 	if !ok {
 		return ""
@@ -378,7 +378,7 @@ func (a *API) cleanTarget(target string) string {
 	path, query, _ := strings.Cut(target, "?")
 	if op := m.Path.Operation(http.MethodGet); query != "" && op != nil {
 		q, err := op.CleanQuery(m)
-		if err != nil {
+		if err != nil || op.Mapping.namesOther(query, business) {
 			return ""
 		}
 		if q.Raw != "" {

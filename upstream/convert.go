@@ -225,7 +225,7 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 			return own
 		}
 	}
-	if own := a.cleanTarget(u.RequestURI()); isPrintable(own, maxForwarded, false) {
+	if own := a.cleanTarget(u.RequestURI(), business); isPrintable(own, maxForwarded, false) {
 		return own
 	}
 	return ""

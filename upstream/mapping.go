@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -66,6 +67,29 @@ func (m *Mapping) NamesBusiness() bool {
 
 func nameBusiness(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Business })
+}
+
+// namesOther reports whether a query of the service has another business's ID where the mapping has that of this one.
+func (m *Mapping) namesOther(query, business string) bool {
+	if m == nil {
+		return false
+	}
+	sent, err := url.ParseQuery(query)
+	return slices.ContainsFunc(m.Query, func(v MappedValue) bool {
+		if !nameBusiness(v.Value) {
+			return false
+		}
+		var own string
+		for _, p := range v.Value { // no parameters: {business} is the only placeholder
+			own += p.text(&Call{BusinessID: business}, Query{})
+		}
+		for name, values := range sent {
+			if strings.EqualFold(name, v.Name) && slices.ContainsFunc(values, func(value string) bool { return value != own }) {
+				return true
+			}
+		}
+		return err != nil
+	})
 }
 
 // apply changes a call as the operation's mapping says.

@@ -190,6 +190,8 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
 		/orders: {post: {x-gatehouse-upstream: {path: "/a/{business}/Orders"}, responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}},
 		"/orders/{id}": {get: {x-gatehouse-upstream: {path: "/a/{business}/Order/{id}.json"}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
+			responses: {"204": {description: ""}}}},
+		"/lines/{id}": {get: {x-gatehouse-upstream: {query: {line: "{id}", account: "a-{business}"}}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
 			responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
 	m, _ := d.API.Match("/v1/orders")
@@ -205,6 +207,12 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"//legacy:8080/a/17/Order/9.json":      "",
 		"http://other/a/17/Order/9.json":       "",
 		"Order/9.json":                         "",
+		"/v1/lines/9":                          "/gw/v1/lines/9",
+		"/v1/lines/9?account=%61-17&n=2":       "/gw/v1/lines/9",
+		"/v1/lines/9?account=a-18":             "", // another business's
+		"/v1/lines/9?Account=a-18":             "",
+		"/v1/lines/9?account=a-17&account=18":  "",
+		"/v1/lines/9?account=a-18;":            "",
 	} {
 		_, got := res.Headers(d.API, "/gw", "17", http.Header{"Location": {location}}, "legacy:8080")
 		require.Equal(t, want, got, location)
