@@ -79,10 +79,7 @@ func (m *Mapping) namesOther(query, business string) bool {
 		if !nameBusiness(v.Value) {
 			return false
 		}
-		var own string
-		for _, p := range v.Value { // no parameters: {business} is the only placeholder
-			own += p.text(&Call{BusinessID: business}, Query{})
-		}
+		own := join(v.Value, &Call{BusinessID: business}, Query{}) // no parameters: {business} is the only placeholder
 		for name, values := range sent {
 			if strings.EqualFold(name, v.Name) && slices.ContainsFunc(values, func(value string) bool { return value != own }) {
 				return true
@@ -94,24 +91,26 @@ func (m *Mapping) namesOther(query, business string) bool {
 
 // apply changes a call as the operation's mapping says.
 func (m *Mapping) apply(c *Call, op *Operation, q Query) {
-	join := func(parts []Part) (text string) {
-		for _, p := range parts {
-			text += p.text(c, q)
-		}
-		return text
-	}
 	switch {
 	case nameBusiness(m.Path) && !isSegment(c.BusinessID):
 		c.invalid = fmt.Errorf("%w: the business ID cannot be part of the path that the definition has for %s", ErrIdentity, op.ID)
 	case m.Path != nil:
-		c.Path = join(m.Path)
+		c.Path = join(m.Path, c, q)
 	}
 	if len(m.Query) > 0 {
 		c.Query = m.query(c, op, q)
 	}
 	for _, h := range m.Headers {
-		c.Header[h.Name] = []string{join(h.Value)}
+		c.Header[h.Name] = []string{join(h.Value, c, q)}
 	}
+}
+
+// join returns the text of parts without parameters of the query.
+func join(parts []Part, c *Call, q Query) (text string) {
+	for _, p := range parts {
+		text += p.text(c, q)
+	}
+	return text
 }
 
 // text returns what a part stands for that is not a parameter of the query. A path needs no escapes: see Match and Fill.
