@@ -133,7 +133,7 @@ func TestAssistantsUseTheToolsOfAnotherPlatform(t *testing.T) {
 	assert.Contains(t, missing, "NOT_FOUND")
 
 	activity := owner.open("/settings/activity")
-	for _, sentence := range []string{"Test Assistant added the customer Zoe", "Test Assistant changed the order", "Test Assistant added the shipment RR1234"} {
+	for _, sentence := range []string{">Added the customer Zoe<", ">Changed the order", ">Added the shipment RR1234<", "through <bdi>Test Assistant<"} {
 		assert.Contains(t, activity.Text, sentence)
 	}
 }
