@@ -64,7 +64,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target strin
 	if dest := r.Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
 		return "", badRequest(codeInvalidRequest, "this address must be opened as a page")
 	}
-	if err := s.allowIP(r, "authorize", s.o.limits.Authorizations); err != nil {
+	if err := s.allowIP(ctx, r, "authorize", s.o.limits.Authorizations); err != nil {
 		return "", err
 	}
 	values, err := authorizationParameters(w, r)

@@ -112,7 +112,7 @@ func (s *Server) documentClient(r *http.Request, id string) (Client, error) {
 	if c, err := s.loadClient(ctx, key); !errors.Is(err, errUnknownClient) {
 		return c, err
 	}
-	if err := s.allowIP(r, "fetch", s.o.limits.Fetches); err != nil {
+	if err := s.allowIP(ctx, r, "fetch", s.o.limits.Fetches); err != nil {
 		return Client{}, err
 	}
 	if err := s.allow(ctx, "fetch", allIPs, s.o.limits.AllFetches); err != nil {

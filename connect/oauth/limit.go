@@ -17,10 +17,10 @@ const (
 )
 
 // allowIP counts a request of a kind against the limit of its client IP, and of its network.
-func (s *Server) allowIP(r *http.Request, kind string, limit redis_rate.Limit) error {
+func (s *Server) allowIP(ctx context.Context, r *http.Request, kind string, limit redis_rate.Limit) error {
 	for key, times := range clientip.Keys(s.o.ClientAddr(r)) {
 		own := redis_rate.Limit{Rate: times * limit.Rate, Burst: times * limit.Burst, Period: limit.Period}
-		if err := s.allow(r.Context(), kind, key, own); err != nil {
+		if err := s.allow(ctx, kind, key, own); err != nil {
 			return err
 		}
 	}

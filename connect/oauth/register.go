@@ -10,7 +10,7 @@ import (
 
 func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	if err := s.allowIP(r, "register", s.o.limits.Registrations); err != nil {
+	if err := s.allowIP(ctx, r, "register", s.o.limits.Registrations); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, "application/json", codeInvalidMetadata)
