@@ -88,7 +88,7 @@ paths:
       responses: {"200": {description: A day., content: {application/json: {schema: {type: object, properties: {day: {type: string, format: date}}}}}}}
 components:
   schemas:
-    Part: {type: object, required: [id], properties: {id: {type: string}}}
+    Part: {type: object, required: [id], properties: {id: {type: string}, sku: {type: string}}} # its own
     Product:
       type: object
       required: [name, account]
@@ -223,7 +223,7 @@ func stock(way string) http.Handler {
 		}
 		return 204, nil, nil
 	})
-	part := func(p *product) map[string]string { return map[string]string{"id": p.SKU + "-part"} }
+	part := func(p *product) map[string]string { return map[string]string{"id": p.SKU + "-part", "sku": "sku-7"} }
 	handle("GET /products/{sku}/parts", func(_ *http.Request, _ string, p *product) (int, any, http.Header) {
 		return 200, []any{part(p)}, nil
 	})
