@@ -63,6 +63,11 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ob
 		}
 		return false
 	}
+	for i := s.fields; k.listing && !k.isRequest && !k.allViolations && i < len(s.Properties); i++ {
+		if p := &s.Properties[i]; p.WriteOnly && !spans[i].isAbsent() {
+			k.addViolation(s, p.Name, "is removed: it is writeOnly")
+		}
+	}
 	if s.numbers {
 		k.checkNumbers(s, spans)
 	}

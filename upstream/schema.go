@@ -123,6 +123,7 @@ type Property struct {
 	Schema       *Schema
 	Required     bool
 	Internal     bool // it does not leave. It may be null or missing: the checks of tenant and visibility decide
+	WriteOnly    bool // with Internal: only requests have it
 	Part         bool // it is an object that the data service does not have: all of its properties have a Source
 	HoldsRecords bool // its value is the record or the records of a response
 

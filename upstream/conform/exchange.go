@@ -452,8 +452,9 @@ func (r *run) checkBody(x *exchange, asRule string) {
 		r.addFinding(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text, Times: v.Times})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
-		if isJSON && strings.HasSuffix(v.Reason, "it is not documented") {
-			r.addFinding("undocumented", x, Finding{Pointer: v.Pointer, Expected: "a documented member", Got: "one that is not", Times: v.Times})
+		expected := map[string]string{"is removed: it is not documented": "a documented member", "is removed: it is writeOnly": "no member that is writeOnly"}[v.Reason]
+		if isJSON && expected != "" {
+			r.addFinding("undocumented", x, Finding{Pointer: v.Pointer, Expected: expected, Got: "one that the gateway removes", Times: v.Times})
 		}
 	}
 }

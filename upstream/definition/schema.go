@@ -724,7 +724,7 @@ func hide(p *upstream.Property, v view, reason string) {
 	if p.Schema = upstream.AnyJSON(); v.request {
 		p.Schema = &upstream.Schema{Refused: reason}
 	}
-	p.Internal = !v.request
+	p.Internal, p.WriteOnly = !v.request, !v.request
 	switch {
 	case p.From == nil:
 	case p.From.Names == nil:
