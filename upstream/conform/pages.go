@@ -98,15 +98,18 @@ func pageParam(x *exchange) (page *upstream.Param, offset bool) {
 // probePages compares pages with the whole list.
 func (r *run) probePages(ctx context.Context, first *exchange) {
 	size := sizeParam(first.op)
-	if first.res.Records == nil || size == nil {
+	if first.res.Records == nil {
 		return
 	}
-	all, least := r.keys(first), max(bound(size, false, 1), 1)
-	small := first.request
-	small.query = withParam(small.query, size.Name, strconv.Itoa(least))
-	if first.res.Cursor != "" {
+	all := r.keys(first)
+	if first.res.Cursor != "" && (size != nil || nextCursor(first) != "") {
 		r.probeCursors(ctx, first, all, size)
 	}
+	if size == nil {
+		return
+	}
+	least, small := max(bound(size, false, 1), 1), first.request
+	small.query = withParam(small.query, size.Name, strconv.Itoa(least))
 	page, offset := pageParam(first)
 	if page == nil {
 		return
@@ -170,10 +173,12 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 }
 
-// probeCursors follows cursors through a list.
+// probeCursors follows cursors through a list. size is nil if no parameter has the size of a page.
 func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, size *upstream.Param) {
 	q := first.request
-	q.query = withParam(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
+	if size != nil {
+		q.query = withParam(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
+	}
 	isWhole := nextCursor(first) == ""
 	got, done := r.follow(ctx, q, func(int) {})
 	if got.last != nil && got.last.recordParam != "" {

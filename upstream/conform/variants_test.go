@@ -285,6 +285,7 @@ func racks(way string) http.Handler {
 		if is("short") {
 			limit = min(limit, 2)
 		}
+		limit = cmp.Or(limit, 5)
 		if is("cursor") && from > 0 {
 			return 422, nil
 		}
@@ -315,6 +316,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		way, state string
 		want       []string // in what is printed; none: there is no fault
 		slashes    bool     // at the end of all paths
+		unsized    bool     // slots have no parameter with the size of a page
 		rate       float64
 	}{
 		"a usual service":                               {},
@@ -332,6 +334,8 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
 		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
 		"a list that has each record twice":                {way: "join", want: []string{"fault paging: listRacks: GET /racks?size=50 as A\n  at       /racks/1\n  expected each record once"}},
+		"cursors without a size":                           {unsized: true},
+		"a cursor without a size that is refused":          {unsized: true, way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"a cursor that is refused":                         {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"records of another parent":                        {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
 		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},
@@ -350,6 +354,9 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 				c.state = "used"
 			}
 			text := strings.Replace(racksDocument, "STATE", c.state, 1)
+			if c.unsized {
+				text = strings.Replace(strings.Replace(text, ", at_most: limit", "", 1), "        - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}\n", "", 1)
+			}
 			if c.slashes {
 				text = regexp.MustCompile(`(?m)^  (/.*):$`).ReplaceAllString(text, "  $1/:")
 			}
