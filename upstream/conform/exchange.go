@@ -365,18 +365,14 @@ func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	case x.res.Body != nil:
 		r.checkBody(x, asRule)
 	}
-	removed := func(name, expected string) {
-		if values := x.header[name]; len(values) > 0 {
+	removed := func(isRemoved bool, name, expected string) {
+		if values := x.header[name]; isRemoved && len(values) > 0 {
 			r.addFinding("header", x, Finding{Expected: expected, Got: "another one, which the gateway removes", Value: excerpt(values[0])})
 		}
 	}
 	etag, location := x.res.Headers(r.api, "", r.business(x.op, x.label), x.header, r.host)
-	if x.res.ETag && etag == "" {
-		removed("Etag", "an ETag in double quotes, of visible ASCII")
-	}
-	if x.res.Location && location == "" {
-		removed("Location", "as Location the path of an operation")
-	}
+	removed(x.res.ETag && etag == "", "Etag", "an ETag in double quotes, of visible ASCII")
+	removed(x.res.Location && location == "", "Location", "as Location the path of an operation")
 }
 
 // addRefusal adds the finding about a status or media type.

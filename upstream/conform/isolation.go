@@ -56,10 +56,9 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		switch f, found := r.commonRecord(a, b); {
 		case found:
 			r.addFinding("isolation", b, f)
-		case b.ok() && b.res.Unchecked != nil && a.ok() && own.ok() && isWholeList(own):
-			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for what belongs to a record of A", Got: fmt.Sprintf("status %d", b.status)})
-		case b.ok() && !b.list && len(b.records) > 0 && r.id(own.op, b.records[0]) == values[0] && own.ok() && isWholeList(own):
-			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A", Got: fmt.Sprintf("status %d", b.status)})
+		case !b.ok() || !own.ok() || !isWholeList(own):
+		case b.res.Unchecked != nil && a.ok(), b.record() != nil && r.id(own.op, b.record()) == values[0]:
+			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A, and for what belongs to it", Got: fmt.Sprintf("status %d", b.status)})
 		}
 	}
 }

@@ -39,21 +39,16 @@ func (r *run) example(ctx context.Context, op *upstream.Operation, label string)
 	if sample.Body == "" {
 		return q, true
 	}
-	var body any
-	if json.Unmarshal([]byte(sample.Body), &body) != nil {
-		return q, false
+	if json.Unmarshal([]byte(sample.Body), &q.sent) != nil { // it is not an object
+		valid := r.encode(&q, []byte(sample.Body))
+		return q, valid
 	}
-	if members, ok := body.(map[string]any); ok {
-		q.sent = members
-		for name := range members {
-			if id, only := r.idFor(ctx, op, name, label); id != "" && replace(members, name, id) {
-				q.namesRecord = q.namesRecord || only
-			}
+	for name := range q.sent {
+		if id, only := r.idFor(ctx, op, name, label); id != "" && replace(q.sent, name, id) {
+			q.namesRecord = q.namesRecord || only
 		}
-		return r.as(q, label)
 	}
-	encoded, err := json.Marshal(body)
-	return q, err == nil && r.encode(&q, encoded)
+	return r.as(q, label)
 }
 
 // as returns the request as another business would send it.
@@ -252,13 +247,9 @@ func (r *run) keys(x *exchange) (all []string) {
 
 // canonical returns a record as JSON without the member that names its business.
 func canonical(op *upstream.Operation, record any) string {
-	if members, ok := record.(map[string]any); ok {
-		rest := map[string]any{}
-		for name, value := range members {
-			if name != op.Tenant || name == "id" {
-				rest[name] = value
-			}
-		}
+	if members, ok := record.(map[string]any); ok && op.Tenant != "id" {
+		rest := maps.Clone(members)
+		delete(rest, op.Tenant)
 		record = rest
 	}
 	return encodeJSON(record)

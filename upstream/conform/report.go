@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -95,21 +96,10 @@ func (r *run) addFinding(rule string, x *exchange, f Finding) {
 	if !r.ShowValues {
 		f.Value = ""
 	}
-	var places []string
-	for name := range strings.SplitSeq(f.Pointer, "/") {
-		if _, err := strconv.Atoi(name); err == nil {
-			name = "0"
-		}
-		places = append(places, name)
-	}
-	key := fmt.Sprint(rule, x.op.ID, places, f.Expected)
-	switch rule {
-	case "no-request-id", "compressed":
+	place := regexp.MustCompile("/[0-9]+").ReplaceAllString(f.Pointer, "/0")
+	key := fmt.Sprint(rule, x.op.ID, place, f.Expected) + map[string]string{"parameter": x.param, "connection": f.Got, "status": f.Got}[rule]
+	if rule == "no-request-id" || rule == "compressed" {
 		key = rule // about the whole service, reported once
-	case "parameter":
-		key += x.param
-	case "connection", "status":
-		key += f.Got
 	}
 	if i, ok := r.positions[key]; ok {
 		(*list)[i].Times += f.Times

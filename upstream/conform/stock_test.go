@@ -221,7 +221,7 @@ func stock(way string) http.Handler {
 		p.Tags = changed.Tags
 		switch p.version++; way {
 		case "appends":
-			p.Tags = append(before, changed.Tags...)
+			p.Tags = slices.Concat(before, changed.Tags)
 		case "inserts":
 			add(account, p.Name, false)
 		}

@@ -62,7 +62,7 @@ components:
         payment: {oneOf: [{type: object, required: [card], properties: {card: {type: string}}}, {type: object, required: [iban], properties: {iban: {type: string}}}]}
 `
 
-var long = strings.Repeat("long_", 20) //nolint:gochecknoglobals // a constant
+var long = strings.Repeat("long_", 20)
 
 // observedAnswer checks a response with a step of enforcement.
 func observedAnswer(t *testing.T, step upstream.Enforcement, target, body string) (string, []upstream.Deviation, error) {
