@@ -103,7 +103,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 	all := r.keys(first)
 	if first.res.Cursor != "" && (size != nil || nextCursor(first) != "") {
-		r.probeCursors(ctx, first, all, size)
+		r.probeCursors(ctx, first, all)
 	}
 	if size == nil {
 		return
@@ -173,14 +173,10 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 }
 
-// probeCursors follows cursors through a list. size is nil if no parameter has the size of a page.
-func (r *run) probeCursors(ctx context.Context, first *exchange, all []string, size *upstream.Param) {
-	q := first.request
-	if size != nil {
-		q.query = withParam(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (len(all)+4)/5)))
-	}
+// probeCursors follows cursors through a list.
+func (r *run) probeCursors(ctx context.Context, first *exchange, all []string) {
 	isWhole := nextCursor(first) == ""
-	got, done := r.follow(ctx, q, func(int) {})
+	got, done := r.follow(ctx, first.request, len(all), func(int) {})
 	if got.last != nil && got.last.recordParam != "" {
 		r.cursors[first.op] = got.last.request
 	}
@@ -203,8 +199,12 @@ type followResult struct {
 	err  string
 }
 
-// follow reads pages by their cursors, until it is done with the list. It calls between before each page but the first.
-func (r *run) follow(ctx context.Context, q request, between func(page int)) (got followResult, done bool) {
+// follow reads pages by their cursors, until it is done with the list: about five, if their size can be chosen. It calls between before each page
+// but the first.
+func (r *run) follow(ctx context.Context, q request, records int, between func(page int)) (got followResult, done bool) {
+	if size := sizeParam(q.op); size != nil {
+		q.query = withParam(q.query, size.Name, strconv.Itoa(max(bound(size, false, 1), (records+4)/5)))
+	}
 	for n := range maxFollowed {
 		if n > 0 {
 			between(n)

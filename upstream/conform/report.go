@@ -73,7 +73,7 @@ func Rules() []Rule {
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
-		{"undocumented", "all members are documented: the gateway removes others", "Leave the member out, or document it.", true},
+		{"undocumented", "all members are documented, and none is `writeOnly`: the gateway removes others", "Leave the member out, or document it.", true},
 		{"compressed", "the body is not compressed: the gateway asks for `identity`", "Do not compress for the gateway.", true},
 		{"slow", "responses take less than five seconds", "Make it faster: the gateway's timeout is the caller's.", true},
 		{"no-request-id", "responses have `X-Request-Id`", "Send back the X-Request-Id of the request: the gateway notices confused responses by it.", true},

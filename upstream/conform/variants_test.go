@@ -242,6 +242,9 @@ func racks(way string) http.Handler {
 	})
 	handle("GET /racks/{rack}", func(w http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
 		etag := strconv.Quote(strconv.Itoa(found.version))
+		if is("etag") {
+			etag = `"v` + etag[1:]
+		}
 		w.Header().Set("ETag", etag)
 		if match := r.Header.Get("If-None-Match"); match == etag || match != "" && is("304") {
 			return 304, nil
@@ -343,6 +346,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a record of another business named in a creation": {way: "room", want: []string{"fault isolation: addRack: POST /racks as B", "because a record of A is named"}},
 		"a record of another business named in a change":   {way: "other room", want: []string{"fault isolation: changeRack: PATCH /racks/{rack} as A", "because a record of B is named"}},
 		"304 for any ETag":                                 {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
+		"an ETag that cannot be sent as If-Match":          {way: "etag", want: []string{"fault header: getRack: GET /racks/{rack} as A\n  expected a version that the definition allows as If-Match"}},
 		"an Idempotency-Key of another business":           {way: "key", want: []string{"fault isolation: addRack: POST /racks as B", "although A sent the same Idempotency-Key"}},
 		"requests with one Idempotency-Key at a time":      {way: "race", rate: float64(time.Second / pause), want: []string{"fault idempotency: addRack", "one record for 5 requests at a time"}},
 		"IDs that the paths of records cannot have":        {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},

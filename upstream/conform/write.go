@@ -268,18 +268,12 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 
 // probeAdding reads a list while records are added.
 func (r *run) probeAdding(ctx context.Context, q request, before *exchange) {
-	size := sizeParam(before.op)
-	if size == nil {
-		return
-	}
 	current := r.send(ctx, before.request)
 	if !current.ok() {
 		return
 	}
 	all := r.keys(current)
-	paged := before.request
-	paged.query = withParam(paged.query, size.Name, fmt.Sprint(max(bound(size, false, 1), (len(all)+4)/5)))
-	got, done := r.follow(ctx, paged, func(page int) {
+	got, done := r.follow(ctx, before.request, len(all), func(page int) {
 		if page <= addedRecords {
 			_ = r.send(ctx, withNewKey(q))
 		}
@@ -383,7 +377,10 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			return
 		}
 		if matches = version != ""; matches {
-			q.header.Set(headerMatch, version)
+			if q.header.Set(headerMatch, version); r.accept(q) == nil {
+				r.addFinding("header", previous, Finding{Expected: "a version that the definition allows as If-Match", Got: "another one"})
+				return
+			}
 		} else {
 			r.skip(op, "If-Match: neither an ETag of the GET of its path is documented, nor a version of its tool")
 			q.header.Del(headerMatch)
@@ -444,8 +441,6 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	}
 	x := r.sendAndCheck(ctx, q, "")
 	switch {
-	case x == nil:
-		r.skip(op, noRequest)
 	case matches && x.status == http.StatusPreconditionFailed:
 		r.addFinding("precondition", x, Finding{Expected: "the change, for an If-Match with the current version", Got: "status 412"})
 	case op.Method == http.MethodDelete && previous.ok() && (x.status == http.StatusNotFound || x.status == http.StatusForbidden && x.res == nil):
