@@ -59,6 +59,22 @@ const clinic = `
       operationId: callOwner
       x-gatehouse-tool: {kind: run}
       responses: {"204": {description: It is under way.}}
+  /animals/{id}/payments:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    post:
+      tags: [things]
+      operationId: payBill
+      x-gatehouse-tool: {kind: update}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      responses: {"204": {description: It is paid.}}
+  /animals/{id}/shots:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    patch:
+      tags: [things]
+      operationId: changeShots
+      x-gatehouse-tool: {adds: true}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {add: {type: array, maxItems: 9, items: {type: string}}}}}}}
+      responses: {"204": {description: They are changed.}}
   /animals/{id}/visits:
     parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
     post:
@@ -96,6 +112,7 @@ func newClinic(t *testing.T) (*setup, *service) {
 	return newOdd(t, clinic, map[string]func(string) (int, string){
 		"GET /odd/animals": always(200, `{"animals":[{"id":17,"owner_notes":"Bites."}]}`), "POST /odd/animals": always(504, ""),
 		"PATCH /odd/animals/17": always(504, ""), "POST /odd/animals/17/call": always(504, ""), "POST /odd/animals/17/visits": always(504, ""),
+		"POST /odd/animals/17/payments": always(504, ""), "PATCH /odd/animals/17/shots": always(504, ""),
 	})
 }
 
@@ -110,6 +127,8 @@ func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
 		"a creation without a key": {"create_animal", object{"code": "AN-1234"}, "Calling again may do it twice. Read or list", "safe"},
 		"a run without a key":      {"call_owner", object{"id": 17}, "Calling again may do it twice. Read or list", "safe"},
 		"a creation with a key":    {"create_visit", object{"id": 17, "at": "ten"}, "with the same arguments is safe for 10 minutes. After that, it may do it twice", "Calling again may"},
+		"a POST that changes":      {"pay_bill", object{"id": 17}, "Calling again may do it twice. Read or list", "safe"},
+		"a change that adds":       {"change_shots", object{"id": 17, "add": []any{"rabies"}}, "Calling again may do it twice. Read or list", "safe"},
 		"a change":                 {"change_animal", object{"id": 17, "code": "AN-1234"}, "Calling again later with the same arguments is safe.", "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

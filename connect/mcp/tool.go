@@ -313,7 +313,7 @@ func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse,
 		d.Annotations["readOnlyHint"] = true
 	case t.Kind == definition.KindCreate:
 		d.Annotations["destructiveHint"] = false
-	case t.Kind != definition.KindRun:
+	case t.Idempotent:
 		d.Annotations["idempotentHint"] = true
 	}
 	if !t.People {

@@ -160,8 +160,8 @@ func newToolError(err error, t *tool) *toolError {
 // again returns advice on whether to call again after the data service was busy or did not respond.
 func (t *tool) again(e *data.Error) string {
 	advice := retryIn(e.RetryAfter)
-	switch once := t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts(); {
-	case !e.Uncertain || !once:
+	switch {
+	case !e.Uncertain || t.Idempotent:
 		return advice
 	case t.key:
 		return fmt.Sprintf("%s for %.0f minutes. After that, it may do it twice: read or list the records first.",

@@ -39,6 +39,7 @@ type Tool struct {
 	Area        string // the operation's first tag
 	Kind        string // default: by the method
 	People      bool   // it writes to people outside the business
+	Idempotent  bool   // a second call has no effect but that of the first
 	Does        string // what it did, for the activity page; members of the record in braces
 	Handler     string // name of an implementation in package mcp. Default: the operation is called
 
@@ -144,7 +145,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 
 // tool compiles one tool.
 func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool {
-	c.allowOnly(ext, "name", "title", "description", "kind", "risk", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
+	c.allowOnly(ext, "name", "title", "description", "kind", "risk", "adds", "does", "version", "confirm", "replace", "with", "fields", "handler", "arguments")
 	op := n.op
 	t := &Tool{
 		Operation: op, Name: cmp.Or(c.string(ext.get("name")), snakeCase(n.id)), Area: areaOf(n),
@@ -175,6 +176,8 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 			c.fault(risk, "must be people, of an operation that writes")
 		}
 	}
+	adds := ext.get("adds")
+	c.faultIf(adds.Node != nil && (adds.text() != "true" || t.Kind != KindUpdate), adds, "must be true, of an operation that updates")
 	for _, with := range c.list(ext.get("with")) {
 		if read := operationOf(with); read != nil {
 			c.faultIf(!read.Read || len(read.PathParams) > 0 || slices.ContainsFunc(read.Params, isRequired), with, "must read, without parameters in its path or required ones")
@@ -220,6 +223,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
 		c.fault(ext.get("version"), "is not in the response of %s", t.Read.ID)
 	}
+	t.Idempotent = op.Method != http.MethodPost && adds.Node == nil && (t.Kind == KindUpdate || t.Kind == KindDelete)
 	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
 			c.fault(ext, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path and area with an ETag", one.ID)

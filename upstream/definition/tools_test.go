@@ -154,6 +154,8 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		"a kind that does not exist":               {map[string]string{"list": "kind: look"}, "must be read for an operation that reads"},
 		"a list that deletes":                      {map[string]string{"list": "kind: delete"}, "must be read for an operation that reads"},
 		"a list that writes to people":             {map[string]string{"list": "risk: people"}, "of an operation that writes"},
+		"a list that adds":                         {map[string]string{"list": "adds: true"}, "must be true, of an operation that updates"},
+		"a change that does not add":               {map[string]string{"save": ", adds: false"}, "must be true, of an operation that updates"},
 		"an unknown risk":                          {map[string]string{"save": ", risk: high"}, "must be people"},
 		"a field that records do not have":         {map[string]string{"list": "fields: [id, subject]"}, "is not a member of the records"},
 		"a sentence about an unknown member":       {map[string]string{"save": ", does: 'Saved {subject}'"}, "{subject} is neither a member"},
