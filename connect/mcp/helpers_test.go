@@ -337,17 +337,22 @@ func requireDeclared(t *testing.T, name string, content object) {
 	if !ok {
 		all, err := mcp.OutputSchemas(connecttest.Definition(t))
 		require.NoError(t, err)
-		encoded, err := json.Marshal(all[name])
-		require.NoError(t, err)
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(encoded))
-		require.NoError(t, err)
-		compiler := jsonschema.NewCompiler()
-		require.NoError(t, compiler.AddResource(name, doc))
-		schema, err := compiler.Compile(name)
-		require.NoError(t, err)
-		compiled, _ = outputSchemas.LoadOrStore(name, schema)
+		compiled, _ = outputSchemas.LoadOrStore(name, compileSchema(t, name, all[name]))
 	}
 	require.NoError(t, compiled.(*jsonschema.Schema).Validate(content), "%s: %v", name, content)
+}
+
+func compileSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
+	t.Helper()
+	encoded, err := json.Marshal(schema)
+	require.NoError(t, err)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(encoded))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource(name, doc))
+	compiled, err := compiler.Compile(name)
+	require.NoError(t, err)
+	return compiled
 }
 
 // fails calls a tool, which must return an error that contains the parts, and returns the text of the error.

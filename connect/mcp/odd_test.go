@@ -675,3 +675,68 @@ func TestTextOfOutsidersIsMarkedInEveryResponse(t *testing.T) {
 	assert.Contains(t, textOf(res), "untrusted")
 	assert.Contains(t, textOf(res), "UNTRUSTED CONTENT: ")
 }
+
+func TestResultsHaveTheirOutputSchemas(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    get:
+      tags: [things]
+      operationId: listThings
+      x-gatehouse-tool: {with: [listColors, getNothing], fields: [id]}
+      responses:
+        "200": {description: Things., x-gatehouse-records: {in: things}, content: {application/json: {schema: {type: object, properties: {things: {type: [array, "null"], maxItems: 9, items: {$ref: "#/components/schemas/Thing"}}}}}}}
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tool: {risk: people}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "201": {description: It., content: {application/json: {schema: {type: object, properties: {message: {$ref: "#/components/schemas/Thing"}}}}}}
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      x-gatehouse-tool: {}
+      responses: {"200": {description: It., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}}
+  /last:
+    get:
+      tags: [things]
+      operationId: getLast
+      x-gatehouse-tool: {}
+      responses: {"200": {description: It., x-gatehouse-records: {in: last}, content: {application/json: {schema: {type: object, properties: {last: {$ref: "#/components/schemas/Thing"}}}}}}}
+  /colors:
+    get:
+      tags: [things]
+      operationId: listColors
+      responses: {"200": {description: Colors., content: {application/json: {schema: {type: array, maxItems: 9, items: {type: string}}}}}}
+  /nothing:
+    get:
+      tags: [things]
+      operationId: getNothing
+      responses: {"204": {description: Nothing.}}
+components:
+  schemas:
+    Thing: {type: [object, "null"], properties: {id: {type: string}}}
+`, map[string]func(string) (int, string){
+		"GET /odd/things": always(200, `{"things":null}`), "POST /odd/things": always(201, `{"message":{"id":"7"}}`),
+		"GET /odd/things/7": always(200, `{"id":"7"}`), "GET /odd/last": always(200, `{"last":null}`),
+		"GET /odd/colors": always(200, `["red"]`), "GET /odd/nothing": always(204, ""),
+	})
+	no, yes := &user{action: "decline"}, &user{action: "accept", content: object{"confirm": true}}
+	declining, agreeing := s.connect(modern, "bearer", no.options()), s.connect(modern, "bearer", yes.options())
+	listed, err := agreeing.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	for _, tool := range listed.Tools {
+		schema := compileSchema(t, tool.Name, tool.OutputSchema)
+		for _, c := range []*sdk.ClientSession{declining, agreeing} {
+			arguments := map[string]object{"get_thing": {"id": "7"}}[tool.Name]
+			content := succeeds(t, c, tool.Name, arguments)
+			require.NoError(t, schema.Validate(content), "%s: %v", tool.Name, content)
+		}
+	}
+	assert.NotEmpty(t, no.asked)
+	service.answers["GET /odd/things"] = always(200, `{"things":[{"id":"7"}]}`)
+	assert.Equal(t, object{"things": []any{object{"id": "7"}}, "colors": []any{"red"}, "nothing": nil}, succeeds(t, agreeing, "list_things", nil))
+}

@@ -101,39 +101,36 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 		properties["deleted"], properties["message"] = typed("boolean"), typed("string")
 		return map[string]any{"type": "object", "properties": properties}
 	}
-	for i, op := range append([]*upstream.Operation{t.Operation}, t.With...) {
-		body := op.Success().Body
-		record := op.Record()
-		into := properties
-		if i > 0 {
-			into = map[string]any{}
-			properties[joinedName(op)] = map[string]any{"type": "object", "properties": into}
-		}
-		if body == nil || body.Types&upstream.TypeObject == 0 {
-			into["result"] = map[string]any{}
-			continue
-		}
-		if body == record && described[record] {
-			continue
-		}
-		for j := range body.Properties {
-			p := &body.Properties[j]
+	body, record := t.Operation.Success().Body, t.Operation.Record()
+	switch isObject := body != nil && body.Types&upstream.TypeObject != 0; {
+	case !isObject:
+		properties["result"] = map[string]any{}
+	case body != record || !described[record]:
+		for i := range body.Properties {
+			p := &body.Properties[i]
 			if p.Internal {
 				continue
 			}
 			s := p.Schema
 			switch {
 			case s == record && described[record]:
-				into[nameOf(p)] = typed("object")
+				properties[nameOf(p)] = shape(s, maxShown, false)
 			case s.Items != nil && s.Items == record && (described[record] || t.fields != nil):
-				into[nameOf(p)] = map[string]any{"type": "array", "items": typed("object")}
+				properties[nameOf(p)] = shape(s, maxShown-1, false)
 			default:
-				into[nameOf(p)] = shape(s, 1, false)
+				properties[nameOf(p)] = shape(s, 1, false)
 			}
 		}
-		if record != nil && t.fields == nil {
-			described[record] = true
+		described[record] = described[record] || t.fields == nil
+	}
+	for _, op := range t.With {
+		properties[joinedName(op)] = map[string]any{}
+		if body := op.Success().Body; body != nil {
+			properties[joinedName(op)], described[op.Record()] = shape(body, 0, false), true
 		}
+	}
+	if t.asks() { // a declined call has a text there
+		delete(properties, "message")
 	}
 	if t.untrusted {
 		properties["warning"] = typed("string")
