@@ -27,7 +27,7 @@ func OutputSchemas(d *definition.Definition) (map[string]any, error) {
 			OutputSchema any `json:"outputSchema"`
 		}
 		if err == nil {
-			err = json.Unmarshal(t.declared, &d)
+			err = json.Unmarshal(t.declared[true], &d)
 		}
 		schemas[name] = d.OutputSchema
 	}

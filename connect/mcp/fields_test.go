@@ -217,14 +217,18 @@ func TestStructuredContentIsForRevisionsThatHaveIt(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, shared)
 	for revision, has := range map[string]bool{"": false, "2024-11-05": false, "2025-03-26": false, "2025-06-18": true, legacy: true, modern: true} {
-		res := s.post("bearer", revision, callMessage(revision, "calendars_list", object{}), func(r *http.Request) {
+		withoutHeader := func(r *http.Request) {
 			if revision == "" {
 				r.Header.Del("Mcp-Protocol-Version")
 			}
-		})
+		}
+		res := s.post("bearer", revision, callMessage(revision, "calendars_list", object{}), withoutHeader)
 		assert.Equal(t, http.StatusOK, res.StatusCode, revision)
 		assert.Equal(t, has, strings.Contains(res.Text, `"structuredContent":{`), revision)
 		assert.Contains(t, res.Text, `{\"calendars\":[{`, "%s: the text is there in any case", revision)
+		listed := s.post("bearer", revision, listMessage(revision, ""), withoutHeader).Text
+		assert.Contains(t, listed, `"name":"calendars_list"`, revision)
+		assert.Equal(t, has, strings.Contains(listed, `"outputSchema"`), "%s: some clients require what a schema says", revision)
 	}
 }
 

@@ -17,7 +17,7 @@ type declaration struct {
 	Title        string          `json:"title"`
 	Description  string          `json:"description"`
 	InputSchema  map[string]any  `json:"inputSchema"`
-	OutputSchema map[string]any  `json:"outputSchema"`
+	OutputSchema map[string]any  `json:"outputSchema,omitzero"`
 	Annotations  map[string]bool `json:"annotations"`
 }
 
@@ -27,16 +27,21 @@ type toolList struct {
 	deflated []byte // plain as DEFLATE blocks, none of which is marked as the last
 }
 
-// maxLists is how many lists are cached, one for each set of scopes.
+// maxLists is how many lists are cached, one for each listKey.
 const maxLists = 64
 
+type listKey struct {
+	scopes     scope.Set
+	structured bool // with output schemas: some clients reject results without structured content for tools that have one
+}
+
 // toolList returns the tools that the scopes allow, in the order of the definition.
-func (s *Server) toolList(scopes scope.Set) toolList {
-	list, _ := s.lists.ComputeIfAbsent(scopes, func() (list toolList, cancel bool) {
+func (s *Server) toolList(key listKey) toolList {
+	list, _ := s.lists.ComputeIfAbsent(key, func() (list toolList, cancel bool) {
 		var allowed [][]byte
 		for _, says := range s.o.Definition.Tools {
-			if t := s.tools[says.Name]; t != nil && scopes.Allows(t.scope) {
-				allowed = append(allowed, t.declared)
+			if t := s.tools[says.Name]; t != nil && key.scopes.Allows(t.scope) {
+				allowed = append(allowed, t.declared[key.structured])
 			}
 		}
 		list.plain = slices.Concat([]byte(`"tools":[`), bytes.Join(allowed, []byte(",")), []byte("]"))

@@ -348,7 +348,8 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 	if before, after, ok := bytes.Cut(body, []byte(`"tools":[]`)); ok && m.Method == methodToolsList {
 		g, _ := oauth.GrantFrom(r.Context())
 		kept.header.Add("Vary", "Accept-Encoding")
-		if list := s.toolList(g.Scopes); httpguts.HeaderValuesContainsToken(r.Header.Values("Accept-Encoding"), "gzip") {
+		key := listKey{g.Scopes, r.Header.Get(headerProtocolVersion) >= revisionStructured}
+		if list := s.toolList(key); httpguts.HeaderValuesContainsToken(r.Header.Values("Accept-Encoding"), "gzip") {
 			body = list.gzipped(before, after)
 			kept.header.Set("Content-Encoding", "gzip")
 		} else {

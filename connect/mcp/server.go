@@ -116,7 +116,7 @@ type Server struct {
 	handler        http.Handler // of the SDK
 	allMethods     bool         // serve all methods of the SDK, for conformance tests
 	acceptsTraces  bool         // use the caller's span in _meta as parent
-	lists          *otter.Cache[scope.Set, toolList]
+	lists          *otter.Cache[listKey, toolList]
 }
 
 // New returns a server. It does not contact Redis. Its errors are missing options and those of Check.
@@ -131,7 +131,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[scope.Set, toolList]{MaximumSize: maxLists}),
+		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, toolList]{MaximumSize: maxLists}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	options := sdk.ServerOptions{

@@ -31,7 +31,7 @@ type tool struct {
 	key       bool                // retries are recognised by an idempotency key
 	untrusted bool                // its results contain text from outside the business
 	handler   handler
-	declared  []byte // the declaration in tools/list, as JSON
+	declared  map[bool][]byte // the declaration in tools/list, as JSON, with an output schema or without
 }
 
 // slot says which part of the request to the data service an argument becomes.
@@ -319,7 +319,9 @@ func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse,
 	if !t.People {
 		d.Annotations["openWorldHint"] = false
 	}
-	t.declared = encode(d)
+	t.declared = map[bool][]byte{true: encode(d)}
+	d.OutputSchema = nil
+	t.declared[false] = encode(d)
 }
 
 // shared returns the names of arguments that the instructions explain for all tools: cursor, fields and limit.
