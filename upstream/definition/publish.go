@@ -244,6 +244,7 @@ func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 		{"every", true},
 		{"parameters", len(n.parameters) > 0},
 		{"path_parameters", len(op.PathParams) > 0},
+		{"conditional", isGet && byService && op.Forwards("If-None-Match")},
 		{"signed", signed},
 		{"data", byService},
 		{"signed_data", signed && byService},

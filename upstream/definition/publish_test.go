@@ -463,6 +463,14 @@ func TestObjectsInThePlaceOfTextsAreNotPublished(t *testing.T) {
 	}
 }
 
+func TestNotModifiedIsPublishedWhereItCanBeAsked(t *testing.T) {
+	t.Parallel()
+	const document = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/o: {get: {PARAMETERSresponses: {"200": {description: ok, headers: {ETag: {schema: {type: string}}}}}}}}}`
+	require.NotContains(t, publish(t, strings.Replace(document, "PARAMETERS", "", 1)), "304")
+	require.Contains(t, publish(t, strings.Replace(document, "PARAMETERS", "parameters: [{name: If-None-Match, in: header, schema: {type: string}}], ", 1)),
+		`"304": {$ref: "#/components/responses/NotModified"}`)
+}
+
 // Some tools write examples as texts with JSON.
 func TestExamplesInTextsArePublishedWithoutHiddenMembers(t *testing.T) {
 	t.Parallel()
