@@ -137,18 +137,14 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 		// Not before the check, for which "7" and "7\u200b" must be different records.
 		content, err = readable(checked, r.Unchanged)
 	}
-	hidden := errors.Is(err, upstream.ErrNotVisible)
-	if hidden {
-		err = nil
-	}
-	c.o.OnResponse(err)
-	switch {
-	case hidden:
+	if errors.Is(err, upstream.ErrNotVisible) {
+		c.o.OnResponse(nil)
 		return nil, &Error{Kind: ErrNotFound, Status: res.Status, Uncertain: !r.Operation.Read}
-	case err == nil:
-		return content, nil
 	}
-	return nil, c.rejected(err, res, r)
+	if c.o.OnResponse(err); err != nil {
+		return nil, c.rejected(err, res, r)
+	}
+	return content, nil
 }
 
 // rejected returns the error for a response that the definition does not allow, and logs wrong tenants and wrong records.

@@ -71,10 +71,5 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the kind and the cause.
-func (e *Error) Unwrap() []error {
-	if e.cause == nil {
-		return []error{e.Kind}
-	}
-	return []error{e.Kind, e.cause}
-}
+// Unwrap returns the kind and the cause, which may be nil.
+func (e *Error) Unwrap() []error { return []error{e.Kind, e.cause} }

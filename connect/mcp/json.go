@@ -75,13 +75,10 @@ func with(v jsontext.Value, name string, member any) jsontext.Value {
 	if v.Kind() != jsontext.KindBeginObject {
 		v = encode(map[string]jsontext.Value{"result": v})
 	}
-	out := bytes.TrimSuffix(bytes.Clone(v), []byte("}"))
-	if at(v, name) != nil {
-		out = []byte("{")
-		for other, value := range members(v) {
-			if other != name {
-				out = appendMember(out, other, value)
-			}
+	out := jsontext.Value("{")
+	for other, value := range members(v) {
+		if other != name {
+			out = appendMember(out, other, value)
 		}
 	}
 	return append(appendMember(out, name, encode(member)), '}')

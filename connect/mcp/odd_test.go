@@ -740,3 +740,37 @@ components:
 	service.answers["GET /odd/things"] = always(200, `{"things":[{"id":"7"}]}`)
 	assert.Equal(t, object{"things": []any{object{"id": "7"}}, "colors": []any{"red"}, "nothing": nil}, succeeds(t, agreeing, "list_things", nil))
 }
+
+func TestBodyNamesTheBusiness(t *testing.T) {
+	t.Parallel()
+	for kind, body := range map[string]string{"string": `{"shop":"42","name":"n"}`, "integer": `{"shop":42,"name":"n"}`} {
+		s, service := newOdd(t, strings.ReplaceAll(`
+  /things:
+    post:
+      tags: [things]
+      operationId: createThing
+      x-gatehouse-tenant: shop
+      x-gatehouse-tool: {}
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Content"}}}}
+      responses: {"204": {description: It is there.}}
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tenant: shop
+      x-gatehouse-tool: {}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Content"}}}}
+      responses: {"204": {description: It is changed.}}
+components:
+  schemas:
+    Content: {type: object, required: [shop, name], properties: {shop: {type: KIND}, name: {type: string}}}
+`, "KIND", kind), map[string]func(string) (int, string){"POST /odd/things": always(204, ""), "PATCH /odd/things/7": always(204, "")})
+		s.change("bearer", func(g *oauth.Grant) { g.BusinessID = "42" })
+		c := s.connect(modern, "bearer", nil)
+		succeeds(t, c, "create_thing", object{"name": "n"})
+		succeeds(t, c, "change_thing", object{"id": "7", "name": "n"})
+		assert.Equal(t, []string{"POST /odd/things  " + body, "PATCH /odd/things/7  " + body}, service.requests())
+	}
+}

@@ -191,12 +191,29 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
 			return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
 		}
+		if _, whole := c.args.body["*"]; body != nil && !whole {
+			body = c.withTenant(op.Body.Kinds[0].Schema, body)
+		}
 		var err error
 		if r.Body, r.Media, err = c.server.o.Data.Body(op, c.caller.BusinessID, body); err != nil {
 			return nil, c.tool.invalid(err, op.Body.Kinds[0].Schema, body)
 		}
 	}
 	return c.call(ctx, r)
+}
+
+// withTenant adds the members of a body that name the business, which are no arguments.
+func (c *toolCall) withTenant(s *upstream.Schema, body jsontext.Value) jsontext.Value {
+	for _, name := range []string{s.Tenant, s.AlsoTenant} {
+		if p := s.Property(name); name != "" && p != nil && p.Schema.Refused == "" {
+			id := encode(c.caller.BusinessID)
+			if number := jsontext.Value(c.caller.BusinessID); p.Schema.Types&upstream.TypeString == 0 && number.Kind() == jsontext.KindNumber {
+				id = number
+			}
+			body = with(body, name, id)
+		}
+	}
+	return body
 }
 
 // maxReplacements is how often replace reads and writes a record if others change it in between.

@@ -344,7 +344,9 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 			continue
 		}
 		p.Schema = c.clone(p.Schema)
-		p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
+		if !c.o.Tools || !info.view.request { // in the body of a tool, the gateway writes it as the service has it
+			p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
+		}
 		if c.o.Tools && !info.view.request { // assistants need not see it: all records are the connected business's
 			p.Internal = true
 			arrange(s, info)

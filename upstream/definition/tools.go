@@ -223,6 +223,11 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
 		c.fault(ext.get("version"), "is not in the response of %s", t.Read.ID)
 	}
+	for _, one := range []*upstream.Operation{op, t.Replace} {
+		if one != nil && one.Body != nil && requiresTenant(one.Body.Kinds[0].Schema, true, map[*upstream.Schema]bool{}) {
+			c.fault(ext, "the body of %s requires the ID of the business in a map, a list, a nested object or one of several schemas, where the gateway does not add it", one.ID)
+		}
+	}
 	t.Idempotent = op.Method != http.MethodPost && adds.Node == nil && (t.Kind == KindUpdate || t.Kind == KindDelete)
 	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
@@ -255,6 +260,18 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	}
 	c.checkPlaceholders(ext.get("does"), record, op)
 	return t
+}
+
+// requiresTenant reports whether a body requires the ID of the business elsewhere than at the top of an object, where the gateway adds it.
+func requiresTenant(s *upstream.Schema, top bool, seen map[*upstream.Schema]bool) bool {
+	if s == nil || seen[s] {
+		return false
+	}
+	seen[s] = !top
+	p := s.Property(s.Tenant)
+	found := s.Tenant != "" && p != nil && p.Required && p.Schema.Refused == "" && (!top || s.Additional != nil)
+	s.Parts(func(part *upstream.Schema) { found = found || requiresTenant(part, false, seen) })
+	return found
 }
 
 // instructions returns the lines of x-gatehouse-instructions.

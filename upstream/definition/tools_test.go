@@ -190,6 +190,17 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 			require.ErrorContains(t, err, "notes.yaml:")
 		})
 	}
+	for name, content := range map[string]string{
+		"in a list":         `{type: object, properties: {title: {type: string}, lines: {type: array, items: {type: object, required: [account], properties: {account: {type: string}}}}}}`,
+		"in a map":          `{type: object, required: [account], properties: {account: {type: string}}, additionalProperties: {type: string}}`,
+		"in one of several": `{oneOf: [{type: object, required: [account], properties: {account: {type: string}}}, {type: string}]}`,
+	} {
+		text := strings.Replace(changed(nil), "{name: notes_save, version: /version, replace: replaceNote}", "{}", 1)
+		_, err := loadTools(strings.Replace(text, `schema: {$ref: "#/components/schemas/Content"}`, "schema: "+content, 1))
+		require.ErrorContains(t, err, "the body of createNote requires the ID of the business in", name)
+		_, err = loadTools(strings.Replace(text, `schema: {$ref: "#/components/schemas/Content"}`, "schema: "+strings.ReplaceAll(content, "required: [account], ", ""), 1))
+		require.NoError(t, err, name)
+	}
 	hiding := strings.Replace(changed(nil), "lines: {type: array, items: {", "lines: {type: array, items: {required: [text], x-gatehouse-visible: {text: [shown]}, ", 1)
 	_, err := loadTools(hiding)
 	require.ErrorContains(t, err, "replaces what cannot be read", "hidden items would be lost")
