@@ -162,9 +162,10 @@ func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {
 		arguments       object
 		question, final string
 	}{
-		"a creation":                {"create_animal", object{"code": "AN-1234"}, "Add to animals?" + people, unsent},
+		"a creation":                {"create_animal", object{"code": "AN-1234"}, "Add to animals?" + people + ` With: "{'code':'AN-1234'}"`, unsent},
+		"a long creation":           {"create_animal", object{"owner": object{"kind": strings.Repeat("a", 600)}}, "Add to animals?" + people + ` With: "{'owner':{'kind':'` + strings.Repeat("a", 582) + `…" (21 more characters)`, unsent},
 		"a creation below a record": {"create_visit", object{"id": 17, "at": "ten"}, `Add to visits of animal "17": at "ten"?`, ""},
-		"a change":                  {"change_animal", object{"id": 17, "code": "AN-1234"}, `Change animal "17"?` + people, unsent},
+		"a change":                  {"change_animal", object{"id": 17, "code": "AN-1234"}, `Change animal "17"?` + people + ` With: "{'code':'AN-1234'}"`, unsent},
 		"a deletion":                {"delete_animal", object{"id": 17}, `Delete animal "17" for good?`, "This cannot be undone."},
 		"a deletion of a part":      {"delete_photo", object{"id": 17}, `Delete photo of animal "17" for good?` + people, "This cannot be undone."},
 	} {

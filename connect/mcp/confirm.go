@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,7 +26,8 @@ const (
 	confirmField = "confirm"
 
 	confirmTimeout = 5 * time.Minute
-	maxName        = 80 // characters of a name in a question or result
+	maxName        = 80  // characters of a name in a question or result
+	maxSent        = 600 // characters of what is sent to people, in a question
 )
 
 // confirm reports whether the call may proceed. If it needs confirmation, the user is asked first: by the client, if it supports
@@ -162,20 +164,15 @@ func (t *tool) takes(name string) bool {
 
 // argument returns the name of the argument for a path or query parameter.
 func (t *tool) argument(parameter string) string {
-	if name, ok := t.Arguments[parameter]; ok {
-		return name
-	}
-	return parameter
+	return cmp.Or(t.Arguments[parameter], parameter)
 }
 
 // subject identifies what a confirmation is for: the tool, its arguments and the record as it was read.
 func (c *toolCall) subject() string {
 	all := maps.Clone(c.args.all)
-	for _, name := range []string{argConfirm, argIdempotencyKey} {
-		if _, ok := c.args.own[name]; ok {
-			delete(all, name)
-		}
-	}
+	maps.DeleteFunc(all, func(name string, _ jsontext.Value) bool {
+		return (name == argConfirm || name == argIdempotencyKey) && c.args.own[name] != nil
+	})
 	return hash(c.tool.Name + "\n" + string(canonical(encode(all))) + "\n" + string(canonical(c.record)))
 }
 
@@ -203,6 +200,16 @@ func (c *toolCall) question() string {
 	}
 	if c.tool.People {
 		ending += " It may write to people outside the business."
+		text := c.args.query
+		if len(c.args.body) > 0 {
+			text = strings.TrimSpace(text + " " + string(encode(c.args.body)))
+		}
+		if text != "" {
+			ending += " With: " + cleantext.Quote(text, maxSent)
+		}
+		if n := utf8.RuneCountInString(text) - maxSent; n > 0 {
+			ending += fmt.Sprintf(" (%d more characters)", n)
+		}
 	}
 	text := c.fill(says.Text, c.record, true)
 	if says.Text == "" {

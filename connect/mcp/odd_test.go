@@ -294,7 +294,7 @@ func TestQuestionDoesNotTakeArgumentsForTheRecord(t *testing.T) {
 	yes := &user{action: "accept", content: object{"confirm": true}}
 	c := s.connect(modern, "bearer", yes.options())
 	succeeds(t, c, "change_thing", object{"id": "7", "name": "an empty draft"})
-	assert.Equal(t, "Change the thing? It may write to people outside the business.", yes.asked[0].Message)
+	assert.Equal(t, `Change the thing? It may write to people outside the business. With: "{'name':'an empty draft'}"`, yes.asked[0].Message)
 }
 
 func TestConfirmedDeletionIsOfTheRecordThatWasAskedAbout(t *testing.T) {

@@ -77,6 +77,7 @@ func Check(d *definition.Definition) error {
 // newTools prepares the tools that the areas have, by name.
 func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, error) {
 	tools, everything := map[string]*tool{}, areas.Everything()
+	verbs := map[string]string{definition.KindRead: scope.VerbRead, definition.KindRun: scope.VerbRun}
 	described := map[*upstream.Schema]bool{}
 	var faults []error
 	for _, byRecord := range []bool{true, false} { // first tools that get one record: their output schemas describe it
@@ -85,7 +86,7 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 				continue
 			}
 			t := &tool{Tool: says}
-			if t.scope = says.Area + ":" + verbOf(says.Kind); !everything.Allows(t.scope) {
+			if t.scope = says.Area + ":" + cmp.Or(verbs[says.Kind], scope.VerbWrite); !everything.Allows(t.scope) {
 				continue
 			}
 			if err := t.prepare(described); err != nil {
@@ -95,10 +96,6 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 		}
 	}
 	return tools, errors.Join(faults...)
-}
-
-func verbOf(kind string) string {
-	return cmp.Or(map[string]string{definition.KindRead: scope.VerbRead, definition.KindRun: scope.VerbRun}[kind], scope.VerbWrite)
 }
 
 // prepare compiles the arguments and the declaration. described has the records that output schemas describe already.

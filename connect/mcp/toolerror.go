@@ -46,10 +46,7 @@ type toolError struct {
 }
 
 func (e *toolError) Error() string {
-	if e.cause != nil {
-		return e.code + ": " + e.cause.Error()
-	}
-	return e.code + ": " + e.message
+	return e.code + ": " + cmp.Or(e.cause, errors.New(e.message)).Error()
 }
 
 func (e *toolError) Unwrap() error { return e.cause }
