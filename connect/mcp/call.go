@@ -120,6 +120,9 @@ func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
 				failed.advice = near
 			}
 		}
+		if c.tool.untrusted && failed.data != nil {
+			failed.data = jsontext.Value(fence(string(failed.data)))
+		}
 		result = failed.result(c.requestID)
 	}
 	c.logOutcome(failed, time.Since(began))

@@ -301,18 +301,18 @@ func (c *toolCall) checkRemoved(argument string) error {
 	return nil
 }
 
-// inWords returns the texts in an object, without its ID, or a scalar as text.
+// inWords returns the texts in an object, without its ID and text from outside, or else its ID. It returns a scalar as text.
 func inWords(v jsontext.Value) string {
 	if v.Kind() != jsontext.KindBeginObject {
 		return plain(v)
 	}
 	var texts []string
 	for name, value := range members(v) {
-		if value.Kind() == jsontext.KindString && name != argID {
+		if value.Kind() == jsontext.KindString && name != argID && !strings.HasPrefix(name, "untrusted_") {
 			texts = append(texts, plain(value))
 		}
 	}
-	return strings.Join(texts, ", ")
+	return cmp.Or(strings.Join(texts, ", "), plain(at(v, argID)))
 }
 
 // quoted returns a name from a record in quotes, as one line of at most maxName characters.

@@ -54,10 +54,8 @@ const (
 
 // number returns an integer argument for the gateway, or the default initial.
 func (a *arguments) number(name string, initial int) int {
-	if n, err := strconv.Atoi(a.text(name)); err == nil {
-		return n
-	}
-	return initial
+	n, _ := strconv.Atoi(cmp.Or(a.text(name), strconv.Itoa(initial))) // it has been checked
+	return n
 }
 
 // conversation returns a conversation with one page of its messages.
