@@ -223,13 +223,11 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
 		c.fault(ext.get("version"), "is not in the response of %s", t.Read.ID)
 	}
+	t.Idempotent = op.Method != http.MethodPost && adds.Node == nil && (t.Kind == KindUpdate || t.Kind == KindDelete)
 	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && one.Body != nil && requiresTenant(one.Body.Kinds[0].Schema, true, map[*upstream.Schema]bool{}) {
 			c.fault(ext, "the body of %s requires the ID of the business in a map, a list, a nested object or one of several schemas, where the gateway does not add it", one.ID)
 		}
-	}
-	t.Idempotent = op.Method != http.MethodPost && adds.Node == nil && (t.Kind == KindUpdate || t.Kind == KindDelete)
-	for _, one := range []*upstream.Operation{op, t.Replace} {
 		if one != nil && t.Version == nil && (t.Read == nil || !t.Read.Success().ETag) && slices.ContainsFunc(one.Headers, func(p upstream.Param) bool { return p.Name == "If-Match" && p.Required }) {
 			c.fault(ext, "%s requires If-Match, which nothing gives: it takes a version, or a GET of the same path and area with an ETag", one.ID)
 		}
@@ -361,7 +359,10 @@ func firstUnreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema
 		if p.Schema.Refused != "" || p.Name == body.Tenant || p.Name == body.AlsoTenant {
 			continue
 		}
-		below, of := strings.TrimPrefix(place+"."+p.Name, "the body."), record.Property(p.Name)
+		below, of, types := strings.TrimPrefix(place+"."+p.Name, "the body."), record.Property(p.Name), p.Schema.Types
+		if types&upstream.TypeNumber != 0 {
+			types |= upstream.TypeInteger
+		}
 		switch {
 		case of == nil || of.Internal:
 			return below + ", which is not in the record"
@@ -369,6 +370,10 @@ func firstUnreadable(body, record *upstream.Schema, seen map[[2]*upstream.Schema
 			return below + ", which is text from outside in an object"
 		case isLossy(of):
 			return below + ", of which several values become one"
+		case of.Schema.Types&^types&^upstream.TypeNull != 0:
+			return below + ", which can have another type in the record"
+		case of.Schema.Types&^types != 0 && (p.Required || p.Default != nil):
+			return below + ", whose null cannot be written"
 		}
 		if lost := firstUnreadable(p.Schema, of.Schema, seen, below); lost != "" {
 			return lost

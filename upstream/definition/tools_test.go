@@ -201,13 +201,21 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		_, err = loadTools(strings.Replace(text, `schema: {$ref: "#/components/schemas/Content"}`, "schema: "+strings.ReplaceAll(content, "required: [account], ", ""), 1))
 		require.NoError(t, err, name)
 	}
+	unlimited := strings.NewReplacer("        version: {type: integer}\n", "        version: {type: integer}\n        limit: {type: [integer, 'null']}\n",
+		"        title: {type: string, description: What it is about.}\n", "        title: {type: string}\n        limit: {type: integer, default: 10}\n").Replace(changed(nil))
+	_, err := loadTools(unlimited)
+	require.ErrorContains(t, err, "limit, whose null cannot be written", "it would become 10")
+	_, err = loadTools(strings.Replace(unlimited, ", default: 10", "", 1))
+	require.NoError(t, err)
 	hiding := strings.Replace(changed(nil), "lines: {type: array, items: {", "lines: {type: array, items: {required: [text], x-gatehouse-visible: {text: [shown]}, ", 1)
-	_, err := loadTools(hiding)
+	_, err = loadTools(hiding)
 	require.ErrorContains(t, err, "replaces what cannot be read", "hidden items would be lost")
 	for says, change := range map[string][2]string{
 		"must be read for an operation that reads, delete for DELETE": {"{does: \"Deleted", "{kind: update, does: \"Deleted"},
 		"is not in the response of getNote":                           {"version: /version", "version: /note/version"},
 		"title, of which several values become one":                   {"        title: {type: string}\n        said", "        title: {type: string, enum: [a], x-gatehouse-from: {member: t, values: {A: a, B: a}}}\n        said"},
+		"title, which can have another type in the record":            {"        title: {type: string}\n        said", "        title: {type: [integer, string]}\n        said"},
+		"title, whose null cannot be written":                         {"        title: {type: string}\n        said", "        title: {type: [string, 'null']}\n        said"},
 		"day, of which several values become one": {
 			"        title: {type: string, description: What it is about.}",
 			"        title: {type: string}\n        day: {type: string, format: date}\n    Unused: {}",
