@@ -504,6 +504,16 @@ func (d *document) hidden(n node, request bool) bool {
 	return d.hiddenSchemas[request][n.Node]
 }
 
+// shown returns those of the alternatives of a choice that occur in this direction: all if only null would be left, because the choice itself is hidden
+// then.
+func (d *document) shown(alternatives []node, request bool) []node {
+	shown := slices.DeleteFunc(slices.Clone(alternatives), func(a node) bool { return d.hidden(a, request) })
+	if !slices.ContainsFunc(shown, func(a node) bool { return !d.isNull(a) }) {
+		return alternatives
+	}
+	return shown
+}
+
 // findHidden returns the schemas that are hidden because of a keyword. Schemas can contain each other in circles, so it begins with those that have
 // the keyword, and goes on to those that are hidden because of them.
 func (d *document) findHidden(keyword string) map[*yaml.Node]bool {

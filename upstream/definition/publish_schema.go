@@ -154,13 +154,14 @@ func orNull(out *yaml.Node, n node) *yaml.Node {
 
 // keyword publishes a keyword of a schema, or returns nil. Only the keywords listed here, and format, are published.
 func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
-	each := func(publish func(node) *yaml.Node) *yaml.Node {
+	each := func(items []node, publish func(node) *yaml.Node) *yaml.Node {
 		out := &yaml.Node{Kind: yaml.SequenceNode, Style: e.value.Style}
-		for _, item := range e.value.items() {
+		for _, item := range items {
 			out.Content = append(out.Content, publish(item))
 		}
 		return out
 	}
+	part := func(part node) *yaml.Node { return p.schema(part, hidden...) }
 	switch e.name {
 	case "title", "summary", "description", "deprecated", "readOnly", "writeOnly", "type", "x-extensible-enum", "pattern", "minLength", "maxLength",
 		"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties":
@@ -179,11 +180,18 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	case "example", "default", "const":
 		return p.example(e.value, hidden, n)
 	case "examples", "enum":
-		return each(func(value node) *yaml.Node { return p.example(value, hidden, n) })
-	case "items", "additionalProperties":
+		return each(e.value.items(), func(value node) *yaml.Node { return p.example(value, hidden, n) })
+	case "additionalProperties":
+		if p.hidden(e.value, p.inRequest) {
+			return nil
+		}
 		return p.schema(e.value)
-	case "allOf", "oneOf", "anyOf":
-		return each(func(part node) *yaml.Node { return p.schema(part, hidden...) })
+	case "items":
+		return p.schema(e.value)
+	case "allOf":
+		return each(e.value.items(), part)
+	case "oneOf", "anyOf":
+		return each(p.shown(e.value.items(), p.inRequest), part)
 	case "properties":
 		return p.properties(n, e.value, hidden)
 	case "required":

@@ -562,12 +562,18 @@ func TestWhatABodyRefusesIsNotPublishedInIt(t *testing.T) {
 		components: {schemas: {Id: {type: string, readOnly: true}, A: {type: object, properties: {own: {type: string},
 			reference: {$ref: "#/components/schemas/Id"}, choice: {oneOf: [{$ref: "#/components/schemas/Id"}, {type: "null"}]},
 			items: {type: array, maxItems: 3, items: {$ref: "#/components/schemas/Id"}}, all: {allOf: [{$ref: "#/components/schemas/Id"}]},
-			same: {oneOf: [{$ref: "#/components/schemas/Id"}, {allOf: [{items: {$ref: "#/components/schemas/Id"}}]}, {items: {$ref: "#/components/schemas/Id"}}]}}}}}}`)}, definition.Options{})
+			same: {oneOf: [{$ref: "#/components/schemas/Id"}, {allOf: [{items: {$ref: "#/components/schemas/Id"}}]}, {items: {$ref: "#/components/schemas/Id"}}]},
+			some: {oneOf: [{$ref: "#/components/schemas/Id"}, {type: integer}]}, map: {type: object, additionalProperties: {type: string, readOnly: true}, properties: {m: {type: string}}}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
 	text, err := d.Published(definition.PublishOptions{})
 	require.NoError(t, err)
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)
-	require.Len(t, doc.Components.Schemas["A"].Value.Properties, 6)
-	require.Len(t, doc.Components.Schemas["ABody"].Value.Properties, 1)
+	response, body := doc.Components.Schemas["A"].Value.Properties, doc.Components.Schemas["ABody"].Value.Properties
+	require.Len(t, response, 8)
+	require.Len(t, body, 3)
+	require.Len(t, response["some"].Value.OneOf, 2)
+	require.Len(t, body["some"].Value.OneOf, 1)
+	require.NotNil(t, response["map"].Value.AdditionalProperties.Schema)
+	require.Nil(t, body["map"].Value.AdditionalProperties.Schema)
 }

@@ -749,9 +749,9 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 		return s
 	}
 	s := c.newChoice(list)
-	shown := slices.DeleteFunc(slices.Clone(alternatives), func(a node) bool { return c.hidden(a, c.view.request) })
+	shown := c.shown(alternatives, c.view.request)
 	switch {
-	case len(shown) == len(alternatives), !slices.ContainsFunc(shown, func(a node) bool { return !c.isNull(a) }): // or the choice itself is hidden
+	case len(shown) == len(alternatives):
 	case n.get("discriminator").Node != nil:
 		c.fault(n.get("discriminator"), "all alternatives must be readOnly or writeOnly, or none")
 	default:
