@@ -39,7 +39,10 @@ type Request struct {
 }
 
 // Header is a header of a request.
-type Header struct{ Name, Value string }
+type Header struct {
+	Name, Value string
+	New         bool // each request needs another value, which may be any text: an Idempotency-Key
+}
 
 // Requests returns an example of a request for each operation of a published document in YAML, in its order.
 func Requests(published []byte) ([]Request, error) {
@@ -86,7 +89,8 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 			}
 			return c
 		}
-		r.Headers = append(r.Headers, Header{strings.Map(printable, name), strings.Map(printable, value)})
+		isKey := strings.EqualFold(name, "Idempotency-Key") && value == anyText
+		r.Headers = append(r.Headers, Header{strings.Map(printable, name), strings.Map(printable, value), isKey})
 	}
 	content := body.get("content").entries()
 	if i := slices.IndexFunc(content, func(e entry) bool { return e.name == "application/json" }); i > 0 {
@@ -229,6 +233,9 @@ func (p *page) made(schema node, sent bool, depth int, required ...string) *yaml
 	return scalar("!!str", s.madeText())
 }
 
+// anyText is the example of a text for which nothing must hold.
+const anyText = "example"
+
 // madeText returns a text that a schema allows, or nearly.
 func (s *shape) madeText() string {
 	ofFormat := map[string]string{
@@ -237,14 +244,14 @@ func (s *shape) madeText() string {
 	}[s.keywords["format"].text()]
 	pattern, err := syntax.Parse(s.keywords["pattern"].text(), syntax.Perl)
 	if err != nil {
-		return cmp.Or(ofFormat, "example")
+		return cmp.Or(ofFormat, anyText)
 	}
 	var low, high int
 	_, _ = fmt.Sscan(s.keywords["minLength"].text(), &low)
 	_, _ = fmt.Sscan(s.keywords["maxLength"].text(), &high)
 	low = min(low, maxExample)
 	matches := regexp.MustCompile(s.keywords["pattern"].text()).MatchString
-	words := []string{"example", strings.Repeat("example-", low/8+1)[:max(low, 1)]}
+	words := []string{anyText, strings.Repeat("example-", low/8+1)[:max(low, 1)]}
 	if ofFormat != "" {
 		words = []string{ofFormat}
 	}
