@@ -326,7 +326,14 @@ func (c *compiler) checkReplacement(t *Tool, n node) {
 	case len(r.PathParams) != len(t.Operation.PathParams)+1:
 		c.fault(n, "must have one more parameter in its path: the record's")
 		return
-	case r.Method == http.MethodPatch:
+	default: // the arguments are those of a change
+		for _, p := range t.Operation.Body.Kinds[0].Schema.Properties {
+			own := r.Body.Kinds[0].Schema.Property(p.Name)
+			c.faultIf(p.Schema.Refused == "" && p.Name != t.Operation.Body.Kinds[0].Schema.Tenant && (own == nil || own.Schema.Refused != ""), n, "the body of %s has no %s: a record could not be created with it", r.ID, p.Name)
+		}
+		c.faultIf(slices.ContainsFunc(r.Params, isRequired), n, "%s requires a parameter of the query, which is not an argument", r.ID)
+	}
+	if r.Method == http.MethodPatch {
 		return
 	}
 	if t.Read == nil || !r.Forwards("If-Match") || t.Version == nil && !t.Read.Success().ETag {

@@ -201,6 +201,16 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 		_, err = loadTools(strings.Replace(text, `schema: {$ref: "#/components/schemas/Content"}`, "schema: "+strings.ReplaceAll(content, "required: [account], ", ""), 1))
 		require.NoError(t, err, name)
 	}
+	for says, change := range map[string][2]string{
+		"the body of replaceNote has no pin: a record could not be created with it": {`schema: {$ref: "#/components/schemas/Content"}`, "schema: {type: object, properties: {title: {type: string}, pin: {type: string}}}"},
+		"replaceNote requires a parameter of the query, which is not an argument":   {"parameters: [{name: If-Match", "parameters: [{name: why, in: query, required: true, schema: {type: string}}, {name: If-Match"},
+	} {
+		for _, method := range []string{"    put:", "    patch:"} {
+			text := strings.Replace(strings.Replace(changed(nil), "    put:", method, 1), change[0], change[1], 1)
+			_, err := loadTools(text)
+			require.ErrorContains(t, err, says)
+		}
+	}
 	unlimited := strings.NewReplacer("        version: {type: integer}\n", "        version: {type: integer}\n        limit: {type: [integer, 'null']}\n",
 		"        title: {type: string, description: What it is about.}\n", "        title: {type: string}\n        limit: {type: integer, default: 10}\n").Replace(changed(nil))
 	_, err := loadTools(unlimited)
