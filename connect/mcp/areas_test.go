@@ -128,6 +128,7 @@ func listMessage(revision, cursor string) string {
 func TestInstructionsListTheAreas(t *testing.T) {
 	t.Parallel()
 	text := newSetup(t, shared).connect(modern, "bearer", nil).InitializeResult().Instructions
+	assert.NotContains(t, text, "in UTC", "services may send any offset")
 	assert.True(t, strings.HasPrefix(text, "These tools work in one business's account: its profile, contacts, the conversations of its AI receptionist, "+
 		"appointments, the setup of its AI receptionist, invoices, estimates, jobs, automations, custom objects. An owner"), text)
 
