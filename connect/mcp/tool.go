@@ -89,7 +89,7 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 			if t.scope = says.Area + ":" + cmp.Or(verbs[says.Kind], scope.VerbWrite); !everything.Allows(t.scope) {
 				continue
 			}
-			if err := t.prepare(described); err != nil {
+			if err := t.prepare(described, d.Instructions); err != nil {
 				faults = append(faults, fmt.Errorf("tool %s: %w", says.Name, err))
 			}
 			tools[t.Name] = t
@@ -98,8 +98,9 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 	return tools, errors.Join(faults...)
 }
 
-// prepare compiles the arguments and the declaration. described has the records that output schemas describe already.
-func (t *tool) prepare(described map[*upstream.Schema]bool) error {
+// prepare compiles the arguments and the declaration. described has the records that output schemas describe already, explained the
+// definition's instructions.
+func (t *tool) prepare(described map[*upstream.Schema]bool, explained string) error {
 	op, res := t.Operation, t.Operation.Success()
 	if t.Handler != "" {
 		if t.handler = handlers()[t.Handler]; t.handler.run == nil {
@@ -134,7 +135,7 @@ func (t *tool) prepare(described map[*upstream.Schema]bool) error {
 		Body: &upstream.RequestBody{Required: true, Kinds: []upstream.BodyKind{{Media: "application/json", Schema: input}}},
 	}
 	upstream.NewAPI("", "", []*upstream.Operation{t.arguments})
-	t.declare(input, res, described)
+	t.declare(input, t.shared(res, explained), described)
 	return nil
 }
 
@@ -293,10 +294,10 @@ func hasUntrusted(s *upstream.Schema, seen map[*upstream.Schema]bool) bool {
 
 // declare sets the tool's declaration in tools/list, which costs the model tokens. It omits descriptions that the instructions have for
 // all tools, hints with the protocol's default, and what clients do not need of schemas: errors explain violations in words.
-func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse, described map[*upstream.Schema]bool) {
+func (t *tool) declare(input *upstream.Schema, shared []string, described map[*upstream.Schema]bool) {
 	in := shape(input, 0, true)
-	for _, shared := range t.shared(res) {
-		if p, ok := in["properties"].(map[string]any)[shared].(map[string]any); ok {
+	for _, name := range shared {
+		if p, ok := in["properties"].(map[string]any)[name].(map[string]any); ok {
 			delete(p, "description")
 			if items, ok := p["items"].(map[string]any); ok {
 				delete(items, "enum")
@@ -321,15 +322,15 @@ func (t *tool) declare(input *upstream.Schema, res *upstream.DocumentedResponse,
 	t.declared[false] = encode(d)
 }
 
-// shared returns the names of arguments that the instructions explain for all tools: cursor, fields and limit.
-func (t *tool) shared(res *upstream.DocumentedResponse) []string {
+// shared returns the names of arguments that the instructions explain for all tools: cursor, fields and, if the definition's do, limit.
+func (t *tool) shared(res *upstream.DocumentedResponse, explained string) []string {
 	names := []string{res.Cursor}
 	if t.fields != nil { // else it may be an argument of the operation
 		names = append(names, argFields)
 	}
 	if res.Records != nil && res.Records.AtMost > 0 {
 		for _, p := range t.Operation.Params {
-			if p.Number == res.Records.AtMost {
+			if p.Number == res.Records.AtMost && strings.Contains(explained, `"`+p.Name+`"`) {
 				names = append(names, p.Name)
 			}
 		}
