@@ -76,12 +76,9 @@ type Caller struct {
 	RequestID  string // visible ASCII; for the logs of the gateway and the service
 }
 
-// Key is an idempotency key: 1 to 255 visible ASCII characters. Services store it for a day.
-type Key string
-
 // Write has the options of a call that changes something.
 type Write struct {
-	Key      Key    // default: none, and the call is not retried
+	Key      string // an idempotency key, 1 to 255 visible ASCII characters, for a day; default: none, and the call is not retried
 	IfMatch  string // change the record only if it has this entity tag; default: whatever its version is
 	Replayed *bool  // set to whether the response is that of an earlier call with the same key. Default: nil, not set
 }
@@ -183,7 +180,7 @@ func (c *Client) deliver(ctx context.Context, r Request) (*upstream.Response, er
 func (c *Client) send(ctx context.Context, r Request, deadline time.Time) (*upstream.Response, error) {
 	h := http.Header{}
 	if r.Write.Key != "" {
-		h.Set(HeaderIdempotencyKey, string(r.Write.Key))
+		h.Set(HeaderIdempotencyKey, r.Write.Key)
 	}
 	if r.Write.IfMatch != "" {
 		h.Set(HeaderIfMatch, r.Write.IfMatch)

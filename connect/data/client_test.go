@@ -288,7 +288,7 @@ func TestErrorTextIsLimited(t *testing.T) {
 
 func TestUndeliveredCallIsRetriedOnce(t *testing.T) {
 	t.Parallel()
-	for key, sent := range map[data.Key][]string{"same": {"same", "same"}, "": {""}} { // without a key, a write is not retried
+	for key, sent := range map[string][]string{"same": {"same", "same"}, "": {""}} { // without a key, a write is not retried
 		keys := make(chan string, 10)
 		var n atomic.Int64
 		c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {

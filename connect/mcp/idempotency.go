@@ -29,7 +29,7 @@ func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotenc
 		}
 	}
 	// To the data service, keys belong to an account. The hash separates those of its connections and their tools.
-	key := data.Key(hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key))
+	key := hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key)
 	return data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
 }
 

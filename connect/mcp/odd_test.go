@@ -834,3 +834,11 @@ func TestPageSizeIsExplainedOnce(t *testing.T) {
 		assert.Equal(t, description, listed.Tools[0].InputSchema.(object)["properties"].(object)["per_page"].(object)["description"])
 	}
 }
+
+func TestListThatIsTooLargeCanBeAskedForInParts(t *testing.T) {
+	t.Parallel()
+	s, service := newClinic(t)
+	service.answers["GET /odd/animals"] = always(200, `{"animals":[{"id":17,"owner_notes":"`+strings.Repeat("x", data.MaxResponseSize)+`"}]}`)
+	said := fails(t, s.connect(modern, "bearer", nil), "list_animals", object{}, "DATA_SERVICE_INVALID_RESPONSE", "larger than 1 MiB", "smaller limit")
+	assert.NotContains(t, said, "unlikely")
+}

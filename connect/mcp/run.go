@@ -140,7 +140,7 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 // versionedWrite returns the options of a change. If-Match is the version that the caller sent or that the user confirmed, or else the
 // current one if the operation requires the header.
 func (c *toolCall) versionedWrite(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
-	w = data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(c.sentVersion(), c.ifMatch)}
+	w = data.Write{Key: rand.Text(), IfMatch: cmp.Or(c.sentVersion(), c.ifMatch)}
 	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
 		_, w.IfMatch, err = c.current(ctx)
 	}
@@ -253,7 +253,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 			}
 		}
 		c.args.body = whole
-		content, err := c.send(ctx, t.Replace, data.Write{Key: data.Key(rand.Text()), IfMatch: cmp.Or(expected, version)})
+		content, err := c.send(ctx, t.Replace, data.Write{Key: rand.Text(), IfMatch: cmp.Or(expected, version)})
 		if err == nil || expected != "" || n == maxReplacements || !errors.Is(err, data.ErrVersion) {
 			c.done(content)
 			return content, err

@@ -147,6 +147,8 @@ func newToolError(err error, t *tool) *toolError {
 		says(codeTimeout, "The business's data service did not respond in time.", t.again(e))
 	case errors.Is(err, data.ErrUnavailable):
 		says(codeUnavailable, "The business's data service is temporarily unavailable.", t.again(e))
+	case errors.Is(err, upstream.ErrResponseTooLarge) && t.Operation.Success().IsList():
+		says(codeInvalid, "The list is larger than 1 MiB.", "Call again for fewer records: with a smaller limit, or a narrower search.")
 	default:
 		says(codeInvalid, "The business's data service sent an invalid response. Your arguments are not the cause.",
 			"Calling again is unlikely to help. Tell the user, with the request id.")
