@@ -141,7 +141,9 @@ func (c *toolCall) needsConfirmation(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c.record, c.ifMatch = inner(says.Read, response), cmp.Or(c.versionIn(response), c.ifMatch)
+	if c.record = inner(says.Read, response); says.Read == c.tool.Read || c.tool.Read == nil { // else it may have a version of its own
+		c.ifMatch = cmp.Or(c.versionIn(response), c.ifMatch)
+	}
 	if says.If != "" && !isArgument { // a member of the record: false means no confirmation
 		return string(at(c.record, says.If)) != "false", nil
 	}

@@ -842,3 +842,35 @@ func TestListThatIsTooLargeCanBeAskedForInParts(t *testing.T) {
 	said := fails(t, s.connect(modern, "bearer", nil), "list_animals", object{}, "DATA_SERVICE_INVALID_RESPONSE", "larger than 1 MiB", "smaller limit")
 	assert.NotContains(t, said, "unlikely")
 }
+
+func TestVersionOfAnotherRecordIsNotSent(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getThing
+      responses: {"200": {description: It., content: {application/json: {schema: {type: object, properties: {name: {type: string}, rev: {type: integer}}}}}}}
+  /things/{id}/lines/{line}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}, {name: line, in: path, required: true, schema: {type: string}}]
+    get:
+      tags: [things]
+      operationId: getLine
+      responses: {"200": {description: It., content: {application/json: {schema: {type: object, properties: {rev: {type: integer}}}}}}}
+    delete:
+      tags: [things]
+      operationId: deleteLine
+      x-gatehouse-tool: {version: /rev, confirm: {read: getThing, text: "a line of the thing {name}"}}
+      parameters: [{name: If-Match, in: header, required: true, schema: {type: string}}]
+      responses: {"204": {description: It is gone.}, "412": {description: It has changed.}}
+`, map[string]func(string) (int, string){
+		"GET /odd/things/7": always(200, `{"name":"n","rev":3}`), "GET /odd/things/7/lines/1": always(200, `{"rev":8}`), "DELETE /odd/things/7/lines/1": always(204, ""),
+	})
+	c := s.connect(modern, "bearer", nil)
+	arguments := object{"id": "7", "line": "1"}
+	arguments["confirm"] = tokenIn(t, fails(t, c, "delete_line", arguments, `Delete a line of the thing "n" for good?`))
+	succeeds(t, c, "delete_line", arguments)
+	seen := service.requests()
+	assert.Equal(t, `DELETE /odd/things/7/lines/1 "8"`, seen[len(seen)-1])
+}

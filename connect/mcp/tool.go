@@ -98,8 +98,7 @@ func newTools(d *definition.Definition, areas scope.Areas) (map[string]*tool, er
 	return tools, errors.Join(faults...)
 }
 
-// prepare compiles the arguments and the declaration. described has the records that output schemas describe already, explained the
-// definition's instructions.
+// prepare compiles the arguments and the declaration. described has the records that output schemas have already, explained the instructions.
 func (t *tool) prepare(described map[*upstream.Schema]bool, explained string) error {
 	op, res := t.Operation, t.Operation.Success()
 	if t.Handler != "" {
