@@ -504,8 +504,7 @@ func (d *document) hidden(n node, request bool) bool {
 	return d.hiddenSchemas[request][n.Node]
 }
 
-// shown returns those of the alternatives of a choice that occur in this direction: all if only null would be left, because the choice itself is hidden
-// then.
+// shown returns the alternatives of a choice that occur in this direction, or all if only null would be left: then the choice itself is hidden.
 func (d *document) shown(alternatives []node, request bool) []node {
 	shown := slices.DeleteFunc(slices.Clone(alternatives), func(a node) bool { return d.hidden(a, request) })
 	if !slices.ContainsFunc(shown, func(a node) bool { return !d.isNull(a) }) {

@@ -22,11 +22,15 @@ func (p *publisher) reference(kind string, n node, publish func(node) *yaml.Node
 	return publish(n)
 }
 
-// component publishes a value of the definition as a component, once, and returns the reference to it. A component keeps its name.
-func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node) string {
+// component publishes a value of the definition as a component, once, and returns the reference to it. A component keeps its name. A schema without
+// members that are hidden around the reference is a component of its own.
+func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node, without ...string) string {
 	key, other := kind+ref, ""
+	if len(without) > 0 {
+		key, other = key+" without "+strings.Join(without, " "), "Part"
+	}
 	if kind == "schemas" && p.inRequest && p.differs(ref) {
-		key, other = key+" in a body", "Body"
+		key, other = key+" in a body", other+"Body"
 	}
 	name, ok := p.names[key]
 	if !ok {

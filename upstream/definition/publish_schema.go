@@ -85,40 +85,35 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 	if !n.isObject() {
 		return copyOf(n.Node) // true or false
 	}
-	if ref := n.get("$ref"); p.needsCopy(n, hidden) && (p.isOpenAPI30 || len(n.entries()) == 1) {
-		return p.schema(p.target(ref.text()), hidden...)
-	}
 	hidden = append(p.hiddenIn(n), hidden...)
 	out := object()
 	out.Style = n.Style
 	// OpenAPI 3.0 ignores members beside $ref.
 	alone := n.get("$ref").Node != nil && p.isOpenAPI30
-	var parts []*yaml.Node // of which it consists, too: what it refers to without hidden members, and the format's pattern beside its own
+	var pattern *yaml.Node // of the format, if the schema has one of its own, too
 	for _, e := range n.entries() {
 		if alone && !slices.Contains([]string{"$ref", "title", "description"}, e.name) {
 			continue
 		}
-		if e.name == "$ref" && p.needsCopy(n, hidden) {
-			parts = append(parts, p.schema(p.target(e.value.text()), hidden...))
-		} else if value := p.keyword(n, e, hidden); value != nil {
+		if value := p.keyword(n, e, hidden); value != nil {
 			put(out, e.name, value)
 		}
 		if e.name == "format" {
 			for _, rule := range p.rules.get("formats").get(e.value.text()).entries() {
 				if rule.name == "pattern" && n.get("pattern").Node != nil {
-					parts = append(parts, object("pattern", copyOf(rule.value.Node)))
+					pattern = object("pattern", copyOf(rule.value.Node))
 				} else {
 					put(out, rule.name, copyOf(rule.value.Node))
 				}
 			}
 		}
 	}
-	if parts != nil {
+	if pattern != nil {
 		all := member(out, "allOf")
 		if all == nil {
 			all = list()
 		}
-		all.Content = append(all.Content, parts...)
+		all.Content = append(all.Content, pattern)
 		put(out, "allOf", all)
 	}
 	switch {
@@ -203,7 +198,8 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 	case "discriminator":
 		return p.discriminator(n, e.value, hidden)
 	case "$ref":
-		return member(p.reference("schemas", n, p.publishSchema), "$ref")
+		without := p.hiddenOnlyAround(e.value.text(), hidden)
+		return member(reference(p.component("schemas", e.value.text(), func(n node) *yaml.Node { return p.schema(n, without...) }, without...)), "$ref")
 	}
 	return nil
 }
@@ -220,20 +216,21 @@ func (p *publisher) hiddenIn(n node) (names []string) {
 	return names
 }
 
-// needsCopy reports whether a schema refers to one that has a member that is hidden around the reference only: its component shows the member.
-func (p *publisher) needsCopy(n node, hidden []string) bool {
-	ref := n.get("$ref")
-	if ref.Node == nil || len(hidden) == 0 {
-		return false
+// hiddenOnlyAround returns those of the hidden names that a schema that is referred to declares or requires, and does not hide itself: its component
+// would show them.
+func (p *publisher) hiddenOnlyAround(ref string, hidden []string) []string {
+	if len(hidden) == 0 {
+		return nil
 	}
-	target := p.target(ref.text())
-	own := p.hiddenIn(target)
-	return slices.ContainsFunc(p.parts(target, true), func(part node) bool {
-		return slices.ContainsFunc(hidden, func(name string) bool {
-			has := part.get("properties").get(name).Node != nil || slices.Contains(part.get("required").texts(), name)
-			return has && !slices.Contains(own, name)
+	target := p.target(ref)
+	own, parts := p.hiddenIn(target), p.parts(target, true)
+	names := slices.DeleteFunc(slices.Clone(hidden), func(name string) bool {
+		return slices.Contains(own, name) || !slices.ContainsFunc(parts, func(part node) bool {
+			return part.get("properties").get(name).Node != nil || slices.Contains(part.get("required").texts(), name)
 		})
 	})
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (p *publisher) properties(schema, n node, hidden []string) *yaml.Node {
@@ -293,7 +290,8 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 	out, mapping, mapped := p.pick(n, "propertyName", nil), object(), map[string]bool{}
 	alternatives := slices.DeleteFunc(append(schema.get("oneOf").items(), schema.get("anyOf").items()...), p.isNull)
 	if slices.ContainsFunc(alternatives, func(a node) bool {
-		return p.needsCopy(a, hidden) || slices.Contains(append(p.hiddenIn(a), hidden...), name)
+		ref := a.get("$ref").text()
+		return ref != "" && len(p.hiddenOnlyAround(ref, hidden)) > 0 || slices.Contains(append(p.hiddenIn(a), hidden...), name)
 	}) {
 		return nil
 	}

@@ -516,6 +516,20 @@ func TestWhatIsHiddenBesideAPartIsNotPublished(t *testing.T) {
 	require.Contains(t, got, `$ref: "#/components/schemas/Base"`, "nothing of it is hidden")
 }
 
+// Each of a row of schemas has the next one twice.
+func TestWhatIsHiddenBesideManyPartsIsPublishedSoon(t *testing.T) {
+	t.Parallel()
+	const levels = 40
+	schemas := []string{fmt.Sprintf(`S%d: {type: object, properties: {id: {type: string}, margin: {type: string}}}`, levels)}
+	for i := range levels {
+		schemas = append(schemas, fmt.Sprintf(`S%d: {allOf: [{$ref: "#/components/schemas/S%d"}, {$ref: "#/components/schemas/S%d"}]}`, i, i+1, i+1))
+	}
+	got := publish(t, `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/o: {get: {responses: {"200": {description: "", content: {application/json: {
+		schema: {allOf: [{$ref: "#/components/schemas/S0"}], properties: {margin: {x-gatehouse-internal: true}}}}}}}}}}, components: {schemas: {`+strings.Join(schemas, ", ")+`}}}`)
+	require.NotContains(t, got, "margin")
+	require.Contains(t, got, fmt.Sprintf("S%dPart:", levels))
+}
+
 // The alternatives of a page builder's blocks have blocks in them, so that each level of an example had more schemas than the one around it.
 func TestExamplesOfNestedChoicesArePublishedSoon(t *testing.T) {
 	t.Parallel()
