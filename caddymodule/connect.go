@@ -114,8 +114,8 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if app.connectUpstream == nil {
 		app.connectUpstream = h.UpstreamRaw
 	} else if !bytes.Equal(app.connectUpstream, h.UpstreamRaw) {
-		return errors.New("all gatehouse_connect must have the same upstream, because they share Redis and the credential source: an ID would be " +
-			"that of a business or account of each")
+		return errors.New("all gatehouse_connect must have the same upstream, because they share Redis and the credential source, " +
+			"in which the same ID is the same business or account")
 	}
 	if h.service, err = app.loadService(ctx, h, "UpstreamRaw", &h.UpstreamRaw); err != nil {
 		return err

@@ -269,7 +269,7 @@ func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 	assert.NotContains(t, page.Body.String(), "script")
 	assert.Equal(t, "400 invalid_client", oauthError(t, send(s.Handler(), http.MethodGet, target, "", "Accept: application/json")))
 
-	// Nor has it sentences of whoever made the link.
+	// The page does not quote parameters of the link.
 	c := oauthtest.Register(t, s, "https://app.example.org/callback")
 	for name, sentence := range map[string]url.Values{
 		"duplicate parameter": {"Your account is locked. Call +1 555 0100": {"1", "1"}},

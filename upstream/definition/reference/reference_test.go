@@ -311,7 +311,7 @@ func TestBodiesShowWhatTheirSideSends(t *testing.T) {
 	assert.Contains(t, sections["object-Order"], "created")
 	assert.NotContains(t, sections["object-Order"], "pin")
 	assert.Contains(t, sections["createOrder"], `"pin": "1234"`)
-	assert.Contains(t, sections["createOrder"], "Idempotency-Key: $(openssl rand -hex 16)", "whoever copies it must not get the first order again")
+	assert.Contains(t, sections["createOrder"], "Idempotency-Key: $(openssl rand -hex 16)", "a developer who copies it must not get the first order again")
 	assert.Contains(t, sections["changeOrder"], "application/merge-patch+json")
 	assert.Contains(t, sections["createOrder"], "REPLAYED", "the gateway's errors beside those of the service")
 	assert.NotContains(t, page, "object-ReplayedError", "errors have their own place")
