@@ -222,21 +222,17 @@ func errNoScopeLeft() error {
 	return badRequest(codeInvalidScope, "the granted scopes are not available on this server")
 }
 
-// checkResource rejects resource parameters (RFC 8707) other than the server's own resource.
+// checkResource rejects resource parameters (RFC 8707) other than the server's own resource. The case of scheme and host and a trailing
+// slash do not matter.
 func (s *Server) checkResource(f url.Values) error {
+	n := len(s.o.Issuer)
 	for _, resource := range f["resource"] {
-		if !s.isResource(resource) {
+		resource = strings.TrimSuffix(resource, "/")
+		if len(resource) != len(s.resource) || !strings.EqualFold(resource[:n], s.o.Issuer) || resource[n:] != s.resource[n:] {
 			return badRequest(codeInvalidTarget, "resource must be "+cleantext.Description(s.resource, maxQuoted))
 		}
 	}
 	return nil
-}
-
-// isResource reports whether resource is the protected resource, ignoring the case of scheme and host and a trailing slash.
-func (s *Server) isResource(resource string) bool {
-	resource = strings.TrimSuffix(resource, "/")
-	n := len(s.o.Issuer)
-	return len(resource) == len(s.resource) && strings.EqualFold(resource[:n], s.o.Issuer) && resource[n:] == s.resource[n:]
 }
 
 // validChallenge checks the form of a code_challenge (RFC 7636, section 4.2).

@@ -16,31 +16,18 @@
 //
 // # Clients and redirect URIs
 //
-// A client ID is either the https URL of a metadata document (OAuth Client ID Metadata Document draft) or was issued by
-// /oauth/register. Documents of at most 32 KiB are fetched within 5 s, from public addresses only and without following redirects,
-// and cached as their HTTP headers say, for 1 minute to 1 hour. A registration expires 90 days after its last successful token
-// request, or after a day if there was none. All clients are public; none gets a secret.
+// A client ID is either the https URL of a metadata document (OAuth Client ID Metadata Document draft), which is cached as its HTTP
+// headers say, for 1 minute to 1 hour, or was issued by /oauth/register. All clients are public; none gets a secret.
 //
 // A redirect URI must equal one of the client's byte for byte, except for the port of http on localhost, 127.0.0.1 and [::1]
-// (RFC 8252, section 7.3). Allowed are https, http on those three hosts, and private-use schemes: reverse domain names
-// (RFC 8252, section 7.1) and those of Options.ClientSchemes. Errors at /oauth/authorize are redirected to loopback addresses
-// only and otherwise shown to the user. Anyone can register a client, so other redirects before the user's decision would make
-// the gateway an open redirector (RFC 9700, section 4.11.2).
+// (RFC 8252, section 7.3). Anyone can register a client, so errors before the user's decision are redirected to loopback addresses
+// only: others would make the gateway an open redirector (RFC 9700, section 4.11.2).
 //
-// # Lifetimes
+// # Refresh tokens
 //
-// docs/connect.md lists them. All of them use Redis's clock, never that of a gateway.
-//
-// A used refresh token stays valid for 120 s and at most 8 repetitions, because responses get lost. Each repetition returns the
-// same tokens as the first use, so concurrent uses all get the same successor. If a refresh token is used later, or after its
-// successor was used, the connection ends. A repetition does not restore a revoked access token (RFC 7009).
-//
-// # Changes
-//
-// An access token has whatever scopes its connection has, so that a change takes effect with the next request. If a client asks for
-// fewer scopes when it refreshes (RFC 6749, section 6), the access token is limited to those that the connection still has. A refresh
-// that names no scope, or all scopes of the last response, which some clients always do, sets no such limit. A response of the token
-// endpoint names the scopes that the access token has when it is issued.
+// docs/connect.md lists all lifetimes, redirect URIs and what is fetched. Each repetition of a used refresh token returns the same tokens
+// as its first use, so concurrent uses all get the same successor. If a refresh token is used later than allowed, or after its successor
+// was used, the connection ends. A repetition does not restore a revoked access token (RFC 7009).
 //
 // # Storage
 //
@@ -60,10 +47,6 @@
 //
 // Approving, denying, starting, changing and ending a connection each have an audit log entry. It is stored before the script runs
 // and resolved with its result, or as unknown if no reply came.
-//
-// Redis must be as durable as a database: docs/connect.md says how, and what a loss of data means. Registered clients then get
-// invalid_client and register again. If only the last writes are lost, a client that refreshed a token loses its connection at the
-// next refresh, which looks like the reuse of a token.
 //
 // If Redis is unavailable or a script returns an unexpected reply, the response is 503 with Retry-After, never invalid_grant or
 // invalid_token, at which clients discard their tokens.

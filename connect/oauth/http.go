@@ -250,9 +250,7 @@ func readBody(w http.ResponseWriter, r *http.Request, media, code string) ([]byt
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, &problem{
-			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large",
-		}
+		return nil, &problem{status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, description: "the body is too large"}
 	}
 	if err != nil {
 		return nil, &problem{status: http.StatusBadRequest, code: codeInvalidRequest, description: "the body is incomplete", cause: err}

@@ -35,23 +35,18 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	clientID := f.Get("client_id")
-	if clientID == "" {
+	clientID, grantType := f.Get("client_id"), f.Get("grant_type")
+	exchange := map[string]func(context.Context, url.Values) (tokenResponse, error){grantCode: s.redeemCode, grantRefresh: s.useRefreshToken}[grantType]
+	switch {
+	case clientID == "":
 		return badRequest(codeInvalidRequest, "client_id is missing")
-	}
-	var response tokenResponse
-	switch f.Get("grant_type") {
-	case "":
+	case grantType == "":
 		return badRequest(codeInvalidRequest, "grant_type is missing")
-	case grantCode:
-		logGrantType(ctx, grantCode)
-		response, err = s.redeemCode(ctx, f)
-	case grantRefresh:
-		logGrantType(ctx, grantRefresh)
-		response, err = s.useRefreshToken(ctx, f)
-	default:
+	case exchange == nil:
 		return badRequest(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
+	logGrantType(ctx, grantType)
+	response, err := exchange(ctx, f)
 	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
 		exists, err := s.clientExists(ctx, clientID)
@@ -143,12 +138,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	case outcome == outcomeGone:
 		return tokenResponse{}, invalid
 	}
-	response := tokenResponse{
-		AccessToken: format(kindAccess, id, access),
-		TokenType:   "Bearer",
-		ExpiresIn:   int64(accessLifetime / time.Second),
-		Scope:       rec.Scopes.String(),
-	}
+	response := tokenResponse{format(kindAccess, id, access), "Bearer", int64(accessLifetime / time.Second), "", rec.Scopes.String()}
 	if rec.refreshes {
 		response.RefreshToken = refresh.format(id)
 	}
@@ -278,11 +268,6 @@ func (s *Server) rotate(
 	if !ok {
 		return tokenResponse{}, "", unexpectedReply("refresh", reply)
 	}
-	return tokenResponse{
-		AccessToken:  format(kindAccess, rec.ID, access),
-		TokenType:    "Bearer",
-		ExpiresIn:    max(1, left/int64(time.Second/time.Millisecond)), // some clients take 0 for a token that never expires
-		RefreshToken: next.format(rec.ID),
-		Scope:        scopes.String(),
-	}, outcome, nil
+	expires := max(1, left/int64(time.Second/time.Millisecond)) // some clients take 0 for a token that never expires
+	return tokenResponse{format(kindAccess, rec.ID, access), "Bearer", expires, next.format(rec.ID), scopes.String()}, outcome, nil
 }

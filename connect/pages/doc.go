@@ -15,11 +15,6 @@
 // A form has a CSRF token that is bound to the session and the form's purpose; the token of the sign-in form is bound to a cookie.
 // In addition, [http.CrossOriginProtection] rejects forms from other origins.
 //
-// # Limits
-//
-// Sign-in attempts are limited per account and per client IP, and new private keys per account, in sliding windows in Redis. A
-// browser whose last sign-in was to the account has a limit of its own, so that others cannot lock the account's user out.
-//
 // # Cookies
 //
 // On an https issuer, every cookie is Secure and has the __Host- prefix, so that no other host can set it. On a plain http
