@@ -55,7 +55,7 @@ type toolCall struct {
 	ifMatch       string         // the entity tag of that record
 	target        string         // the affected record, for the audit log
 	sentence      string         // what was done, for the audit log
-	declined      bool           // the user declined and nothing was changed
+	declined      string         // what the assistant is told if the user did not agree; nothing was changed then
 	inputRequired *callResult    // set if the user has to confirm first
 	lastProgress  *progressParams
 }
@@ -82,7 +82,12 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *toolCall) 
 	span.End()
 	if failed != nil && failed.code == codeScope { // for step-up authorization, without losing granted scopes
 		s.o.InsufficientScope(w.Header(), append(c.grant.Scopes.Names(), c.tool.scope)...)
-		writeError(w, r, http.StatusForbidden, c.id, jsonrpc.CodeInvalidRequest, result.Content[0].Text) // for clients without it
+		writeError(w, r, http.StatusForbidden, c.id, jsonrpc.CodeInvalidRequest, result.Content[0].Text, nil) // for clients without it
+		return
+	}
+	if c.modern && failed != nil && errors.Is(failed, errUnasked) && c.tool.Kind != definition.KindRun {
+		writeError(w, r, http.StatusBadRequest, c.id, sdk.CodeMissingRequiredClientCapabilities, result.Content[0].Text,
+			jsontext.Value(`{"requiredCapabilities":{"elicitation":{"form":{}}}}`)) // runs may be allowed without a question instead
 		return
 	}
 	if !c.modern && time.Since(c.grant.ChangedAt) < announceTime {
@@ -236,7 +241,7 @@ func (c *toolCall) resolveAudit(ctx context.Context, change *audit.Change, err e
 		switch {
 		case c.inputRequired != nil: // nothing was changed yet
 			change.Drop(ctx)
-		case c.declined:
+		case c.declined != "":
 			change.Resolve(ctx, audit.OutcomeDenied)
 		default:
 			change.Resolve(ctx, audit.OutcomeOK)

@@ -63,8 +63,13 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 			return false, c.unavailable("The gateway cannot currently check the confirmation.", err)
 		case open && c.canElicit:
 			agreed, _ := c.elicitResult.Content[confirmField].(bool)
-			c.declined = !agreed || c.elicitResult.Action != "accept"
-			return !c.declined, nil
+			switch action := c.elicitResult.Action; {
+			case action == "cancel":
+				c.declined = "The question was closed without an answer. Nothing was changed. Ask the user whether they still want this."
+			case !agreed || action != "accept":
+				c.declined = "The user was asked and declined. Nothing was changed. Do not ask again unless they bring it up."
+			}
+			return c.declined == "", nil
 		case open:
 			return true, nil
 		}

@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -297,7 +299,14 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	g.Unasked = true
 	s.grants["bearer"] = g
 	s.mu.Unlock()
-	assert.NotContains(t, fails(t, c, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "takes a client that can ask"), "/settings")
+	_, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "cancel_order", Arguments: object{"number": 7}})
+	refused, ok := errors.AsType[*jsonrpc.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.EqualValues(t, sdk.CodeMissingRequiredClientCapabilities, refused.Code)
+	assert.JSONEq(t, `{"requiredCapabilities":{"elicitation":{"form":{}}}}`, string(refused.Data))
+	assert.Contains(t, refused.Message, "takes a client that can ask")
+	older := s.connect(legacy, "bearer", nil)
+	assert.NotContains(t, fails(t, older, "cancel_order", object{"number": 7}, "CONFIRMATION_NEEDED", "takes a client that can ask"), "/settings")
 	yes := &user{action: "accept", content: object{"confirm": true}}
 	res, err = s.connect(modern, "bearer", yes.options()).CallTool(t.Context(), &sdk.CallToolParams{Name: "cancel_order", Arguments: object{"number": 7}})
 	require.NoError(t, err)

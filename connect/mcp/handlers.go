@@ -155,7 +155,7 @@ func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
 	if !r.ended() {
 		message = "The run was started and has not ended. Poll it with automations_run_get and the run's id; do not start it again."
 	}
-	content := i.appendTo(with(with(with(jsontext.Value("{}"), "run", r.raw), "ended", r.ended()), "message", message))
+	content := i.appendTo(with(with(with(nil, "run", r.raw), "ended", r.ended()), "message", message))
 	if r.Status == runFailed {
 		return nil, failedRun(r, content)
 	}

@@ -51,7 +51,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		w.Header().Add("Vary", "Origin")
 		if len(origins) > 0 {
 			if len(origins) > 1 || origins[0] != s.o.Origin {
-				writeError(w, r, http.StatusForbidden, nil, jsonrpc.CodeInvalidRequest, "origin not allowed")
+				writeError(w, r, http.StatusForbidden, nil, jsonrpc.CodeInvalidRequest, "origin not allowed", nil)
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])
@@ -75,13 +75,13 @@ func Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 		code = jsonrpc.CodeInternalError
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	writeError(w, r, status, nil, code, detail)
+	writeError(w, r, status, nil, code, detail, nil)
 }
 
-// writeError responds with a JSON-RPC error, and adds it to the request's log entry.
-func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, text string) {
+// writeError responds with a JSON-RPC error, and adds it to the request's log entry. data may be nil.
+func writeError(w http.ResponseWriter, r *http.Request, status int, id jsontext.Value, code int, text string, data jsontext.Value) {
 	requestlog.From(r.Context()).Fail(codeName(code), errors.New(text))
-	failed := encode(jsonrpc.Error{Code: int64(code), Message: text})
+	failed := encode(jsonrpc.Error{Code: int64(code), Message: text, Data: []byte(data)})
 	if id == nil {
 		id = jsontext.Value("null")
 	}
@@ -96,13 +96,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	g, ok := oauth.GrantFrom(ctx)
 	if !ok || g.ID == "" || g.BusinessID == "" || g.AccountID == "" {
 		entry.Fail(codeName(jsonrpc.CodeInternalError), errors.New("request without a grant reached the MCP server"))
-		writeError(w, r, http.StatusInternalServerError, nil, jsonrpc.CodeInternalError, "internal error")
+		writeError(w, r, http.StatusInternalServerError, nil, jsonrpc.CodeInternalError, "internal error", nil)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	for _, name := range []string{headerProtocolVersion, headerMethod, headerName, headerSession, "Content-Type", "Last-Event-Id"} {
 		if len(r.Header.Values(name)) > 1 {
-			writeError(w, r, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once")
+			writeError(w, r, http.StatusBadRequest, nil, sdk.CodeHeaderMismatch, name+" is given more than once", nil)
 			return
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	isNotification := !ok && m.ID == nil && r.Method == http.MethodPost
 	if wait := s.limit(ctx, w.Header(), g.ID); wait > 0 && !isNotification {
 		entry.Fail(codeRate, errTooManyCalls)
-		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait))
+		writeError(w, r, http.StatusTooManyRequests, m.ID, jsonrpc.CodeInternalError, "rate limit exceeded. "+retryIn(wait), nil)
 		return
 	}
 	if ok {
@@ -136,7 +136,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			rejected.status = http.StatusOK // older clients do not read JSON-RPC errors with another status
 		}
 		entry.Fail(codeName(rejected.code), rejected)
-		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.message())
+		writeError(w, r, rejected.status, m.ID, rejected.code, rejected.message(), nil)
 		return
 	}
 	s.serveWithSDK(w, r, m)

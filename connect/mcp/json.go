@@ -70,9 +70,9 @@ func at(v jsontext.Value, path ...string) jsontext.Value {
 	return v
 }
 
-// with returns an object with a member added or replaced. A value that is not an object becomes the member "result" of one.
+// with returns an object with a member added or replaced. A value that is not an object becomes the member "result" of one; nil does not.
 func with(v jsontext.Value, name string, member any) jsontext.Value {
-	if v.Kind() != jsontext.KindBeginObject {
+	if v != nil && v.Kind() != jsontext.KindBeginObject {
 		v = encode(map[string]jsontext.Value{"result": v})
 	}
 	out := jsontext.Value("{")

@@ -60,12 +60,13 @@ func logFault(log *requestlog.Entry, cause error) {
 // codeName returns the name of a JSON-RPC error code, for log and metrics.
 func codeName(code int) string {
 	return cmp.Or(map[int]string{
-		jsonrpc.CodeParseError:     "PARSE_ERROR",
-		jsonrpc.CodeInvalidRequest: "INVALID_REQUEST",
-		jsonrpc.CodeMethodNotFound: "METHOD_NOT_FOUND",
-		jsonrpc.CodeInvalidParams:  "INVALID_PARAMS",
-		sdk.CodeHeaderMismatch:     "HEADER_MISMATCH",
-		jsonrpc.CodeInternalError:  codeInternal,
+		jsonrpc.CodeParseError:                    "PARSE_ERROR",
+		jsonrpc.CodeInvalidRequest:                "INVALID_REQUEST",
+		jsonrpc.CodeMethodNotFound:                "METHOD_NOT_FOUND",
+		jsonrpc.CodeInvalidParams:                 "INVALID_PARAMS",
+		sdk.CodeHeaderMismatch:                    "HEADER_MISMATCH",
+		sdk.CodeMissingRequiredClientCapabilities: "MISSING_CAPABILITY",
+		jsonrpc.CodeInternalError:                 codeInternal,
 	}[code], "JSONRPC_ERROR")
 }
 
@@ -75,7 +76,7 @@ func (c *toolCall) logOutcome(failed *toolError, took time.Duration) {
 	switch {
 	case failed == nil && c.inputRequired != nil:
 		outcome = requestlog.OutcomeInputRequired
-	case failed == nil && c.declined:
+	case failed == nil && c.declined != "":
 		outcome = requestlog.OutcomeDeclined
 	case failed == nil:
 	case failed.code == codeInternal, failed.code == codeInvalid:

@@ -99,12 +99,12 @@ func tooDeep(body []byte, levels int) bool {
 
 // callParams are the parameters of tools/call.
 type callParams struct {
-	Name         string                      `json:"name"`
-	Arguments    jsontext.Value              `json:"arguments"`
-	Meta         map[string]jsontext.Value   `json:"_meta"`
-	Responses    map[string]sdk.ElicitResult `json:"inputResponses"`
-	RequestState string                      `json:"requestState"`
-	Others       map[string]jsontext.Value   `json:",embed"` //nolint:revive // an option of this library's
+	Name         string                    `json:"name"`
+	Arguments    jsontext.Value            `json:"arguments"`
+	Meta         map[string]jsontext.Value `json:"_meta"`
+	Responses    map[string]jsontext.Value `json:"inputResponses"`
+	RequestState string                    `json:"requestState"`
+	Others       map[string]jsontext.Value `json:",embed"` //nolint:revive // an option of this library's
 }
 
 // Members of _meta.
@@ -225,8 +225,11 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 	if e := capabilities.Elicitation; e != nil {
 		c.canElicit = e.Form != nil || e.URL == nil
 	}
-	if response, ok := p.Responses[questionID]; ok {
-		c.elicitResult, c.requestState = &response, p.RequestState
+	if response, ok := p.Responses[questionID]; ok { // others, which were not asked for, are ignored
+		c.requestState = p.RequestState
+		if err := json.Unmarshal(response, &c.elicitResult); err != nil {
+			return unreadable("inputResponses", jsonrpc.CodeInvalidParams, err)
+		}
 	}
 	return nil
 }

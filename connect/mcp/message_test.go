@@ -164,7 +164,7 @@ func TestErrorNamesTheMemberAtFault(t *testing.T) {
 		{`{"name":"contacts_search","arguments":{"limit":2}}`, `[]`, jsonrpc.CodeInvalidParams, `params must be a JSON object`},
 		{`,"params":{"name":"contacts_search","arguments":{"limit":2}}`, ``, jsonrpc.CodeInvalidParams, `params must be a JSON object`},
 		{`{"limit":2}`, `[]`, jsonrpc.CodeInvalidParams, `arguments must be an object`},
-		{`"arguments"`, `"inputResponses":{"q":{"action":7}},"arguments"`, jsonrpc.CodeInvalidParams, `the member "action" has the wrong type`},
+		{`"arguments"`, `"inputResponses":7,"arguments"`, jsonrpc.CodeInvalidParams, `the member "inputResponses" has the wrong type`},
 	} {
 		t.Run(tt.to, func(t *testing.T) {
 			t.Parallel()

@@ -31,7 +31,7 @@ func (c *toolCall) do(ctx context.Context) (jsontext.Value, error) {
 		return c.read(ctx)
 	}
 	if proceed, err := c.confirm(ctx); err != nil || !proceed {
-		declined := jsontext.Value(`{"message":"The user was asked and declined. Nothing was changed. Do not ask again unless they bring it up."}`)
+		declined := with(nil, "message", c.declined)
 		if t.Kind == definition.KindDelete {
 			declined = with(declined, "deleted", false)
 		}
