@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"math/big"
@@ -242,7 +243,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		members, _ := shape(around, maxShown-1, true)["properties"].(map[string]any)
 		names := slices.Sorted(maps.Keys(members))
 		if d.Problem = unknownArgument + didYouMean(path[len(path)-1], names); len(path) > 1 {
-			d.Allowed = strings.Join(names, ", ")
+			d.Allowed = some(names)
 		}
 		return d
 	}
@@ -253,7 +254,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		return d
 	}
 	if _, texts := enumOf(s); texts != nil && v.Reason != "is required" {
-		d.Problem, d.Allowed = "is not one of the possible values"+didYouMean(plain(at(sent, path...)), texts), strings.Join(texts, ", ")
+		d.Problem, d.Allowed = "is not one of the possible values"+didYouMean(plain(at(sent, path...)), texts), some(texts)
 		return d
 	}
 	if s.Choice != nil && d.Allowed != "" {
@@ -277,6 +278,15 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		d.Allowed = strings.TrimPrefix(d.Allowed+"; "+p.Description, "; ")
 	}
 	return d
+}
+
+// some lists the first of the possible values.
+func some(values []string) string {
+	const most = 20
+	if more := len(values) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(values[:most], ", "), more)
+	}
+	return strings.Join(values, ", ")
 }
 
 // limits describes a range. One of its bounds may be missing.

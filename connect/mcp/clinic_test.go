@@ -90,6 +90,7 @@ components:
       type: object
       properties:
         chip: {type: string, minLength: 15, maxLength: 15}
+        country: {type: string, enum: [AA, AB, AC, AD, AE, AF, AG, AH, AI, AJ, AK, AL, AM, AN, AO, AP, AQ, AR, AS, AT, AU, AV, AW, AX, AY, AZ, BA, BB]}
         code: {type: string, pattern: '^AN-[0-9]{4}$'}
         fed: {type: string, pattern: '^([01][0-9]|2[0-3]):[0-5][0-9]$', description: HH:MM.}
         days: {type: object, properties: {id: {type: integer, readOnly: true}, sunday: {type: boolean}, monday: {type: boolean}}}
@@ -243,6 +244,7 @@ func TestErrorSaysWhatWouldBeRight(t *testing.T) {
 		"an open minimum":        {"list_animals", object{"weight": 0}, "weight is too small (allowed: 0 to 900, exclusive)"},
 		"another case":           {"list_animals", object{"species": []any{"Dog"}}, "did you mean dog?"},
 		"a misspelt argument":    {"list_animals", object{"specis": []any{"dog"}}, "specis is not an argument: did you mean species?"},
+		"one of many":            {"create_animal", object{"country": "XX"}, "(allowed: AA, AB, AC, AD, AE, AF, AG, AH, AI, AJ, AK, AL, AM, AN, AO, AP, AQ, AR, AS, AT and 8 more)"},
 		"a misspelt nested name": {"create_animal", object{"days": object{"Sunday": true}}, "days.Sunday is not an argument: did you mean sunday? (allowed: monday, sunday)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -301,7 +301,7 @@ func (c *toolCall) checkRemoved(argument string) error {
 		if _, ok := known[plain(id)]; !ok && len(known) > 0 && id.Kind() != jsontext.KindBeginObject {
 			return c.tool.badArguments(data.Detail{
 				Field: fmt.Sprintf("%s[%d]", argument, i), Problem: "is not an id of the record's",
-				Allowed: strings.Join(slices.Sorted(maps.Keys(known)), ", "),
+				Allowed: some(slices.Sorted(maps.Keys(known))),
 			})
 		}
 	}
