@@ -127,7 +127,7 @@ func New(o Options) (_ *Server, err error) {
 		logCall(ctx, time.Since(start), res, err)
 		return res, err
 	}
-	service := data.Options{Host: issuer.Host, Do: do, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data")}
+	service := data.Options{Host: issuer.Host, Do: do, API: o.Definition.API, Timeout: o.Timeout, OnResponse: o.OnResponse, Log: o.Log.Named("data")}
 	calls, err := data.New(service)
 	if err != nil {
 		return nil, err

@@ -41,6 +41,7 @@ type Options struct {
 	Host    string                                                           // the Host header of the calls; required
 	Do      func(context.Context, upstream.Call) (*upstream.Response, error) // makes a call to the data service; required
 	Timeout time.Duration                                                    // of one call, including retries; default: DefaultTimeout
+	API     *upstream.API                                                    // of the operations; required for Write.Location only
 
 	// OnResponse is called with the result of checking each response: nil if it is valid or reports an error of the caller, or
 	// else one of the errors in Error.Kind. Default: none.
@@ -81,6 +82,9 @@ type Write struct {
 	Key      string // an idempotency key, 1 to 255 visible ASCII characters, for a day; default: none, and the call is not retried
 	IfMatch  string // change the record only if it has this entity tag; default: whatever its version is
 	Replayed *bool  // set to whether the response is that of an earlier call with the same key. Default: nil, not set
+
+	// Location is set to the operation's path in the documented Location header of a successful response, or "". Default: nil, not set.
+	Location *string
 }
 
 // Request is a call of an operation.
@@ -210,6 +214,9 @@ func (c *Client) send(ctx context.Context, r Request, deadline time.Time) (*upst
 func (c *Client) check(res *upstream.Response, r Request) ([]byte, error) {
 	documented, err := r.Operation.CheckHeader(res.Status, res.Header, false)
 	var out bytes.Buffer
+	if err == nil && r.Write.Location != nil {
+		_, *r.Write.Location = documented.Headers(c.o.API, "", r.by.BusinessID, res.Header, c.o.Host)
+	}
 	if err == nil && documented.Body != nil {
 		_, err = c.contract.Check(&out, r.Operation, documented, r.query, r.by.BusinessID, res.Body)
 	}

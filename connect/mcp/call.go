@@ -209,7 +209,9 @@ func (c *toolCall) doAudited(ctx context.Context) (content jsontext.Value, err e
 
 // success returns the result of a successful call, with its content as text and, if the revision has it, structured.
 func (c *toolCall) success(content jsontext.Value) *callResult {
-	if content.Kind() != jsontext.KindBeginObject {
+	if content == nil {
+		content = with(nil, "done", true)
+	} else if content.Kind() != jsontext.KindBeginObject {
 		content = encode(map[string]jsontext.Value{"result": content})
 	}
 	text := string(content)

@@ -84,7 +84,7 @@ func newOdd(t *testing.T, paths string, answers map[string]func(string) (int, st
 	t.Cleanup(backend.Close)
 	s := newSetup(t, shared, func(o *mcp.Options) {
 		o.Definition, o.Areas = d, scope.New(d.Areas)
-		client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(http.DefaultTransport), Log: zap.NewNop()})
+		client, err := data.New(data.Options{Host: backend.Listener.Addr().String(), Do: calltest.Over(http.DefaultTransport), API: d.API, Log: zap.NewNop()})
 		require.NoError(t, err)
 		o.Data = client
 	})
@@ -440,6 +440,83 @@ func TestDeletedRecordCanBeCreatedAgainWithAnyDefinition(t *testing.T) {
 			assert.Len(t, service.requests(), 4)
 		})
 	}
+}
+
+func TestCreationWithoutABodySaysTheIDOfItsLocation(t *testing.T) {
+	t.Parallel()
+	paths := strings.Replace(creatableThings, `content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+  /things/{number}`, `headers: {Location: {schema: {type: string}}}}
+  /things/{number}`, 1)
+	for name, test := range map[string]struct {
+		location string
+		id       any
+	}{
+		"a path":                         {"/odd/things/7", "7"},
+		"a path with a query":            {"/odd/things/7?new=1", "7"},
+		"none":                           {"", nil},
+		"a path that is not in the API":  {"/admin/7", nil},
+		"a URL of another host":          {"https://example.org/odd/things/7", nil},
+		"the record of another resource": {"/odd/other/7", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, service := newOdd(t, paths, map[string]func(string) (int, string){
+				"POST /odd/things": always(201, ""), "DELETE /odd/things/7": always(204, ""),
+			})
+			service.headers.Set("Location", test.location)
+			c := s.connect(modern, "bearer", nil)
+			first := succeeds(t, c, "create_thing", object{"name": "n"})
+			assert.Equal(t, test.id, first["id"])
+			assert.NotContains(t, first, "result")
+			if test.id == nil {
+				return
+			}
+			assert.Equal(t, true, succeeds(t, c, "create_thing", object{"name": "n"})["repeated"])
+			token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
+			succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
+			assert.Equal(t, false, succeeds(t, c, "create_thing", object{"name": "n"})["repeated"])
+		})
+	}
+}
+
+func TestDeletionThatIsNotDoneYetIsNotCalledDone(t *testing.T) {
+	t.Parallel()
+	for name, response := range map[string]string{
+		"202":                  `"202": {description: It is queued.}`,
+		"a body that says so":  `"200": {description: It is queued., content: {application/json: {schema: {type: object, properties: {deleted: {type: boolean}}}}}}`,
+		"a body with a status": `"202": {description: It is queued., content: {application/json: {schema: {type: object, properties: {status: {type: string}}}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status := 202
+			if strings.Contains(response, `"200"`) {
+				status = 200
+			}
+			s, _ := newOdd(t, strings.Replace(creatableThings, `"204": {description: It is gone.}`, response, 1), map[string]func(string) (int, string){
+				"DELETE /odd/things/7": always(status, `{"deleted":false,"status":"queued"}`),
+			})
+			c := s.connect(modern, "bearer", nil)
+			token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
+			res := succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
+			assert.Equal(t, object{"deleted": false, "message": "The service accepted this, but has not deleted it."}, res)
+		})
+	}
+}
+
+func TestChangeWithoutABodyIsDone(t *testing.T) {
+	t.Parallel()
+	s, _ := newOdd(t, `
+  /things/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    patch:
+      tags: [things]
+      operationId: changeThing
+      x-gatehouse-tool: {}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {name: {type: string}}}}}}
+      responses:
+        "204": {description: It is changed.}
+`, map[string]func(string) (int, string){"PATCH /odd/things/7": always(204, "")})
+	assert.Equal(t, object{"done": true}, succeeds(t, s.connect(modern, "bearer", nil), "change_thing", object{"id": "7", "name": "x"}))
 }
 
 // creatableThings are the paths of things that can be created and deleted.

@@ -108,12 +108,19 @@ func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	var location string
+	w.Location = &location
 	content, err := c.send(ctx, c.tool.Operation, w)
 	if err != nil {
 		return nil, err
 	}
+	id := plain(at(inner(c.tool.Operation, content), c.server.idOf(c.tool.Operation)))
+	if id == "" && path.Dir(location) == c.address() { // the response is without the record (RFC 9110, section 15.3.2)
+		id, _ = url.PathUnescape(path.Base(location)) // it matches a path
+		content = with(content, argID, id)
+	}
 	c.done(content)
-	c.recordCreated(ctx, i, c.address()+"/"+url.PathEscape(plain(at(inner(c.tool.Operation, content), c.server.idOf(c.tool.Operation)))))
+	c.recordCreated(ctx, i, c.address()+"/"+url.PathEscape(id))
 	return i.appendTo(content), nil
 }
 
@@ -126,6 +133,9 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 	content, err := c.send(ctx, op, w)
 	if err != nil {
 		return nil, err
+	}
+	if c.tool.Kind == definition.KindDelete && (op.Success().Status == http.StatusAccepted || at(content, "deleted").Kind() == jsontext.KindFalse) {
+		return jsontext.Value(`{"deleted":false,"message":"The service accepted this, but has not deleted it."}`), nil
 	}
 	c.done(content)
 	if c.tool.Kind == definition.KindDelete {
