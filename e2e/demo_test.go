@@ -360,7 +360,11 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 				statuses = append(statuses, strings.Fields(shellOf(t, program, pasted+line))[1])
 			}
 		}
-		require.Equal(t, strings.Fields("200 201 502 200 200 204 204 200 200 200 204 401"), statuses, program)
+		require.Equal(t, strings.Fields("200 502 200 200 200 201 204 200 204 200 204 401"), statuses, program)
+		reads, writes, ok := strings.Cut(d.stdout.String(), "# These may change or delete something in your service:\nsigned POST")
+		require.True(t, ok)
+		require.NotContains(t, reads, "signed DELETE")
+		require.NotContains(t, writes, "signed GET")
 	}
 	require.Eventually(t, func() bool {
 		log := d.stderr.String()

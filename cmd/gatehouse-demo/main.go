@@ -222,6 +222,10 @@ func (v *view) define() error {
 		return err //nolint:wrapcheck // as above
 	}
 	v.Requests, err = reference.Requests(published)
+	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	slices.SortStableFunc(v.Requests, func(a, b reference.Request) int {
+		return cmp.Compare(slices.Index(methods, a.Method), slices.Index(methods, b.Method))
+	})
 	return err //nolint:wrapcheck // as above
 }
 
@@ -375,7 +379,7 @@ type view struct {
 	File                         string // of the definition
 	Overlays, Only, Except       []string
 	Headers, HeaderUp            []string
-	Requests                     []reference.Request // one to each operation of the definition
+	Requests                     []reference.Request // one to each operation of the definition, reads first
 	Docs                         string              // the path of the reference; "": all paths are of the API
 
 	Main     *authsigner.Credential
