@@ -423,7 +423,7 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 	if n.Node == nil || p.get("content").Node != nil || style != "" && style != "form" && style != "simple" {
 		return nil
 	}
-	s := c.schema(n)
+	s := withoutNull(c.schema(n))
 	if c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
@@ -439,7 +439,7 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 			}
 			param.Unique = s.Rules.Unique
 		}
-		s = s.Items
+		s = withoutNull(s.Items)
 	}
 	const scalars = upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean
 	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.infos[s] == nil || c.infos[s].active {
@@ -464,6 +464,21 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 	}
 	c.defaults(param, n)
 	return param
+}
+
+// withoutNull returns the only alternative of a choice that is not null: no text of a query is null. FastAPI writes such choices.
+func withoutNull(s *upstream.Schema) *upstream.Schema {
+	for range maxNested {
+		if s.Choice == nil {
+			break
+		}
+		others := slices.DeleteFunc(slices.Clone(s.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types == upstream.TypeNull })
+		if len(others) != 1 {
+			break
+		}
+		s = others[0]
+	}
+	return s
 }
 
 // defaults compiles the default of a parameter, which must be valid.

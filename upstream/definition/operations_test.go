@@ -73,6 +73,9 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a choice":             {"{name: q, in: query, schema: {oneOf: [{type: string}, {type: integer}]}}", map[string]string{"q=1": ""}, nil},
 		"JSON":                 {"{name: q, in: query, content: {application/json: {schema: {type: string}}}}", map[string]string{"q=1": ""}, nil},
 		"nullable allOf":       {"{name: q, in: query, schema: {nullable: true, allOf: [{$ref: '#/components/schemas/Count'}]}}", map[string]string{"q=3": "q=3"}, map[string]string{"q=10": "too large"}},
+		"a nullable choice":    {"{name: q, in: query, schema: {anyOf: [{type: integer, maximum: 5}, {type: 'null'}], default: 2}}", map[string]string{"": "q=2", "q=3": "q=3"}, map[string]string{"q=6": "too large", "q=null": "whole number"}},
+		"a nullable reference": {"{name: q, in: query, required: true, schema: {nullable: true, oneOf: [{$ref: '#/components/schemas/Count'}]}}", map[string]string{"q=3": "q=3"}, map[string]string{"": "is required", "q=10": "too large"}},
+		"a nullable list":      {"{name: q, in: query, schema: {anyOf: [{type: array, maxItems: 2, items: {anyOf: [{type: integer}, {type: 'null'}]}}, {type: 'null'}]}}", map[string]string{"": "", "q=1&q=2": "q=1&q=2"}, map[string]string{"q=a": "whole number", "q=1&q=2&q=3": "at most 2 values"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
