@@ -77,7 +77,7 @@ type Query struct {
 // the order of the definition, with their defaults; RFC 3986 unreserved characters unencoded, and everything else as upper case %XX.
 // Unknown parameters are removed, even if their encoding is invalid.
 //
-// The error is a *ParameterError if a known parameter is given twice and is not an exploded array (its name may be encoded), has
+// The error is a *ParameterError if a parameter is one of Operation.LostParams, or if a known parameter is given twice and is not an exploded array (its name may be encoded), has
 // an invalid percent-encoding, is not what its schema allows, or is text that is not UTF-8, contains a control character or is
 // longer than MaxBytes. '+' is decoded as a space; ';' is an ordinary character. Empty text of an optional parameter means absent.
 //
@@ -104,6 +104,11 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 		name, value, _ := strings.Cut(pair, "=")
 		i := op.param(name)
 		if i < 0 {
+			for _, lost := range op.LostParams {
+				if name, err := url.QueryUnescape(name); err == nil && (name == lost || strings.HasPrefix(name, lost+"[")) {
+					return Query{}, badParam(lost, isLost)
+				}
+			}
 			if name, ok := decodeHarmless(name); ok && unknown < maxIgnored && !slices.Contains(ignored[:unknown], name) {
 				ignored[unknown] = name
 				unknown++
@@ -144,11 +149,17 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 
 // CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if a required one is missing, or if one is
 // given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows. It is one, too, if a write has
-// If-Match or another condition that the operation does not forward: without it, the service would write what the caller did not want.
+// If-Match or another condition that the operation does not forward, or one of LostHeaders: without it, the service would write what the caller did
+// not want.
 func (op *Operation) CheckHeaders(h http.Header) error {
 	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
 		if !op.Read && h[name] != nil && !op.Forwards(name) {
 			return badParam(name, "is not a condition that this operation knows")
+		}
+	}
+	for _, name := range op.LostHeaders {
+		if h[name] != nil {
+			return badParam(name, isLost)
 		}
 	}
 	for i := range op.Headers {
@@ -239,8 +250,11 @@ func decodeHarmless(encoded string) (name string, ok bool) {
 	return name, ok
 }
 
-// malformed is the reason why a parameter cannot be decoded.
-const malformed = "contains invalid percent-encoding"
+// Reasons why a parameter cannot be decoded or forwarded.
+const (
+	malformed = "contains invalid percent-encoding"
+	isLost    = "is not forwarded: without it, the operation would do something else"
+)
 
 // clean appends the parameter with its value, or with the default.
 func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, error) {

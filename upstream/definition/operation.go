@@ -273,6 +273,9 @@ func (c *compiler) operation(base string, n *operationNode) {
 	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
 	c.mapping(op, n)
+	op.LostHeaders = slices.DeleteFunc(op.LostHeaders, func(name string) bool { // the definition says itself what the service gets
+		return op.Mapping != nil && slices.ContainsFunc(op.Mapping.Headers, func(v upstream.MappedValue) bool { return v.Name == name })
+	})
 	c.deprecation(op, n)
 }
 
@@ -372,7 +375,9 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
 		default:
-			c.warn(p, "the header %s is not forwarded", name)
+			if c.warn(p, "the header %s is not forwarded", name); !op.Read && !isOwnHeader(canonical) {
+				op.LostHeaders = append(op.LostHeaders, canonical)
+			}
 		}
 		return false
 	case "path":
@@ -401,6 +406,9 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		c.fault(p, "the parameter %s is required, and can only be a string, an integer, a number, a boolean or an array of them in form style", name)
 	case own == nil:
 		c.warn(p, "the parameter %s is treated as unknown: only strings, integers, numbers, booleans and arrays of them in form style are checked", name)
+		if !op.Read {
+			op.LostParams = append(append(op.LostParams, name), c.membersInQuery(p)...)
+		}
 	default:
 		for _, p := range op.Params {
 			own.Number = max(own.Number, p.Number)
@@ -414,6 +422,18 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		op.Params = append(op.Params, *own)
 	}
 	return own != nil
+}
+
+// membersInQuery returns the members that an object in form style is sent as, without its own name.
+func (c *compiler) membersInQuery(p node) (names []string) {
+	style, explode := p.get("style").text(), p.get("explode")
+	if p.get("schema").Node == nil || style != "" && style != "form" || explode.Node != nil && !c.flag(explode) {
+		return nil
+	}
+	for _, member := range c.schema(p.get("schema")).Properties {
+		names = append(names, member.Name)
+	}
+	return names
 }
 
 // compileParam compiles the schema of a parameter. It returns nil if a parameter of this kind cannot be enforced.

@@ -124,6 +124,41 @@ func TestUnknownParametersAreNamed(t *testing.T) {
 	require.Equal(t, longest+", a, b, c, d, e, f, g", q.Ignored, "at most 8 names of at most 64 bytes")
 }
 
+// A write without a parameter that its document has could change more than the caller wants: all sessions instead of those of a user.
+func TestWritesAreRefusedRatherThanSentWithoutAParameter(t *testing.T) {
+	t.Parallel()
+	const extra = `{name: X-Dry-Run, in: header, schema: {type: boolean}}, {name: X-Account, in: header, schema: {type: string}}, {name: User-Agent, in: header, schema: {type: string}},
+        {name: filter, in: query, style: deepObject, schema: {properties: {user: {type: string}}}}, {name: only, in: query, schema: {oneOf: [{type: string}, {type: integer}]}},
+        {name: range, in: query, schema: {properties: {since: {type: string}, limit: {type: integer}}}}, {name: limit, in: query, schema: {type: integer}}`
+	d := loaded(t, definition.Options{}, "components:\n", `  /sessions:
+    delete: {operationId: end, x-gatehouse-tenant: none, x-gatehouse-upstream: {headers: {X-Account: "{business}"}}, parameters: [`+extra+`], responses: {"204": {}}}
+    post: {operationId: search, x-gatehouse-tenant: none, x-gatehouse-read: true, parameters: [`+extra+`], responses: {"204": {}}}
+components:
+`)
+	for query, lost := range map[string]string{
+		"": "", "limit=5": "", "other=1&user=7&filters=1&%zz=1": "",
+		"filter[user]=7": "filter", "limit=5&filter%5Buser%5D=7": "filter", "filter=7": "filter", "only=": "only", "since=2026-01-01": "since", "range=1": "range",
+	} {
+		m, ok := d.API.Match("/sessions?" + query)
+		require.True(t, ok)
+		_, err := m.Path.Operation(http.MethodPost).CleanQuery(m)
+		require.NoError(t, err, "it changes nothing")
+		var perr *upstream.ParameterError
+		if _, err = m.Path.Operation(http.MethodDelete).CleanQuery(m); lost == "" {
+			require.NoError(t, err, query)
+		} else {
+			require.ErrorAs(t, err, &perr, query)
+			require.Equal(t, lost+" is not forwarded: without it, the operation would do something else", perr.Reason)
+		}
+	}
+	m, _ := d.API.Match("/sessions")
+	for name, ok := range map[string]bool{"X-Dry-Run": false, "X-Account": true, "User-Agent": true, "X-Other": true} {
+		h := http.Header{name: {"true"}}
+		require.NoError(t, m.Path.Operation(http.MethodPost).CheckHeaders(h))
+		require.Equal(t, ok, m.Path.Operation(http.MethodDelete).CheckHeaders(h) == nil, name)
+	}
+}
+
 func TestParametersOfAPath(t *testing.T) {
 	t.Parallel()
 	declared := "{name: id, in: path, required: true, schema: {type: string}}"
