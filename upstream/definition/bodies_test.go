@@ -472,6 +472,26 @@ paths:
 	}
 }
 
+// Which business calls is known, even if the records of an operation do not say whose they are.
+func TestBodiesNameTheOwnBusinessWhateverTheTenantOfTheResponse(t *testing.T) {
+	t.Parallel()
+	for extension, checked := range map[string]bool{"x-gatehouse-tenant: request": true, "x-gatehouse-tenant: none": true, "x-gatehouse-tenant: none\n      x-gatehouse-public: true": false} {
+		d, err := load(strings.Replace(bodiesDocument, "operationId: createOrder", "operationId: createOrder\n      "+extension, 1), definition.Options{})
+		require.NoError(t, err)
+		m, _ := d.API.Match("/orders")
+		check := func(body string) error {
+			_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(body))
+			return err
+		}
+		require.NoError(t, check(valid("")), extension)
+		if err = check(strings.Replace(valid(""), "17", "18", 1)); checked {
+			require.Equal(t, []string{"/business_id is not your own business"}, violations(err), extension)
+		} else {
+			require.NoError(t, err, "whose request it is is not known")
+		}
+	}
+}
+
 func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})

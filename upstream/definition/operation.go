@@ -542,8 +542,11 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	}
 	c.allowOnly(n, "content", "required")
 	op.Body = &upstream.RequestBody{Required: c.flag(n.get("required"))}
-	c.view.request = true
-	defer func() { c.view.request = false }()
+	tenant := c.view.tenant
+	if c.view.request = true; !op.Public && tenantMember(tenant) == "" { // the business is known, whatever the records say
+		c.view.tenant = c.root.get(extTenant).text()
+	}
+	defer func() { c.view.request, c.view.tenant = false, tenant }()
 	isPossible := func(e entry) bool { return e.name == mediaJSON || e.name == mediaPatch }
 	content := c.content(n)
 	for _, e := range content {
