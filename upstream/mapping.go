@@ -61,9 +61,11 @@ func (m *Mapping) NamesBusiness() bool {
 	if m == nil {
 		return false
 	}
-	value := func(v MappedValue) bool { return nameBusiness(v.Value) }
-	return nameBusiness(m.Path) || slices.ContainsFunc(m.Query, value) || slices.ContainsFunc(m.Headers, value)
+	return nameBusiness(m.Path) || slices.ContainsFunc(m.Query, MappedValue.NamesBusiness) || slices.ContainsFunc(m.Headers, MappedValue.NamesBusiness)
 }
+
+// NamesBusiness reports whether the business's ID is in the value.
+func (v MappedValue) NamesBusiness() bool { return nameBusiness(v.Value) }
 
 func nameBusiness(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Business })

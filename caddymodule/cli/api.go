@@ -225,7 +225,9 @@ func tenantRule(op *upstream.Operation) string {
 	case op.ByGateway:
 		rule = "the credential, from which the gateway answers"
 	case op.Tenant == upstream.TenantByService:
-		rule = "the data service alone, which is told the business"
+		if rule = "the data service alone, which is told the business"; !op.Mapping.NamesBusiness() {
+			rule += " in X-Business-Id only"
+		}
 	case op.Tenant == upstream.TenantNone:
 		rule = "nothing: the operation has no tenant"
 	default:

@@ -144,7 +144,7 @@ func TestOperationsThatAreNotEnforcedWholeAreListed(t *testing.T) {
 		require.NoError(t, cmd.Execute())
 		return out.String()
 	}
-	require.Regexp(t, `(?m)^plain .*told the business$`, list())
-	require.Regexp(t, `(?m)^own .*told the business; enforce members$`, list())
-	require.Regexp(t, `(?m)^plain .*told the business; enforce tenant$`, list("--enforce", "tenant"))
+	require.Regexp(t, `(?m)^plain .*told the business in X-Business-Id only$`, list())
+	require.Regexp(t, `(?m)^own .*told the business in X-Business-Id only; enforce members$`, list())
+	require.Regexp(t, `(?m)^plain .*told the business in X-Business-Id only; enforce tenant$`, list("--enforce", "tenant"))
 }

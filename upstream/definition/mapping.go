@@ -57,7 +57,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			}
 			c.checkBusinessAlone(e.value, e.value.text())
 			v := upstream.MappedValue{Name: e.name, Value: c.template(op, n, e.value, true, true)}
-			if m.Query = setValue(m.Query, v); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
+			if m.Query = c.setValue(op, m.Query, v, e.value); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
 				c.fault(e.value, "a parameter that may be repeated must be the whole value")
 			}
 		}
@@ -71,7 +71,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			}
 			c.faultIf(strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }), e.value, "must be visible ASCII and spaces")
 			c.checkBusinessAlone(e.value, e.value.text())
-			m.Headers = setValue(m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)})
+			m.Headers = c.setValue(op, m.Headers, upstream.MappedValue{Name: name, Value: c.template(op, n, e.value, true, false)}, e.value)
 		}
 		if media := ext.get("content_type"); media.Node != nil {
 			if _, params, err := mime.ParseMediaType(c.string(media)); err != nil || len(params) > 0 {
@@ -86,9 +86,10 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 	}
 }
 
-// setValue replaces the value with the same name, or appends it.
-func setValue(all []upstream.MappedValue, v upstream.MappedValue) []upstream.MappedValue {
+// setValue replaces the value with the same name, or appends it. Only an operation without a tenant may replace the business by something else.
+func (c *compiler) setValue(op *upstream.Operation, all []upstream.MappedValue, v upstream.MappedValue, n node) []upstream.MappedValue {
 	if i := slices.IndexFunc(all, func(o upstream.MappedValue) bool { return o.Name == v.Name }); i >= 0 {
+		c.faultIf(all[i].NamesBusiness() && !v.NamesBusiness() && op.Tenant != upstream.TenantNone, n, "would replace {business}: give it another name")
 		all[i] = v
 		return all
 	}

@@ -50,7 +50,7 @@ func TestCallsAreMapped(t *testing.T) {
 		"the first page":               {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "offset=0&sort=name", ""},
 		"a page beyond all numbers":    {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines?page=999999999999999999&per_page=100", "/v1/orders/o-1/lines", "offset=9223372036854775807&sort=name", ""},
 		"headers of the document":      {`x-gatehouse-upstream: {headers: {X-Account: "acc {business}"}, query: {v: 2}},`, `{headers: {x-order: "{id}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=2&page=1&per_page=20&sort=name", "X-Account: acc 17, X-Order: o-1"},
-		"those of the operation win":   {`x-gatehouse-upstream: {headers: {X-Account: "{business}"}, query: {v: 2}},`, `{headers: {x-account: none}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: none"},
+		"those of the operation win":   {`x-gatehouse-upstream: {headers: {X-Account: "a {business}", X-Order: a}, query: {v: 2}},`, `{headers: {x-account: "{business}", x-order: "{id}"}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: 17, X-Order: o-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +145,9 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		"in another case":                 {"", `{query: {Sort: "{business}"}}`, "the parameter sort of callers would come beside a value of this name"},
 		"as an array":                     {"", `{query: {tag: "{business}"}}`, "the parameter tag[] of callers would come beside a value of this name"},
 		"two names that are one":          {"", `{query: {a.b: "{business}", a_b: "{status}"}}`, "services may take two names of the query for one"},
+		"a query without the business":    {`x-gatehouse-upstream: {query: {account: "{business}"}},`, `{query: {account: "{status}"}}`, "would replace {business}"},
+		"a header without the business":   {`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{headers: {x-account: none}}`, "would replace {business}"},
+		"two spellings of a header":       {"", `{headers: {X-Account: "{business}", x-account: "{id}"}}`, "would replace {business}"},
 		"a part of what is repeated":      {"", `{query: {a: "x{tag[]}"}}`, "a parameter that may be repeated must be the whole value"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +156,8 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+	_, err := mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{headers: {x-account: none}}`, "x-gatehouse-tenant: none,")
+	require.NoError(t, err, "no business's records are selected")
 	t.Run("the business of an unsigned request", func(t *testing.T) {
 		t.Parallel()
 		_, err := mapped("", `{query: {account: "{business}"}}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
@@ -167,6 +172,26 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		} else {
 			require.ErrorContains(t, err, "{page.offset} needs pages that are counted from 1", page)
 		}
+	}
+}
+
+// A service that finds the business in its own paths and names need not know X-Business-Id.
+func TestAnOperationThatDoesNotNameTheBusinessIsReported(t *testing.T) {
+	t.Parallel()
+	const want = "only X-Business-Id tells the service the business"
+	other := func(more string) string {
+		return `/lines: {get: {` + more + ` responses: {"204": {description: ""}}}}, /status:`
+	}
+	for paths, reported := range map[string]bool{
+		other(`x-gatehouse-upstream: {path: /Lines},`): true, other(""): true, other("x-gatehouse-tenant: none,"): false,
+		other(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`): false,
+	} {
+		d, err := load(strings.Replace(mappedText("", `{path: "/a/{business}"}`, ""), "/status:", paths, 1), definition.Options{})
+		require.NoError(t, err)
+		require.Equal(t, reported, strings.Contains(warnings(d), want), paths)
+		d, err = load(strings.Replace(mappedText("", `{path: "/a"}`, ""), "/status:", other(""), 1), definition.Options{})
+		require.NoError(t, err)
+		require.NotContains(t, warnings(d), want, "no operation has {business}")
 	}
 }
 

@@ -80,8 +80,11 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 			c.decide(s)
 		}
 	}
+	namesBusiness := func(n *operationNode) bool { return n.op.Mapping.NamesBusiness() }
 	for _, n := range all {
-		c.finishOperation(n)
+		if c.finishOperation(n); n.op.Tenant == upstream.TenantByService && !namesBusiness(n) && slices.ContainsFunc(all, namesBusiness) {
+			c.warn(n.node, "only X-Business-Id tells the service the business, and other operations have {business} in %s", extUpstream)
+		}
 	}
 	for _, n := range all {
 		if answer := n.get(extAnswer); answer.Node != nil {
