@@ -378,7 +378,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
 		default:
-			if c.warn(p, "the header %s is not forwarded", name); !op.Read && !isOwnHeader(canonical) {
+			if c.warn(p, "the header %s is not forwarded", name); !op.Read && !isOwnHeader(canonical) && canonical != "X-Correlation-Id" {
 				op.LostHeaders = append(op.LostHeaders, canonical)
 			}
 		}

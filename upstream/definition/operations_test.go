@@ -127,7 +127,7 @@ func TestUnknownParametersAreNamed(t *testing.T) {
 // A write without a parameter that its document has could change more than the caller wants: all sessions instead of those of a user.
 func TestWritesAreRefusedRatherThanSentWithoutAParameter(t *testing.T) {
 	t.Parallel()
-	const extra = `{name: X-Dry-Run, in: header, schema: {type: boolean}}, {name: X-Account, in: header, schema: {type: string}}, {name: User-Agent, in: header, schema: {type: string}},
+	const extra = `{name: X-Dry-Run, in: header, schema: {type: boolean}}, {name: X-Account, in: header, schema: {type: string}}, {name: User-Agent, in: header, schema: {type: string}}, {name: X-Correlation-ID, in: header, schema: {type: string}},
         {name: filter, in: query, style: deepObject, schema: {properties: {user: {type: string}}}}, {name: only, in: query, schema: {oneOf: [{type: string}, {type: integer}]}},
         {name: range, in: query, schema: {properties: {since: {type: string}, limit: {type: integer}}}}, {name: limit, in: query, schema: {type: integer}}`
 	d := loaded(t, definition.Options{}, "components:\n", `  /sessions:
@@ -152,7 +152,7 @@ components:
 		}
 	}
 	m, _ := d.API.Match("/sessions")
-	for name, ok := range map[string]bool{"X-Dry-Run": false, "X-Account": true, "User-Agent": true, "X-Other": true} {
+	for name, ok := range map[string]bool{"X-Dry-Run": false, "X-Account": true, "User-Agent": true, "X-Correlation-Id": true, "X-Other": true} {
 		h := http.Header{name: {"true"}}
 		require.NoError(t, m.Path.Operation(http.MethodPost).CheckHeaders(h))
 		require.Equal(t, ok, m.Path.Operation(http.MethodDelete).CheckHeaders(h) == nil, name)
