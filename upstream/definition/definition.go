@@ -116,6 +116,7 @@ type Definition struct {
 
 	root       node
 	operations []*operationNode
+	maxItems   int
 }
 
 // Mark says how tools use an operation, according to x-gatehouse-tool.
@@ -207,7 +208,7 @@ func Load(document File, o Options) (*Definition, error) {
 		}
 		return &Definition{
 			API: upstream.NewAPI(o.Name, base, served), Warnings: c.warnings, Tools: c.tools, Areas: c.areas, Instructions: c.instructions(),
-			Marks: c.marks(), root: c.root, operations: operations,
+			Marks: c.marks(), root: c.root, operations: operations, maxItems: o.MaxItems,
 		}, nil
 	}
 	failed := c.failed()

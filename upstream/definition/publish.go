@@ -61,7 +61,7 @@ func (d *Definition) Published(o PublishOptions) ([]byte, error) {
 		components: map[string]*yaml.Node{}, commonComponents: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
 		differing: map[string]bool{},
 		values: strings.NewReplacer(exampleURL, cmp.Or(o.BaseURL, exampleURL), "{base_path}", d.API.Base(),
-			"{per_key}", strconv.Itoa(cmp.Or(o.PerKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(o.PerIP, 10))),
+			"{first_path}", cmp.Or(d.API.Base(), "/"), "{max_items}", strconv.Itoa(d.maxItems), "{per_key}", strconv.Itoa(cmp.Or(o.PerKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(o.PerIP, 10))),
 	}
 	for _, kind := range componentKinds() {
 		p.components[kind], p.commonComponents[kind] = object(), object()
@@ -138,7 +138,7 @@ func (p *publisher) published() *yaml.Node {
 	for name, is := range map[string]bool{"bodies": p.hasNonGet, "writes": p.hasWrites} {
 		added := ""
 		if is {
-			added = p.rules.get(name).text()
+			added = p.values.Replace(p.rules.get(name).text())
 		}
 		description.Value = strings.Replace(description.Value, "{"+name+"}", added, 1)
 	}
@@ -249,7 +249,7 @@ func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 		{"data", byService},
 		{"signed_data", signed && byService},
 		{"body", !isGet},
-		{"body_or_parameters", !isGet && len(n.parameters) > 0},
+		{"body_or_parameters", !isGet && len(n.parameters) > 0 || !op.Read},
 		{"documented_body", op.Body != nil},
 		{"write_of_data", !op.Read && byService},
 		{"signed_write", !op.Read && signed},
