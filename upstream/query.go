@@ -389,6 +389,8 @@ func (s *Schema) invalidReason(b []byte) string {
 		return why + "true or false"
 	case s.Types&TypeNumber != 0 && (len(b) == 0 || typeOf(b[0]) != TypeInteger|TypeNumber || literalLength(b) < len(b)):
 		return why + "a number"
+	case s.Types&TypeNumber != 0 && !isModerate(b):
+		return why + "one of the " + moderate
 	case s.Types&TypeNumber == 0 && !isInteger(b):
 		return why + "a whole number"
 	case s.Types&TypeNumber == 0 && literalLength(b) < len(b): // some services would read it as octal

@@ -48,7 +48,7 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a required text":      {"{name: q, in: query, required: true, schema: {type: string}}", map[string]string{"q=": "q=", "q=a": "q=a"}, map[string]string{"": "is required", "p=a": "is required"}},
 		"an integer":           {"{name: q, in: query, schema: {type: integer, minimum: 1, maximum: 5}}", map[string]string{"": "", "q=3": "q=3"}, map[string]string{"q=0": "too small", "q=6": "too large", "q=1.0": "whole number", "q=": "whole number", "q=1e0": "whole number", "q=03": "without leading zeros"}},
 		"an integer or truth":  {"{name: q, in: query, schema: {type: [integer, boolean]}}", map[string]string{"q=3": "q=3", "q=true": "q=true"}, map[string]string{"q=x": "whole number"}},
-		"a number":             {"{name: q, in: query, schema: {type: number, maximum: 0.5}}", map[string]string{"q=0.50": "q=0.50", "q=-1e3": "q=-1e3"}, map[string]string{"q=0.51": "too large", "q=.5": "a number", "q=NaN": "a number"}},
+		"a number":             {"{name: q, in: query, schema: {type: number, maximum: 0.5}}", map[string]string{"q=0.50": "q=0.50", "q=-1e3": "q=-1e3"}, map[string]string{"q=0.51": "too large", "q=.5": "a number", "q=NaN": "a number", "q=-1e309": "at most 64 characters", "q=1e-999999999": "at most 64 characters", "q=0." + strings.Repeat("1", 63): "at most 64 characters"}},
 		"a truth value":        {"{name: q, in: query, schema: {type: boolean}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=1": "true or false", "q=": "true or false"}},
 		"true alone":           {"{name: q, in: query, schema: {type: boolean, enum: [true]}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=false": "not one of the possible values"}},
 		"possible values":      {"{name: q, in: query, schema: {type: string, enum: [b, a]}}", map[string]string{"q=a": "q=a", "q=b": "q=b"}, map[string]string{"q=c": "not one of the possible values"}},
@@ -169,6 +169,7 @@ func TestParametersOfAPath(t *testing.T) {
 		"a text":     {"{type: string}", []string{"a", "A-._~9", strings.Repeat("a", 128)}, nil, []string{"", ".", "..", "a%20b", "%61", "a/b", "a;b", "a+b", strings.Repeat("a", 129)}},
 		"a pattern":  {"{type: string, pattern: '^[a-z]{2}$'}", []string{"ab"}, []string{"a", "AB", "abc"}, nil},
 		"an integer": {"{type: integer, minimum: 1, maximum: 5}", []string{"1", "5"}, []string{"0", "6", "a", "1.0", "1e0"}, nil},
+		"a number":   {"{type: number}", []string{"0.5", "1e307", "-1"}, []string{"1e309", "1e999999999", strings.Repeat("1", 65), "x"}, nil},
 		"a uuid":     {"{type: string, format: uuid}", []string{"0190f3a2-7c4b-7d11-9e55-000000000001"}, []string{"0190f3a2"}, nil},
 		"values":     {"{type: string, enum: [all, mine]}", []string{"all", "mine"}, []string{"theirs"}, nil},
 	} {
