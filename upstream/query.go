@@ -299,13 +299,17 @@ func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, e
 	return appendEscaped(p.appendName(dst), text), nil
 }
 
-// cleanArray appends an array. value has its items, separated by commas; if it is exploded, value is the whole query, in which each item is a pair.
+// cleanArray appends an array. value has its items, separated by commas, which many programs encode; if it is exploded, value is the whole query, in
+// which each item is a pair.
 func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) ([]byte, error) {
 	separator := ","
 	if p.Exploded {
 		separator = "&"
 	} else if value == "" && !p.Required {
 		return p.clean(dst, nil, "", false)
+	}
+	if !p.Exploded { // most services decode the list before they split it
+		value = strings.ReplaceAll(strings.ReplaceAll(value, "%2C", ","), "%2c", ",")
 	}
 	var room [MaxText]byte
 	var seen []string // with Unique

@@ -64,7 +64,8 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a long array":         {"{name: q, in: query, schema: {type: array, items: {type: integer}}}", map[string]string{"q=1" + strings.Repeat("&q=1", 49): "q=1" + strings.Repeat("&q=1", 49)}, map[string]string{"q=1" + strings.Repeat("&q=1", 50): "at most 50 values"}},
 		"a longer array":       {"{name: q, in: query, explode: false, schema: {type: array, maxItems: 60, items: {type: integer}}}", map[string]string{"q=1" + strings.Repeat(",1", 49): "q=1" + strings.Repeat(",1", 49)}, map[string]string{"q=1" + strings.Repeat(",1", 50): "at most 50 values"}},
 		"an array's name":      {"{name: 'q[]', in: query, schema: {type: array, minItems: 2, items: {type: string}}}", map[string]string{"q[]=a&q%5B%5D=b": "q%5B%5D=a&q%5B%5D=b"}, map[string]string{"q[]=a": "at least 2 values"}},
-		"a list":               {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string, enum: [a, b]}}}", map[string]string{"q=a,b": "q=a,b", "q=a%2Cb": "", "q=": ""}, map[string]string{"q=a&q=b": "only once", "q=c": "not one of the possible values"}},
+		"a list":               {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string, enum: [a, b]}}}", map[string]string{"q=a,b": "q=a,b", "q=a%2Cb": "q=a,b", "q=": ""}, map[string]string{"q=a&q=b": "only once", "q=c": "not one of the possible values"}},
+		"a list of texts":      {"{name: q, in: query, explode: false, schema: {type: array, maxItems: 2, uniqueItems: true, items: {type: string}}}", map[string]string{"q=a%2cb": "q=a,b", "q=a%252Cb": "q=a%252Cb"}, map[string]string{"q=a%2cb,c": "at most 2 values", "q=a%2Ca": "the same value twice"}},
 		"an array's default":   {"{name: q, in: query, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a&q=b", "q=c": "q=c"}, nil},
 		"a list's default":     {"{name: q, in: query, explode: false, schema: {type: array, items: {type: string}, default: [a, b]}}", map[string]string{"": "q=a,b", "q=": "q=a,b"}, nil},
 		"different items":      {"{name: q, in: query, schema: {type: array, uniqueItems: true, items: {type: string}, default: [x, y]}}", map[string]string{"": "q=x&q=y", "q=a&q=b": "q=a&q=b", "q=a&q=A": "q=a&q=A", "q=1&q=1.0": "q=1&q=1.0"}, map[string]string{"q=a&q=b&q=%61": "the same value twice"}},
@@ -84,10 +85,6 @@ func TestParametersOfAQuery(t *testing.T) {
 				m, ok := d.API.Match("/orders/1?" + sent)
 				require.True(t, ok)
 				q, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
-				if want == "" && strings.Contains(sent, "%2C") { // not a separator
-					require.Error(t, err)
-					continue
-				}
 				require.NoError(t, err, sent)
 				require.Equal(t, want, q.Raw, sent)
 				again, _ := d.API.Match("/orders/1?" + q.Raw)
