@@ -183,6 +183,7 @@ func (c *compiler) mapResponse(op *upstream.Operation, r *upstream.DocumentedRes
 		if p := body.Property(r.Records.In); p != nil {
 			if p.HoldsRecords, p.Part = true, false; names != nil {
 				p.From = &upstream.Source{Names: names, Pointer: true}
+				p.Required = p.Required || p.Schema.Types&upstream.TypeNull == 0 // without them, it is another response, such as an error
 			}
 		}
 	}

@@ -195,6 +195,24 @@ func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
 		})
 	}
+	const one = `{from: /data, is: {id: id}}, content: {application/json: {schema: `
+	optional := strings.NewReplacer("required: [invoices, pagination]", "required: [pagination]",
+		one+`{$ref: "#/components/schemas/Invoice"}`, strings.Replace(one, "from", "in: invoice, from", 1)+`{type: object, properties: {invoice: {$ref: "#/components/schemas/Invoice"}}}`)
+	for _, step := range []upstream.Enforcement{upstream.EnforceAll, upstream.EnforceMembers, upstream.EnforceTenant} {
+		d, err := load(optional.Replace(legacy), definition.Options{Enforce: step})
+		require.NoError(t, err)
+		for _, body := range []string{`{"Error":{"Code":"99"}}`, `{"data":null}`, `{}`} {
+			for _, target := range []string{"/v1/invoices", "/v1/invoices/7"} {
+				_, err = legacyAnswer(t, d, target, body)
+				require.ErrorIs(t, err, upstream.ErrContractViolation, "%s %s", step, body)
+			}
+		}
+	}
+	nullable, err := load(strings.Replace(optional.Replace(legacy), "{type: array, maxItems: 100, items", "{type: [array, \"null\"], maxItems: 100, items", 1), definition.Options{})
+	require.NoError(t, err)
+	out, err := legacyAnswer(t, nullable, "/v1/invoices", `{"data":{}}`)
+	require.NoError(t, err, "a list that may be null need not be there")
+	require.Equal(t, `{"pagination":{"current_page":1,"next_cursor":null}}`, out)
 	for name, body := range map[string]string{"another record": `{"data":{"invoice_no":8,"st":"O","cust":{"nm":"A"}}}`, "no record": `{"ok":true}`, "a record alone": legacyInvoice, "text": `"x"`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
