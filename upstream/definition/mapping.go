@@ -79,8 +79,12 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			}
 			m.ContentType = strings.ToLower(media.text())
 		}
-		c.checkQueryNames(op, m, ext)
 	}
+	at := n.get(extUpstream)
+	if at.Node == nil {
+		at = c.root.get(extUpstream)
+	}
+	c.checkQueryNames(op, m, at)
 	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
 		op.Mapping = m
 	}

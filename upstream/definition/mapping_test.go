@@ -41,16 +41,17 @@ func callOf(t *testing.T, d *definition.Definition, target, business string) (up
 func TestCallsAreMapped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ all, own, target, path, query, header string }{
-		"the path":                     {"", `{path: "/v2/accounts/{business}/orders/{id}.json"}`, "/v1/orders/o-1/lines", "/v2/accounts/17/orders/o-1.json", "page=1&per_page=20&sort=name", ""},
-		"a path without placeholders":  {"", `{path: /legacy}`, "/v1/orders/o-1/lines?page=2", "/legacy", "page=2&per_page=20&sort=name", ""},
-		"offset, names and texts":      {"", `{query: {offset: "{page.offset}", limit: "{per_page}", state: "{status}", expand: "lines & more"}}`, "/v1/orders/o-1/lines?page=3&status=a%20b%26c", "/v1/orders/o-1/lines", "offset=40&limit=20&state=a%20b%26c&expand=lines%20%26%20more&sort=name", ""},
-		"what was not sent":            {"", `{query: {q: "state:{status}", account: "{business}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "account=17&page=1&per_page=20&sort=name", ""},
-		"parts of a value":             {"", `{query: {q: "{status}/{id}:{per_page}", account: "a/{business}"}}`, "/v1/orders/o-1/lines?status=%2F", "/v1/orders/o-1/lines", "q=%2F%2Fo-1%3A20&account=a%2F17&page=1&sort=name", ""},
-		"a parameter that is repeated": {"", `{query: {label: "{tag[]}"}}`, "/v1/orders/o-1/lines?tag[]=a&tag%5B%5D=b%3D", "/v1/orders/o-1/lines", "label=a&label=b%3D&page=1&per_page=20&sort=name", ""},
-		"the first page":               {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "offset=0&sort=name", ""},
-		"a page beyond all numbers":    {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines?page=999999999999999999&per_page=100", "/v1/orders/o-1/lines", "offset=9223372036854775807&sort=name", ""},
-		"headers of the document":      {`x-gatehouse-upstream: {headers: {X-Account: "acc {business}"}, query: {v: 2}},`, `{headers: {x-order: "{id}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=2&page=1&per_page=20&sort=name", "X-Account: acc 17, X-Order: o-1"},
-		"those of the operation win":   {`x-gatehouse-upstream: {headers: {X-Account: "a {business}", X-Order: a}, query: {v: 2}},`, `{headers: {x-account: "{business}", x-order: "{id}"}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: 17, X-Order: o-1"},
+		"the path":                       {"", `{path: "/v2/accounts/{business}/orders/{id}.json"}`, "/v1/orders/o-1/lines", "/v2/accounts/17/orders/o-1.json", "page=1&per_page=20&sort=name", ""},
+		"a path without placeholders":    {"", `{path: /legacy}`, "/v1/orders/o-1/lines?page=2", "/legacy", "page=2&per_page=20&sort=name", ""},
+		"offset, names and texts":        {"", `{query: {offset: "{page.offset}", limit: "{per_page}", state: "{status}", expand: "lines & more"}}`, "/v1/orders/o-1/lines?page=3&status=a%20b%26c", "/v1/orders/o-1/lines", "offset=40&limit=20&state=a%20b%26c&expand=lines%20%26%20more&sort=name", ""},
+		"what was not sent":              {"", `{query: {q: "state:{status}", account: "{business}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "account=17&page=1&per_page=20&sort=name", ""},
+		"parts of a value":               {"", `{query: {q: "{status}/{id}:{per_page}", account: "a/{business}"}}`, "/v1/orders/o-1/lines?status=%2F", "/v1/orders/o-1/lines", "q=%2F%2Fo-1%3A20&account=a%2F17&page=1&sort=name", ""},
+		"a parameter that is repeated":   {"", `{query: {label: "{tag[]}"}}`, "/v1/orders/o-1/lines?tag[]=a&tag%5B%5D=b%3D", "/v1/orders/o-1/lines", "label=a&label=b%3D&page=1&per_page=20&sort=name", ""},
+		"the first page":                 {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "offset=0&sort=name", ""},
+		"a page beyond all numbers":      {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines?page=999999999999999999&per_page=100", "/v1/orders/o-1/lines", "offset=9223372036854775807&sort=name", ""},
+		"headers of the document":        {`x-gatehouse-upstream: {headers: {X-Account: "acc {business}"}, query: {v: 2}},`, `{headers: {x-order: "{id}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=2&page=1&per_page=20&sort=name", "X-Account: acc 17, X-Order: o-1"},
+		"those of the operation win":     {`x-gatehouse-upstream: {headers: {X-Account: "a {business}", X-Order: a}, query: {v: 2}},`, `{headers: {x-account: "{business}", x-order: "{id}"}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: 17, X-Order: o-1"},
+		"a parameter in place of a text": {`x-gatehouse-upstream: {query: {sort: up, status: all}},`, `{query: {sort: "{sort}", state: "{status}"}}`, "/v1/orders/o-1/lines?status=a", "/v1/orders/o-1/lines", "sort=name&status=all&state=a&page=1&per_page=20", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,6 +149,7 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		"a query without the business":    {`x-gatehouse-upstream: {query: {account: "{business}"}},`, `{query: {account: "{status}"}}`, "would replace {business}"},
 		"a header without the business":   {`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{headers: {x-account: none}}`, "would replace {business}"},
 		"two spellings of a header":       {"", `{headers: {X-Account: "{business}", x-account: "{id}"}}`, "would replace {business}"},
+		"a parameter beside all queries":  {`x-gatehouse-upstream: {query: {sort: up}},`, `{query: {v: "2"}}`, "the parameter sort of callers would come beside a value of this name"},
 		"a part of what is repeated":      {"", `{query: {a: "x{tag[]}"}}`, "a parameter that may be repeated must be the whole value"},
 	} {
 		t.Run(name, func(t *testing.T) {
