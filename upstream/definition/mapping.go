@@ -103,14 +103,11 @@ func (c *compiler) setValue(op *upstream.Operation, all []upstream.MappedValue, 
 // checkQueryNames reports a fault if a service could take a parameter that keeps its name for another value of the query, as some do with account_id
 // and Account.Id: a caller could otherwise replace that value, such as the business.
 func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, ext node) {
-	normalize := func(name string) string {
-		name, _, _ = strings.Cut(name, "[")
-		return strings.ToLower(strings.NewReplacer(".", "_", " ", "_", "-", "_").Replace(name))
+	taken := func(name string, by []upstream.MappedValue) bool {
+		return c.spend(len(by)) && slices.ContainsFunc(by, func(v upstream.MappedValue) bool { return mayBeOne(v.Name, name) })
 	}
-	seen := map[string]bool{}
-	for _, v := range m.Query {
-		c.faultIf(seen[normalize(v.Name)], ext, "services may take two names of the query for one: %s", v.Name)
-		seen[normalize(v.Name)] = true
+	for i, v := range m.Query {
+		c.faultIf(taken(v.Name, m.Query[:i]), ext, "services may take two names of the query for one: %s", v.Name)
 	}
 	for i, p := range op.Params {
 		used := slices.ContainsFunc(m.Query, func(v upstream.MappedValue) bool {
@@ -118,8 +115,27 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 				return part.Param == i+1 || part.Page > 0 && (p.Number == part.Page || p.Number == part.Size)
 			})
 		})
-		c.faultIf(!used && seen[normalize(p.Name)], ext, "the parameter %s of callers would come beside a value of this name", p.Name)
+		c.faultIf(!used && taken(p.Name, m.Query), ext, "the parameter %s of callers would come beside a value of this name", p.Name)
 	}
+}
+
+// mayBeOne reports whether a service could take two names of a query for one, or for a list or object and a part of it, such as tag and tag[]. It does
+// not take page[size] for page[number].
+func mayBeOne(a, b string) bool {
+	segments := func(name string) []string {
+		all := strings.Split(strings.ToLower(strings.NewReplacer(".", "_", " ", "_", "-", "_").Replace(name)), "[")
+		for i := range all {
+			all[i], _, _ = strings.Cut(all[i], "]")
+		}
+		return all
+	}
+	own, other := segments(a), segments(b)
+	for i := range min(len(own), len(other)) {
+		if own[i] != other[i] && own[i] != "" && other[i] != "" { // none is that of any item
+			return false
+		}
+	}
+	return true
 }
 
 // servicePath compiles the path of a service.

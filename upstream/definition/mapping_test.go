@@ -51,6 +51,7 @@ func TestCallsAreMapped(t *testing.T) {
 		"a page beyond all numbers":      {"", `{query: {offset: "{page.offset}"}}`, "/v1/orders/o-1/lines?page=999999999999999999&per_page=100", "/v1/orders/o-1/lines", "offset=9223372036854775807&sort=name", ""},
 		"headers of the document":        {`x-gatehouse-upstream: {headers: {X-Account: "acc {business}"}, query: {v: 2}},`, `{headers: {x-order: "{id}"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=2&page=1&per_page=20&sort=name", "X-Account: acc 17, X-Order: o-1"},
 		"those of the operation win":     {`x-gatehouse-upstream: {headers: {X-Account: "a {business}", X-Order: a}, query: {v: 2}},`, `{headers: {x-account: "{business}", x-order: "{id}"}, query: {v: "3"}}`, "/v1/orders/o-1/lines", "/v1/orders/o-1/lines", "v=3&page=1&per_page=20&sort=name", "X-Account: 17, X-Order: o-1"},
+		"names with brackets":            {"", `{query: {"search[account_id]": "{business}", "search[state]": "{status}", "page[offset]": "{page.offset}", "page[limit]": "{per_page}", "search[by][name]": a}}`, "/v1/orders/o-1/lines?status=a", "/v1/orders/o-1/lines", "search%5Baccount_id%5D=17&search%5Bstate%5D=a&page%5Boffset%5D=0&page%5Blimit%5D=20&search%5Bby%5D%5Bname%5D=a&sort=name", ""},
 		"a parameter in place of a text": {`x-gatehouse-upstream: {query: {sort: up, status: all}},`, `{query: {sort: "{sort}", state: "{status}"}}`, "/v1/orders/o-1/lines?status=a", "/v1/orders/o-1/lines", "sort=name&status=all&state=a&page=1&per_page=20", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +151,13 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		"a header without the business":   {`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{headers: {x-account: none}}`, "would replace {business}"},
 		"two spellings of a header":       {"", `{headers: {X-Account: "{business}", x-account: "{id}"}}`, "would replace {business}"},
 		"a parameter beside all queries":  {`x-gatehouse-upstream: {query: {sort: up}},`, `{query: {v: "2"}}`, "the parameter sort of callers would come beside a value of this name"},
+		"two names in brackets":           {"", `{query: {"s[account_id]": "{business}", "S[Account.Id]": a}}`, "services may take two names of the query for one: S[Account.Id]"},
+		"a name and one in its brackets":  {"", `{query: {"s": "{business}", "s[a]": a}}`, "services may take two names of the query for one: s[a]"},
+		"brackets in brackets":            {"", `{query: {"s[a][b]": "{business}", "s[a]": a}}`, "services may take two names of the query for one: s[a]"},
+		"an item and a name in brackets":  {"", `{query: {"s[][a]": "{business}", "s[0][a]": a}}`, "services may take two names of the query for one: s[0][a]"},
+		"text after brackets":             {"", `{query: {"s[a]": "{business}", "s[a]b": a}}`, "services may take two names of the query for one: s[a]b"},
+		"a bracket that is not closed":    {"", `{query: {"s[a]": "{business}", "s[a": a}}`, "services may take two names of the query for one: s[a"},
+		"a parameter in its brackets":     {"", `{query: {"tag[account]": "{business}"}}`, "the parameter tag[] of callers would come beside a value of this name"},
 		"a part of what is repeated":      {"", `{query: {a: "x{tag[]}"}}`, "a parameter that may be repeated must be the whole value"},
 	} {
 		t.Run(name, func(t *testing.T) {
