@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"cmp"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -213,19 +215,24 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 	if err != nil || u.Opaque != "" || u.Fragment != "" {
 		return ""
 	}
-	path := u.EscapedPath()
+	path, mapped := u.EscapedPath(), ""
 	for _, op := range a.mapped {
-		if u.RawQuery != "" || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
+		keepsNames := op.Method == http.MethodGet && op.Mapping.Query == nil // of the parameters
+		if u.RawQuery != "" && !keepsNames || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
 		if !mayLookUp() {
 			return ""
 		}
 		if own := op.Mapping.callerPath(op, path, business); own != "" {
-			return own
+			if u.RawQuery == "" {
+				return own
+			}
+			mapped = own + "?" + u.RawQuery
+			break
 		}
 	}
-	if own := a.cleanTarget(u.RequestURI(), business); isPrintable(own, maxForwarded, false) {
+	if own := a.cleanTarget(cmp.Or(mapped, u.RequestURI()), business); isPrintable(own, maxForwarded, false) {
 		return own
 	}
 	return ""

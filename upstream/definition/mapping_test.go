@@ -226,6 +226,8 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		/orders: {post: {x-gatehouse-upstream: {path: "/a/{business}/Orders"}, responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}},
 		"/orders/{id}": {get: {x-gatehouse-upstream: {path: "/a/{business}/Order/{id}.json"}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
 			responses: {"204": {description: ""}}}},
+		"/list/": {get: {x-gatehouse-upstream: {path: "/a/{business}/List/"}, parameters: [{name: page, in: query, schema: {type: integer}}], responses: {"204": {description: ""}}}},
+		"/page": {get: {x-gatehouse-upstream: {path: "/a/{business}/Page", query: {from: "{page}"}}, parameters: [{name: page, in: query, schema: {type: integer}}], responses: {"204": {description: ""}}}},
 		"/lines/{id}": {get: {x-gatehouse-upstream: {query: {line: "{id}", account: "a-{business}"}}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
 			responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
 	require.NoError(t, err)
@@ -237,7 +239,14 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"/v1/orders/9":                         "/gw/v1/orders/9",
 		"/a/18/Order/9.json":                   "", // another business's
 		"/a/17/Order/9":                        "",
-		"/a/17/Order/9.json?x=1":               "",
+		"/a/17/Order/9.json?x=1":               "/gw/v1/orders/9",
+		"/a/18/Order/9.json?x=1":               "",
+		"/a/17/Orders?x=1":                     "", // of a POST
+		"/a/17/List/?page=2&x=1":               "/gw/v1/list/?page=2",
+		"/a/18/List/?page=2":                   "",
+		"/a/17/List/?page=a":                   "",
+		"/a/17/List/?page=2;":                  "",
+		"/a/17/Page?from=2":                    "", // the service has other names in the query
 		"/a/17/Order/..%2f9.json":              "",
 		"//legacy:8080/a/17/Order/9.json":      "",
 		"http://other/a/17/Order/9.json":       "",
