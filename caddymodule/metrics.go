@@ -140,7 +140,7 @@ func newMetrics() *metrics {
 type gauges struct {
 	descs []*prometheus.Desc
 
-	buildInfo, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialsCached,
+	buildInfo, ready, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialsCached,
 	redisConnections, redisTimeouts, upstreamConnections *prometheus.Desc
 }
 
@@ -152,6 +152,7 @@ func newGauges() *gauges {
 		return d
 	}
 	g.buildInfo = desc("build_info", "Always 1; the labels are the versions of Gatehouse and Go.", "version", "goversion")
+	g.ready = desc("ready", "1 if the gateway can serve signed requests, which is when /readyz responds with 200, otherwise 0.")
 	g.limitsShared = desc("limits_shared", "1 if Redis enforces the limits of the whole fleet, 0 while Redis is unavailable.")
 	g.limiterQueue = desc("limiter_queue_length", "Requests waiting for a round trip to Redis.")
 	g.limiterWait = desc("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began.")
@@ -182,6 +183,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	truth := map[bool]float64{true: 1}
+	gauge(g.ready, truth[a.readiness().httpStatus() == http.StatusOK])
 	if a.redis != nil {
 		stats := a.redis.client.PoolStats()
 		gauge(g.redisConnections, float64(stats.IdleConns), "idle")

@@ -82,10 +82,12 @@ func TestAlertsAndDashboardsWithRealPrometheus(t *testing.T) {
 	p.awaitAlert(t, "GatehouseLimitsDecidedLocally", func() {})
 
 	f.vault.Kill(t)
-	p.awaitAlert(t, "GatehouseCredentialsUnavailable", func() {
-		unknown := gatewaytest.Caller{PublicKey: "pk_test_" + strconv.FormatInt(time.Now().UnixNano(), 10), PrivateKey: "sk_test"}
-		unknown.Get(t, f.gateway.URL, "/api/v1/me")
-	})
+	unknown := func(g *gatewaytest.Gateway) {
+		caller := gatewaytest.Caller{PublicKey: "pk_test_" + strconv.FormatInt(time.Now().UnixNano(), 10), PrivateKey: "sk_test"}
+		caller.Get(t, g.URL, "/api/v1/me")
+	}
+	p.awaitAlert(t, "GatehouseCredentialsUnavailable", func() { unknown(f.gateway) })
+	p.awaitAlert(t, "GatehouseNotReady", func() { unknown(f.small) }) // which has looked up no key before
 	status, text := send(t, anyone, http.MethodPost, f.gateway.AdminURL+"/load", `{"admin":{"listen":"`+f.instance()+`"},"apps":{"http":1}}`,
 		http.Header{"Content-Type": {"application/json"}})
 	require.Equal(t, http.StatusBadRequest, status, text)

@@ -143,6 +143,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 		`gatehouse_requests_total{code="ACCOUNT_INACTIVE",operation="getMe",route="api",status="403"} 1`,
 		`gatehouse_requests_total{code="METHOD_NOT_ALLOWED",operation="getMe",route="api",status="405"} 1`,
 		`gatehouse_authentications_total{result="inactive"} 1`,
+		`gatehouse_ready 1`,
 		`gatehouse_limits_shared 1`,
 		`gatehouse_limiter_queue_length 0`,
 		`gatehouse_credentials_ready 1`,
@@ -690,6 +691,7 @@ func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 		_ = w.acme.Get(t, deny.URL, "/api/v1/me")
 		return anonymous().Get(t, deny.URL, "/readyz").Status == http.StatusServiceUnavailable
 	}, patience, 50*time.Millisecond)
+	require.Contains(t, anonymous().Get(t, deny.AdminURL, "/metrics").Body, "gatehouse_ready 0\n")
 	t.Run("deny looks up no key that cannot be counted", func(t *testing.T) {
 		lookups := func() float64 { return deny.Metric(t, "gatehouse_credential_events_total", `event="unknown"`) }
 		before := lookups()
@@ -700,6 +702,8 @@ func TestOnOutageDenyRejectsAndAllowServesAll(t *testing.T) {
 		require.Zero(t, lookups()-before)
 	})
 	requireServed(t, allow, w.acme, 70)
+	requireCheck(t, allow, "limits", false)
+	require.Contains(t, anonymous().Get(t, allow.AdminURL, "/metrics").Body, "gatehouse_ready 1\n")
 	require.NoError(t, w.redis.Restart())
 	requireReady(t, deny)
 	requireLogged(t, deny, "redis available again")
