@@ -288,6 +288,18 @@ func testDeb(t *testing.T, m *machine, deb string) {
 		require.Contains(t, loaded(t), "24576")
 		g.requireServed(t, m)
 	})
+	t.Run("a bad record of a key stops neither a start nor a reload", func(t *testing.T) {
+		now := m.read(t, "etc/gatehouse/Caddyfile")
+		m.write(t, "etc/gatehouse/Caddyfile", regexp.MustCompile(`(?s)\t\tcredentials vault .*?\n\t\t}\n`).
+			ReplaceAllLiteralString(now, "\t\tcredentials file /etc/gatehouse/secrets/keys.json\n"), 0o644)
+		m.write(t, "etc/gatehouse/secrets/keys.json", `{"keys": {"pk_live_0123456789": {"ressources": ["jobs"]}}}`, 0o600)
+		m.sh(t, "chown gatehouse /etc/gatehouse/secrets/keys.json")
+		for _, line := range []string{g.unit.lines["ExecStartPre"][0], g.unit.lines["ExecReload"][0]} {
+			require.Contains(t, m.sh(t, g.unit.script(t, line)), "warning GH045")
+		}
+		require.NoError(t, os.Remove(m.path("etc/gatehouse/secrets/keys.json")))
+		m.write(t, "etc/gatehouse/Caddyfile", now, 0o644)
+	})
 	t.Run("a reload with an error changes nothing", func(t *testing.T) {
 		m.change(t, after, broken)
 		out, err := reload(t)

@@ -273,7 +273,7 @@ func mistakes() [][3]string {
 		{"GH023", site, "http://localhost:9180 {\nbind 0.0.0.0\nmetrics /metrics # HERE\n}\n" + site},
 		{"GH024", soundCaddyfile, strings.NewReplacer(site, "http://api.example.com {\n", "trusted_proxies static 10.0.0.0/8", "", "trusted_proxies_strict", "").Replace(soundCaddyfile)},
 		{"GH025", "tls internal", "tls DIR/other.pem DIR/other.key # HERE"},
-		{"GH025", "tls internal", "tls DIR/expired.pem DIR/expired.key # HERE"},
+		{"GH068", "tls internal", "tls DIR/expired.pem DIR/expired.key # HERE"},
 		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"auto_https off # HERE\n").Replace(soundCaddyfile)},
 		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"acme_ca https://acme-staging-v02.api.letsencrypt.org/directory # HERE\n").Replace(soundCaddyfile)},
 		{"GH026", soundCaddyfile, strings.NewReplacer(site, site+"handle_path /files/* {\nroot DIR\nfile_server\n}\n", "DIR/keys.json", "DIR/keys.json # HERE").Replace(soundCaddyfile)},
@@ -400,6 +400,22 @@ func TestCheckFindsMistakes(t *testing.T) {
 	}
 	for _, id := range ruleIDs() {
 		assert.True(t, seen[id] || bytes.Contains(live, []byte(id)), "no mistake for %s", id)
+	}
+}
+
+// Packages check before each start and reload. What goes wrong without a change of the configuration, and for one key or site only, must
+// neither keep a gateway down nor stop a reload that blocks a caller.
+func TestOneBadRecordOrCertificateIsNoError(t *testing.T) {
+	for _, change := range [][2]string{
+		{"keys.json", "malformed.json"},
+		{"keys.json", "unknown.json"},
+		{"keys.json", "expired.json"},
+		{"tls internal", "tls DIR/expired.pem DIR/expired.key"},
+	} {
+		found, status := checkFile(t, strings.Replace(soundCaddyfile, change[0], change[1], 1), "--offline")
+		require.Len(t, found, 1, change[1])
+		require.Equal(t, check.SeverityWarning, found[0].Severity, change[1])
+		require.Equal(t, "0", status, change[1])
 	}
 }
 

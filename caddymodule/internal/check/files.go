@@ -167,7 +167,7 @@ func (c *checker) checkCertificates() {
 			return
 		}
 		if time.Now().After(cert.NotAfter) {
-			c.report("GH025", pointer, "the certificate %s expired at %s", path, cert.NotAfter.Format(time.RFC3339))
+			c.report("GH068", pointer, "the certificate %s expired at %s", path, cert.NotAfter.Format(time.RFC3339))
 		} else if len(hosts) > 0 && !slices.ContainsFunc(hosts, func(host string) bool {
 			return strings.Contains(host, "{") || cert.VerifyHostname(strings.Replace(host, "*", "gatehouse", 1)) == nil
 		}) {
