@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -99,7 +100,9 @@ func requireLinksResolve(t *testing.T, root *html.Node) {
 	slices.Sort(ids)
 	require.Equal(t, slices.Compact(slices.Clone(ids)), ids, "IDs are unique")
 	for _, target := range links {
-		require.Contains(t, ids, target)
+		decoded, err := url.PathUnescape(target) // as browsers do
+		require.NoError(t, err)
+		require.Contains(t, ids, decoded)
 	}
 }
 
@@ -217,6 +220,22 @@ func TestTextsOfADocumentStayTexts(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHeadingsAreListedWithoutMarkupAndLinkedInAnyScript(t *testing.T) {
+	t.Parallel()
+	_, root := render(t, `{"openapi": "3.1.1", "info": {"title": "x", "description": "# Using `+"`ETag`"+` ([RFC 9110](https://rfc.example)), *always*\n\n# Заказы\n\n# 订单"}, "paths": {}}`)
+	var listed []string
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			if target, ok := strings.CutPrefix(a.Val, "#"); ok && a.Key == "href" && n.Data == "a" && n.Parent.Data == "li" {
+				decoded, err := url.PathUnescape(target)
+				require.NoError(t, err)
+				listed = append(listed, decoded+": "+text(n))
+			}
+		}
+	}
+	require.Equal(t, []string{"Using-ETag-RFC-9110-always: Using ETag (RFC 9110), always", "Заказы: Заказы", "订单: 订单"}, listed[1:4])
 }
 
 func TestTextsThatAreTooLongAreShownAsTheyAreWritten(t *testing.T) {

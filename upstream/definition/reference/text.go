@@ -6,6 +6,7 @@ import (
 	"html"
 	"html/template"
 	"strings"
+	"unicode"
 
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
@@ -71,7 +72,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	}
 	for n := document.FirstChild(); n != nil; n = n.NextSibling() {
 		if heading, ok := n.(*ast.Heading); ok {
-			title := string(heading.Lines().Value(source))
+			title := withoutMarkup(heading, source)
 			id := p.id(title)
 			heading.Level = min(heading.Level-highest+level, 6)
 			heading.SetAttributeString("id", []byte(id))
@@ -85,6 +86,24 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 		return asWritten
 	}
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
+}
+
+// withoutMarkup returns the text of a node without markup.
+func withoutMarkup(n ast.Node, source []byte) string {
+	var text strings.Builder
+	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Text:
+			text.Write(n.Value(source))
+		case *ast.String:
+			text.Write(n.Value)
+		}
+		return ast.WalkContinue, nil
+	})
+	return text.String()
 }
 
 // deepest returns the maximum number of quotes and lists that begin on one line.
@@ -121,7 +140,7 @@ func (p *page) id(title string) string {
 	var id strings.Builder
 	for _, c := range title {
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.':
+		case unicode.IsLetter(c), unicode.IsDigit(c), c == '_', c == '.':
 			id.WriteRune(c)
 		case id.Len() > 0 && !strings.HasSuffix(id.String(), "-"):
 			id.WriteByte('-')
