@@ -154,6 +154,6 @@ func TestNamesOfADocumentAreHarmlessInATerminal(t *testing.T) {
 	out = run(apiCheckCommand(), `/a: {get: {operationId: 获取订单, `+schema+`}}`)
 	require.NotContains(t, out, "docs_path")
 	require.Contains(t, run(apiPublishCommand(), `/a: {get: {operationId: 获取订单, `+schema+`}}`), "获取订单")
-	missing := strings.Replace(schema, "application/json: {", `application/json: {examples: {x: {$ref: "other.json"}}, `, 1)
-	require.Contains(t, run(apiCheckCommand(), "/a: {get: {"+missing+"}}"), "warning: it does not load with docs_path: publishing: other.json is not a value of the definition")
+	missing := strings.Replace(schema, "application/json: {", `application/json: {examples: {x: {$ref: "#/components/examples/x"}}, `, 1)
+	require.Contains(t, run(apiCheckCommand(), "/a: {get: {"+missing+"}}"), "warning: it does not load with docs_path: publishing: #/components/examples/x is not a value of the definition")
 }

@@ -53,6 +53,9 @@ func (p *publisher) valueMembers(n node) memberPublishers {
 		"examples": func(out *yaml.Node, e entry) {
 			examples := object()
 			for _, e := range e.value.entries() {
+				if ref := e.value.get("$ref"); ref.Node != nil && !strings.HasPrefix(ref.text(), "#") {
+					continue // it is in another file
+				}
 				put(examples, e.name, p.pick(p.resolve(e.value), "summary description", memberPublishers{"value": example}))
 			}
 			put(out, e.name, examples)

@@ -554,7 +554,6 @@ func TestReferencesToNothingAreReported(t *testing.T) {
 	t.Parallel()
 	for ref, want := range map[string]string{
 		"#/components/examples/Nothing":     "#/components/examples/Nothing is not a value",
-		"other.yaml#/X":                     "other.yaml#/X is not a value",
 		"#/paths/~1notes/post/parameters/0": "is not a value",
 		"#/components/examples/%":           "is not a value",
 		"#/components/examples/Loop":        "circle",
@@ -565,6 +564,17 @@ components: {examples: {Loop: {$ref: "#/components/examples/Loop"}}}`)}, definit
 		_, err = d.Published(definition.PublishOptions{})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestExamplesInOtherFilesAreLeftOut(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(strings.Replace(small, "format: date}",
+		`format: date}, examples: {x: {$ref: "examples/x.json"}, y: {value: "2026-01-31"}}`, 1))}, definition.Options{})
+	require.NoError(t, err)
+	published, err := d.Published(definition.PublishOptions{})
+	require.NoError(t, err)
+	require.NotContains(t, string(published), "x.json")
+	require.Contains(t, string(published), "2026-01-31")
 }
 
 // As the compiler understands it, readOnly may be said of the items of a list, or of all alternatives but null.
