@@ -298,8 +298,11 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	// 1. Route: match has set req.resource. Unknown paths and methods are denied in step 4, because they count against a limit too.
 
 	// 2. Authenticate, and 3. rate limit. A signed write that is denied for another reason leaves no mark there.
-	if res := req.resource; res != nil && !res.Read && !res.Public {
-		req.once = func() bool { return h.authorize(r, req) == nil && h.prepare(r, req) == nil }
+	if res := req.resource; res != nil && !res.Read {
+		req.repeatable = res.Forwards("Idempotency-Key") && len(r.Header["Idempotency-Key"]) == 1
+		if !res.Public {
+			req.once = func() bool { return h.authorize(r, req) == nil && h.prepare(r, req) == nil }
+		}
 	}
 	defer func() {
 		if req.sent != nil {

@@ -55,6 +55,7 @@ type signedRequest struct {
 	limited    bool                   // the rate limiter was asked
 	shadowed   bool                   // reported as over a limit in shadow mode
 	once       func() bool            // reports, once it is authenticated, whether it must be accepted only once; may be nil
+	repeatable bool                   // a write with an Idempotency-Key that the service gets
 	body       []byte                 // if it was signed
 
 	verifyTime, limitTime time.Duration

@@ -77,7 +77,7 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	case !once, first == mark.ID:
 		return nil
 	case first != uuid.Nil:
-		return &replayedError{first: first.String()}
+		return &replayedError{first: first.String(), repeatable: req.repeatable}
 	case h.app.Limits.AllowReplayedWrites:
 		return nil
 	default:

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +84,7 @@ func (req *apiRequest) uncertain(err error) error {
 	if err == nil || req.resource.Read || dataservice.Unsent(err) {
 		return err
 	}
-	return &uncertainError{err, slices.ContainsFunc(req.resource.Headers, func(p upstream.Param) bool { return p.Name == "Idempotency-Key" })}
+	return &uncertainError{err, req.repeatable}
 }
 
 // setForwarded sets X-Forwarded-* and Via as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the

@@ -120,6 +120,7 @@ func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
 func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
 	s := &signedRequest{request: req}
 	if isWrite(r.Method) {
+		s.repeatable = r.Header["Idempotency-Key"] != nil
 		s.once = func() bool { return h.permit(r, s) == nil } // a write that is denied leaves no mark
 	}
 	req.details = s

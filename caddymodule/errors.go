@@ -47,7 +47,10 @@ func (e *rateLimitedError) Error() string {
 }
 
 // replayedError means that a write was received before.
-type replayedError struct{ first string } // request ID of the first time
+type replayedError struct {
+	first      string // request ID of the first time
+	repeatable bool   // with the same Idempotency-Key
+}
 
 func (e *replayedError) Error() string { return "the write was received before, as request " + e.first }
 
@@ -156,10 +159,13 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errForbidden):
 		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
 	case errors.As(err, &replayed):
+		advice := "Find out before you sign it again with a new timestamp."
+		if replayed.repeatable {
+			advice = "Sign again with a new timestamp, and repeat the Idempotency-Key."
+		}
 		return problem{
 			Status: http.StatusConflict, Code: "REPLAYED", OriginalID: replayed.first, Error: "This request was received before.",
-			Detail: "It was received as original_request_id; whether it was carried out is not known here. " +
-				"Sign again with a new timestamp, and repeat the Idempotency-Key.",
+			Detail: "It was received as original_request_id; whether it was carried out is not known here. " + advice,
 		}
 	case errors.Is(err, errReplayUnknown):
 		p := unavailable()
