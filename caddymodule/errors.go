@@ -102,7 +102,9 @@ const unavailableRetryAfter = 5
 func problemOf(err error, now time.Time) problem {
 	if uncertain, ok := errors.AsType[*uncertainError](err); ok {
 		p := problemOf(uncertain.err, now)
-		if p.Status > http.StatusInternalServerError {
+		if errors.Is(uncertain.err, upstream.ErrNotVisible) {
+			p.Detail = "The change may have been made, but the record may not be seen."
+		} else if p.Status > http.StatusInternalServerError {
 			p.Detail = "The change may have been made. Find out before you send it again."
 			if uncertain.repeatable {
 				p.Detail = "The change may have been made. Find out before you send it again, or repeat it with the same Idempotency-Key."

@@ -335,6 +335,26 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 	})
 }
 
+// A caller that takes 404 for "nothing happened" would make the change again.
+func TestAWriteWhoseRecordMayNotBeSeenIsNotFoundWithADetail(t *testing.T) {
+	t.Parallel()
+	s := serveWriteShop(t, highLimits)
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	require.NoError(t, os.WriteFile(overlay, []byte(`overlay: 1.0.0
+info: {title: Visibility, version: "1"}
+actions: [{target: $.components.schemas.Order, update: {x-gatehouse-visible: {id: [o-2]}}}]
+`), 0o600))
+	o := s.options(highLimits, "")
+	o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + strings.Replace(shopDefinition, "except", "overlay "+overlay+"\n\t\t\texcept", 1) + "\n\t\tupstream " + s.dataURL + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	s.responds(201, goodOrder)
+	a, err := s.writer.Send(t.Context(), http.MethodPost, g.URL, "/v1/orders", headerOf(jsonBody(s.writer, "POST", "/v1/orders", newOrder)), []byte(newOrder))
+	require.NoError(t, err)
+	require.Equal(t, "The change may have been made, but the record may not be seen.", requireProblem(t, a, 404, "NOT_FOUND").Detail)
+	s.responds(200, goodOrder)
+	require.Empty(t, requireProblem(t, s.writer.Get(t, g.URL, "/v1/orders/o-1"), 404, "NOT_FOUND").Detail, "it changes nothing")
+}
+
 // In shadow mode, writes beyond the limit are served, and are accepted once all the same.
 func TestShadowModeServesWritesOnce(t *testing.T) {
 	t.Parallel()

@@ -251,6 +251,7 @@ func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 		{"body", !isGet},
 		{"body_or_parameters", !isGet && len(n.parameters) > 0 || !op.Read},
 		{"documented_body", op.Body != nil},
+		{"write_of_record", !op.Read && byService && (op.Body != nil || len(op.PathParams) > 0)},
 		{"write_of_data", !op.Read && byService},
 		{"signed_write", !op.Read && signed},
 	} {
