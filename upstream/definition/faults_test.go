@@ -276,7 +276,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a body's schema that cannot be enforced": {"    get:", "    post:\n      requestBody: {content: {application/json: {schema: {type: string, not: {}}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1json/schema/not", "not cannot be enforced here"},
 		"a body that is readOnly":                 {"    get:", "    post:\n      requestBody: {content: {application/json: {schema: {type: array, maxItems: 1, items: {type: string, readOnly: true}}}}}", 7, "/paths/~1orders~1{id}/post/requestBody", "is readOnly: no body would be accepted"},
 		"an answer that is writeOnly":             response("content: {application/json: {schema: {allOf: ["+theSchema+", {writeOnly: true}]}}}", "/content", "is writeOnly: nothing of it may leave"),
-		"a body of GET":                           {theOperation, theOperation + "\n      requestBody: {}", 8, operationAt + "/requestBody", "GET has no body"},
+		"a body of GET":                           {theOperation, theOperation + "\n      requestBody: {required: true, content: {application/json: {schema: {type: object}}}}", 8, operationAt + "/requestBody", "GET has no body"},
 		"an operation that is elsewhere":          {"    get:", "    post: {$ref: \"orders.yaml#/post\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "bundler, such as `redocly bundle`"},
 		"an operation that is another one":        {"    get:", "    post: {$ref: \"#/paths/~1orders~1{id}/get\"}\n    get:", 6, "/paths/~1orders~1{id}/post/$ref", "an operation cannot be referred to"},
 		"another method":                          {"    get:", "    query: {}\n    get:", 6, "/paths/~1orders~1{id}/query", "query cannot be enforced here: possible are "},

@@ -536,11 +536,14 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	if n.Node == nil {
 		return
 	}
-	if c.faultIf(op.Method == http.MethodGet, n, "GET has no body") {
-		return
-	}
 	reference := n
 	if n = c.resolve(n); n.Node == nil {
+		return
+	}
+	if op.Method == http.MethodGet {
+		if !c.faultIf(c.flag(n.get("required")), reference, "GET has no body") {
+			c.warn(reference, "is ignored: GET has no body")
+		}
 		return
 	}
 	c.allowOnly(n, "content", "required")

@@ -414,17 +414,18 @@ func TestWhatIsLeftOutIsListed(t *testing.T) {
 	t.Parallel()
 	d := loaded(t, definition.Options{MaxItems: 5}, "3.1.0", "3.0.0", theParameter, "{name: X-Trace, in: header, schema: {type: string}}",
 		"x: {type: string}", `x: {$ref: "#/components/schemas/Order/properties/y", maxLength: 3}`, "y: {type: string}", "y: {type: array, items: {type: string, format: phone}}",
-		theOperation, "servers: []")
+		theOperation, "requestBody: {content: {application/x-www-form-urlencoded: {schema: {type: object, properties: {}}}}}\n      servers: []")
 	for _, want := range []string{
-		"api.yaml:7: " + operationAt + "/servers: is ignored",
-		"api.yaml:10: " + operationAt + "/parameters/1: the header X-Trace is not forwarded",
-		"api.yaml:19: " + recordAt + "/properties/x/maxLength: is ignored, because OpenAPI 3.0",
-		"api.yaml:20: " + recordAt + "/properties/y: has at most 5 items",
-		"api.yaml:20: " + recordAt + "/properties/y/items/format: the format phone is not known",
+		"api.yaml:7: " + operationAt + "/requestBody: is ignored: GET has no body",
+		"api.yaml:8: " + operationAt + "/servers: is ignored",
+		"api.yaml:11: " + operationAt + "/parameters/1: the header X-Trace is not forwarded",
+		"api.yaml:20: " + recordAt + "/properties/x/maxLength: is ignored, because OpenAPI 3.0",
+		"api.yaml:21: " + recordAt + "/properties/y: has at most 5 items",
+		"api.yaml:21: " + recordAt + "/properties/y/items/format: the format phone is not known",
 	} {
 		require.Contains(t, warnings(d), want)
 	}
-	require.Len(t, d.Warnings, 5, warnings(d))
+	require.Len(t, d.Warnings, 6, warnings(d))
 	require.Equal(t, "get_orders_id", d.API.Operations()[0].ID)
 }
 
