@@ -66,14 +66,15 @@ func (c *compiler) source(n node) *upstream.Source {
 	return f
 }
 
-// addValue adds a value of the data service, theirs, which becomes ours. In bodies, theirs is sent as a number if it is one without quotes.
+// addValue adds a value of the data service, theirs, which becomes ours. In bodies, theirs is sent as a number or a boolean if it is one without
+// quotes.
 func (c *compiler) addValue(f *upstream.Source, n node, theirs, ours *yaml.Node) {
 	quoted := func(text string) string {
 		encoded, _ := jsontext.AppendQuote(nil, text) // it is UTF-8
 		return string(encoded)
 	}
 	sent := quoted(theirs.Value)
-	if theirs.Style == 0 && upstream.IsNumber(theirs.Value) {
+	if theirs.Style == 0 && (upstream.IsNumber(theirs.Value) || theirs.Value == "true" || theirs.Value == "false") {
 		sent = theirs.Value
 	}
 	value := ours.Value
@@ -81,6 +82,9 @@ func (c *compiler) addValue(f *upstream.Source, n node, theirs, ours *yaml.Node)
 	switch at := n.child(ours, theirs.Value); {
 	case ours.Kind != yaml.ScalarNode:
 		c.fault(at, "must be a text, a number, true, false or null")
+		return
+	case theirs.Style == 0 && (theirs.Value == "null" || theirs.Value == "~"):
+		c.fault(at, "null stays null, and cannot become another value"+adapterHint)
 		return
 	case ours.Tag == "!!str":
 		encoded = quoted(value)

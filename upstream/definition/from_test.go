@@ -79,6 +79,8 @@ components:
         due: {type: string, format: date, x-gatehouse-from: {member: due_ms, as: unix-ms}}
         status: {enum: [open, paid, unknown], x-gatehouse-from: {member: st, values: {O: open, P: paid, 9: unknown}}}
         active: {type: boolean, x-gatehouse-from: {member: act, values: {"Y": true, "N": false}}}
+        locked: {enum: ["yes", "no"], x-gatehouse-from: {member: lck, values: {true: "yes", false: "no"}}}
+        level: {enum: [low, high, "true"], x-gatehouse-from: {member: lvl, values: {"1": low, 2: high, "true": "true"}}}
         pdf_url: {type: [string, "null"], readOnly: true, x-gatehouse-from: {member: pdf, as: url}}
         card: {type: string, writeOnly: true, x-gatehouse-from: cc_no}
         lines:
@@ -258,6 +260,9 @@ func TestBodiesAreMappedBack(t *testing.T) {
 			`{"invoice_no":7,"cust":{"nm":"A","contact":{"mail":"a@b"}},"total_cents":-1205,"disc_cents":50,"created":1700000000,"due_ms":1699920000000,"st":9,"act":"N",` +
 				`"cc_no":"4111","lines":[{"product":{"code":"x"},"qty":2}],"note":"n"}`,
 		},
+		"booleans and texts":   {"application/merge-patch+json", `{"locked":"no","level":"low"}`, `{"lck":false,"lvl":"1"}`},
+		"numbers":              {"application/merge-patch+json", `{"locked":"yes","level":"high"}`, `{"lck":true,"lvl":2}`},
+		"what is in quotes":    {"application/merge-patch+json", `{"level":"true"}`, `{"lvl":"true"}`},
 		"the required ones":    {"application/json", `{"id":"7","customer":{"name":"A"},"status":"open"}`, `{"invoice_no":7,"cust":{"nm":"A"},"st":"O"}`},
 		"a patch":              {"application/merge-patch+json", `{"status":"paid"}`, `{"st":"P"}`},
 		"a patch of a part":    {"application/merge-patch+json", `{"customer":{"name":"A","email":null}}`, `{"cust":{"nm":"A","contact":{"mail":null}}}`},
@@ -344,6 +349,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"two conversions":                {member(`{type: string, x-gatehouse-from: {member: a, as: string, values: {a: b}}}`), "", "only one of parameter, pages, as and values is possible"},
 		"an expression":                  {member(`{type: string, x-gatehouse-from: {template: "a + b"}}`), "", "template cannot be enforced here"},
 		"an unknown conversion":          {member(`{type: string, x-gatehouse-from: {member: a, as: upper}}`), "", "must be one of cents, unix, unix-ms, string, number, url: what this cannot do is for an adapter in front of the service"},
+		"a value for null":               {member(`{enum: [draft, open], x-gatehouse-from: {member: a, values: {null: draft, 1: open}}}`), "", "null stays null, and cannot become another value"},
 		"an empty conversion":            {member(`{type: string, x-gatehouse-from: {member: a, as: ""}}`), "", "must be one of cents"},
 		"an empty name":                  {member(`{type: string, x-gatehouse-from: /a//b}`), "", "must have 1 to 8 names, none of them empty"},
 		"a long pointer":                 {member(`{type: string, x-gatehouse-from: /1/2/3/4/5/6/7/8/9}`), "", "must have 1 to 8 names"},
