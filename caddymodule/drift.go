@@ -19,7 +19,7 @@ const (
 	// definition: less than 10 MB.
 	maxDriftEntries, maxDriftTotal = 200, 20_000
 
-	// maxDriftPointer is the maximum length in bytes of a pointer that is listed.
+	// maxDriftPointer is the maximum length in bytes of a pointer that is listed, with where the data service has the member.
 	maxDriftPointer = 256
 )
 
@@ -47,6 +47,8 @@ type DriftEntry struct {
 	Count     int64     `json:"count"`
 	FirstSeen time.Time `json:"first_seen"`
 	LastSeen  time.Time `json:"last_seen"`
+
+	From string `json:"from,omitempty"` // where the data service has the member or what it is in, if that is another place
 }
 
 // Label returns the name of the operation in logs and metrics.
@@ -102,12 +104,12 @@ func (o *operationDrift) add(deviations []upstream.Deviation, now time.Time) {
 		key := deviation{d.Pointer, d.Rule}
 		e := o.entries[key]
 		if e == nil {
-			if len(o.entries) >= maxDriftEntries || len(d.Pointer) > maxDriftPointer || !o.of.reserve() {
+			if len(o.entries) >= maxDriftEntries || len(d.Pointer)+len(d.From) > maxDriftPointer || !o.of.reserve() {
 				o.others += int64(d.Count)
 				continue
 			}
 			key.pointer = strings.Clone(d.Pointer)
-			e = &DriftEntry{Pointer: key.pointer, Rule: key.rule, FirstSeen: now}
+			e = &DriftEntry{Pointer: key.pointer, Rule: key.rule, FirstSeen: now, From: d.From}
 			o.entries[key] = e
 		}
 		e.Count += int64(d.Count)

@@ -32,14 +32,14 @@ func TestDriftCountsEachWayToDeviate(t *testing.T) {
 	o := newDrift().operation("listOrders")
 	o.add([]upstream.Deviation{{Pointer: "/data/*/total", Rule: "type", Count: 2}, {Pointer: "/data/*/margin", Rule: "undocumented", Count: 9}}, firstSeen)
 	o.add([]upstream.Deviation{{Pointer: "/data/*/total", Rule: "format", Count: 1}, {Pointer: "/data/*/total", Rule: "type", Count: 3}}, firstSeen.Add(time.Hour))
-	o.add([]upstream.Deviation{{Pointer: "/data/*/kind", Rule: "enum", Count: 5}}, firstSeen)
+	o.add([]upstream.Deviation{{Pointer: "/data/*/kind", Rule: "enum", Count: 5, From: "KIND"}}, firstSeen)
 	entries, others := o.list()
 	require.Zero(t, others)
 	require.Equal(t, []DriftEntry{
-		{"/data/*/margin", "undocumented", 9, firstSeen, firstSeen},
-		{"/data/*/kind", "enum", 5, firstSeen, firstSeen},
-		{"/data/*/total", "type", 5, firstSeen, firstSeen.Add(time.Hour)},
-		{"/data/*/total", "format", 1, firstSeen.Add(time.Hour), firstSeen.Add(time.Hour)},
+		{"/data/*/margin", "undocumented", 9, firstSeen, firstSeen, ""},
+		{"/data/*/kind", "enum", 5, firstSeen, firstSeen, "KIND"},
+		{"/data/*/total", "type", 5, firstSeen, firstSeen.Add(time.Hour), ""},
+		{"/data/*/total", "format", 1, firstSeen.Add(time.Hour), firstSeen.Add(time.Hour), ""},
 	}, entries)
 }
 
@@ -61,9 +61,10 @@ func TestDriftIsBounded(t *testing.T) {
 	for _, length := range []int{maxDriftPointer, maxDriftPointer + 1} {
 		o.add([]upstream.Deviation{{Pointer: "/" + strings.Repeat("x", length-1), Rule: "type", Count: 1}}, firstSeen)
 	}
+	o.add([]upstream.Deviation{{Pointer: "/y", Rule: "type", Count: 1, From: strings.Repeat("y", maxDriftPointer-1)}}, firstSeen)
 	entries, others = o.list()
 	require.Len(t, entries, 1)
-	require.EqualValues(t, 1, others)
+	require.EqualValues(t, 2, others)
 
 	for i := range 2 * maxDriftTotal / maxDriftEntries {
 		o := p.operation(fmt.Sprint("operation", i))

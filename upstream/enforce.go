@@ -26,6 +26,8 @@ type Deviation struct {
 	Pointer string `json:"pointer"` // JSON Pointer of the member; * stands for each item of an array, and for a name that may be a value
 	Rule    string `json:"rule"`    // such as "type", "format" or "undocumented"
 	Count   int    `json:"count"`   // how often, in this response
+
+	From string `json:"from,omitempty"` // where the data service has the member or what it is in, if that is another place
 }
 
 // Enforcements returns the names of the steps, from the most permissive.
@@ -141,7 +143,7 @@ func (k *checker) deviations() (all []Deviation) {
 		return nil
 	}
 	for _, v := range k.merge(k.listed[:0], 0, k.listed) {
-		all = append(all, Deviation{v.Pointer, v.Reason, v.Times})
+		all = append(all, Deviation{v.Pointer, v.Reason, v.Times, v.From})
 	}
 	return all
 }

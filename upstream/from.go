@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -334,7 +335,10 @@ func (k *checker) targetValue(t *target, first byte, depth int) (v span, err err
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
-	k.noteFrom(t, invalid, listed)
+	if e, ok := errors.AsType[*ContractError](err); ok && e.Expected == recordArray && p.From != nil {
+		e.Expected += ", from " + p.From.location()
+	}
+	k.noteFrom(t.property, invalid, listed)
 	k.prefixFaults(t.names, invalid, listed)
 	return v, err
 }
@@ -350,7 +354,7 @@ func (k *checker) targetScalar(t *target, first byte, v span) (span, error) {
 		if expected := k.convert(p, k.body[v.start:v.end]); expected != "" {
 			invalid, listed := k.invalid.schema, len(k.listed)
 			k.note(ruleAlways, p.Schema, p.Name, expected)
-			k.noteFrom(t, invalid, listed)
+			k.noteFrom(t.property, invalid, listed)
 			k.prefixFaults(t.in, invalid, listed)
 			k.converted = append(k.converted, "null"...) // it must not count as a tenant or visibility
 			return k.convertedFrom(converted), nil
@@ -370,8 +374,8 @@ func (k *checker) targetScalar(t *target, first byte, v span) (span, error) {
 }
 
 // noteFrom adds the data service's name for a property to what was noted since invalid and listed, for readers who know only the service.
-func (k *checker) noteFrom(t *target, invalid *Schema, listed int) {
-	from := t.property.From
+func (k *checker) noteFrom(p *Property, invalid *Schema, listed int) {
+	from := p.From
 	if from == nil || from.Names == nil {
 		return
 	}
@@ -413,7 +417,7 @@ func (k *checker) prefixFaults(names []string, invalid *Schema, listed int) {
 func (k *checker) noteAt(t *target, first byte, v span) {
 	invalid, listed := k.invalid.schema, len(k.listed)
 	k.noteScalar(t.property.Schema, t.property.Name, first, v)
-	k.noteFrom(t, invalid, listed)
+	k.noteFrom(t.property, invalid, listed)
 	k.prefixFaults(t.in, invalid, listed)
 }
 

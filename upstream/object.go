@@ -243,14 +243,16 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		why := ""
 		if k.isRequest {
 			why = "is required"
-		} else if p.Schema.Types&(TypeObject|TypeArray) != 0 {
+		} else if p.From != nil || p.Schema.Types&(TypeObject|TypeArray) != 0 {
 			why = "the member " + p.Name
 		}
 		rule := ruleMissing
 		if s == k.res.Body && i == k.res.recordsIndex {
 			rule = ruleAlways
 		}
+		invalid, listed := k.invalid.schema, len(k.listed)
 		k.note(rule, p.Schema, p.Name, why)
+		k.noteFrom(p, invalid, listed)
 		return out
 	case v.isAbsent():
 		return append(append(out, p.head...), "null"...)

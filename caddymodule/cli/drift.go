@@ -96,12 +96,19 @@ func driftText(d caddymodule.Drift) string {
 		}
 		fmt.Fprintf(&b, "%s, enforce %s: %s of this gateway since %s, %s deviations\n",
 			column(o.Label()), o.Enforce, count(int(o.Responses), "response"), o.Since.Format(time.RFC3339), with)
+		isMapped := slices.ContainsFunc(o.Entries, func(e caddymodule.DriftEntry) bool { return e.From != "" })
+		from := func(text string) string {
+			if isMapped {
+				return "\t" + column(text)
+			}
+			return ""
+		}
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for i, e := range o.Entries {
 			if i == 0 {
-				_, _ = fmt.Fprintln(w, "  COUNT\tRULE\tPOINTER\tFIRST SEEN\tLAST SEEN")
+				_, _ = fmt.Fprintln(w, "  COUNT\tRULE\tPOINTER"+from("FROM")+"\tFIRST SEEN\tLAST SEEN")
 			}
-			_, _ = fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\n", e.Count, column(e.Rule), column(e.Pointer), e.FirstSeen.Format(time.RFC3339), e.LastSeen.Format(time.RFC3339))
+			_, _ = fmt.Fprintf(w, "  %d\t%s\t%s%s\t%s\t%s\n", e.Count, column(e.Rule), column(e.Pointer), from(e.From), e.FirstSeen.Format(time.RFC3339), e.LastSeen.Format(time.RFC3339))
 		}
 		_ = w.Flush() // a builder does not fail
 		if o.Others > 0 {

@@ -71,6 +71,13 @@ shop/getOrder, enforce members: 1 response of this gateway since 2026-03-05T09:3
 		require.Contains(t, string(page), "`"+rule+"`")
 	}
 
+	mapped := someDrift()
+	mapped.Operations[0].Entries[1].From = "/T/AMT\n"
+	out, _, _ = runDrift(t, mapped)
+	require.Regexp(t, `(?m)^  COUNT  RULE          POINTER         FROM      FIRST SEEN `, out)
+	require.Regexp(t, `(?m)^  1204   undocumented  /data/\*/margin            2026`, out)
+	require.Regexp(t, `(?m)^  7      format        /data/\*/total   /T/AMT\\n  2026`, out)
+
 	out, _, status = runDrift(t, caddymodule.Drift{Operations: []caddymodule.OperationDrift{}})
 	require.Equal(t, "0", status)
 	require.Equal(t, "Everything is enforced: no response may deviate from its definition.\n", out)

@@ -219,6 +219,24 @@ func TestWhatAlwaysHoldsIsEnforced(t *testing.T) {
 	}
 }
 
+// Its team knows the service's names.
+func TestDeviationsNameWhereTheServiceHasAMember(t *testing.T) {
+	t.Parallel()
+	d, err := load(legacy, definition.Options{Enforce: upstream.EnforceTenant})
+	require.NoError(t, err)
+	op, q := operationOf(t, d, http.MethodGet, "/v1/invoices")
+	report, err := new(upstream.Contract).Check(new(bytes.Buffer), op, &op.Responses[0], q, "17",
+		[]byte(`{"data":{"items":[{"invoice_no":1,"cust":{"nm":1}},{"st":"O","cust":{"contact":{"mail":"m"}},"note":1}]},"meta":{"total":1}}`))
+	require.NoError(t, err)
+	require.ElementsMatch(t, []upstream.Deviation{
+		{Pointer: "/invoices/*/status", Rule: "missing", Count: 1, From: "st"},
+		{Pointer: "/invoices/*/customer/name", Rule: "type", Count: 1, From: "/cust/nm"},
+		{Pointer: "/invoices/*/id", Rule: "missing", Count: 1, From: "invoice_no"},
+		{Pointer: "/invoices/*/customer/name", Rule: "missing", Count: 1, From: "/cust/nm"},
+		{Pointer: "/invoices/*/note", Rule: "type", Count: 1, From: "/data/items"},
+	}, report.Deviations)
+}
+
 func TestDeviationsHaveABound(t *testing.T) {
 	t.Parallel()
 	_, deviations, err := observedAnswer(t, upstream.EnforceTenant, "/v1/orders/7", `{"id":"7","account":"a","status":"open",`+wide(500)[1:])

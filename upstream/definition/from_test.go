@@ -166,7 +166,9 @@ func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
 		"an object instead of a value":         {`"act":{"Y":1}`, " active: expected one of the values that the definition has a value for"},
 		"a value that is not valid":            {`"lines":[{"product":{"code":1}}]`, " lines.sku: expected a string"},
 		"a part that is not valid":             {`"cust":{"nm":"A name of more than twenty letters"}`, " customer.name: expected a string as the definition says"},
-		"a part that is missing":               {`"cust":{"contact":{"mail":"x"}}`, " customer.name"},
+		"a part that is missing":               {`"cust":{"contact":{"mail":"x"}}`, " customer.name: expected the member name, from /cust/nm"},
+		"a member that is missing":             {`"st2":1`, " status: expected the member status, from st"},
+		"one of an item":                       {`"lines":[{"product":{"kode":"x"}}]`, " lines.sku: expected the member sku, from /product/code"},
 		"a part that is no object":             {`"cust":"A"`, " customer"},
 		"a conversion of null where it is not": {`"total_cents":null`, " total_amount: expected a decimal number"},
 		"a member twice":                       {`"total_cents":1,"total_cents":2`, "expected no duplicate names in an object"},
@@ -177,7 +179,10 @@ func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			record := `{"invoice_no":7,"st":"O",` + c.body
+			record := `{"invoice_no":7,` + c.body
+			if c.body != `"st2":1` {
+				record += `,"st":"O"`
+			}
 			if !bytes.Contains([]byte(c.body), []byte(`"cust"`)) {
 				record += `,"cust":{"nm":"A"}`
 			}
@@ -195,6 +200,9 @@ func TestMappedResponsesAreCheckedAgainstTheDefinition(t *testing.T) {
 			t.Parallel()
 			_, err := legacyAnswer(t, d, "/v1/invoices", body)
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
+			if body != `[]` {
+				require.ErrorContains(t, err, ", from /data/items")
+			}
 		})
 	}
 	const one = `{from: /data, is: {id: id}}, content: {application/json: {schema: `
