@@ -67,7 +67,11 @@ type (
 		Timeout            caddy.Duration `json:"timeout"`
 		BodyTimeout        caddy.Duration `json:"body_timeout"`
 		AllowMissingTenant bool           `json:"allow_missing_tenant"`
-		Upstreams          []struct {
+		Definition         struct {
+			Name string `json:"name"`
+			File string `json:"file"` // empty: the public contract's
+		} `json:"definition"`
+		Upstreams []struct {
 			HandlerRaw json.RawMessage `json:"handler"`
 		} `json:"upstreams"`
 	}

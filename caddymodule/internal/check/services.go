@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -51,6 +52,9 @@ const (
 	// checkAccount is the account for which the data service of gatehouse_connect is asked. It does not exist.
 	checkAccount = "gatehouse-check"
 
+	// noBusiness is the business of operations that anyone may call.
+	noBusiness = "-"
+
 	// maxProbes is the number of requests to data services at a time.
 	maxProbes = 16
 )
@@ -58,13 +62,14 @@ const (
 // call is a request that the gateway sends to a data service, and its check of the response.
 type call struct {
 	path    string
+	public  bool          // callers are not known, so it is for no business
 	timeout time.Duration // zero: that of the handler
 	send    func(context.Context, *probe) error
 }
 
-// operationCall returns the request for an operation: the first page of a list.
+// operationCall returns the request for an operation: the first page of a list. A 4xx is an error, documented or not.
 func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
-	return call{path: op.Path, send: func(ctx context.Context, p *probe) error {
+	return call{path: op.Path, public: op.Public, send: func(ctx context.Context, p *probe) error {
 		query, err := op.CleanQuery(upstream.Match{})
 		if err != nil {
 			return fmt.Errorf("preparing the query: %w", err)
@@ -75,6 +80,9 @@ func operationCall(op *upstream.Operation, contract *upstream.Contract) call {
 		}
 		defer response.Release()
 		documented, err := op.CheckHeader(response.Status, response.Header, false)
+		if err == nil && response.Status/100 == 4 {
+			err = &upstream.StatusError{Status: response.Status}
+		}
 		if err != nil || documented.Body == nil {
 			return err
 		}
@@ -137,7 +145,7 @@ func healthCall(active *reverseproxy.ActiveHealthChecks) call {
 			}
 		}
 		c := upstream.Call{
-			BusinessID: "-", RequestID: uuid.NewString(), Method: cmp.Or(active.Method, http.MethodGet), Host: header.Get("Host"),
+			BusinessID: noBusiness, RequestID: uuid.NewString(), Method: cmp.Or(active.Method, http.MethodGet), Host: header.Get("Host"),
 			Header: header, BodyType: header.Get("Content-Type"),
 		}
 		header.Del("Host")
@@ -209,6 +217,7 @@ type address struct {
 	at         string // the pointer
 	name       string
 	asserts    bool // an assertion is configured
+	own        bool // the definition is not that of the public contract
 	calls      []*probe
 	unasserted []*probe // the calls without an assertion, if one is configured
 	health     *probe   // nil: no health_uri
@@ -272,11 +281,14 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 		return nil
 	}
 	for i, name := range addresses {
-		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: service.Asserted}
+		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: service.Asserted, own: h.api != nil && h.api.Definition.File != ""}
 		common.address = name
 		for _, c := range calls {
 			p := common
 			p.call = c
+			if c.public {
+				p.business = noBusiness
+			}
 			if a.asserts {
 				without := p
 				a.unasserted = append(a.unasserted, &without)
@@ -314,27 +326,24 @@ func (l *liveChecker) reportCalls(a *address) {
 	if l.business == "" {
 		l.acceptUnknownBusiness(a)
 	}
-	var statuses []int
+	l.acceptDocumented(a)
 	for _, p := range a.calls {
-		switch {
-		case p.failure != nil || p.err == nil:
-		case p.status/100 == 2:
+		if p.err != nil && p.status/100 == 2 && p.failure == nil {
 			l.report("GH053", a.at, "the response of the data service at %s to %s is invalid: %v", a.name, p.path, p.err)
-		case !slices.Contains(statuses, p.status):
-			statuses = append(statuses, p.status)
 		}
 	}
-	for _, status := range statuses {
-		paths := pathsOf(a.calls, func(p *probe) bool { return p.err != nil && p.status == status })
+	rejected := func(p *probe) bool { return p.err != nil && p.failure == nil && p.status/100 != 2 }
+	for status, business := range rejections(a.calls, rejected) {
+		paths := pathsOf(a.calls, func(p *probe) bool { return rejected(p) && p.status == status && p.business == business })
 		switch {
 		case status == http.StatusUnauthorized && a.asserts:
 			l.report("GH052", a.at, "the data service at %s rejects the assertion: it responds with 401 to %s", a.name, paths)
 		case status == http.StatusUnauthorized:
 			l.report("GH052", a.at, "the data service at %s responds with 401 to %s, and no assertion is configured", a.name, paths)
 		case status >= http.StatusInternalServerError:
-			l.report("GH050", a.at, "the data service at %s responds with %d to %s", a.name, status, paths)
+			l.report("GH050", a.at, "the data service at %s responds with %d to %s for the business %s", a.name, status, paths, business)
 		default:
-			l.report("GH053", a.at, "the data service at %s responds with %d to %s for the business %s", a.name, status, paths, cmp.Or(l.business, DefaultBusiness))
+			l.report("GH053", a.at, "the data service at %s responds with %d to %s for the business %s", a.name, status, paths, business)
 		}
 	}
 	served := func(p *probe) bool { return p.sent && (p.err == nil || p.status/100 == 2) }
@@ -349,9 +358,17 @@ func (l *liveChecker) reportCalls(a *address) {
 	}
 }
 
-// acceptUnknownBusiness accepts 404 or 403 for the business itself, with which a data service responds if it does not know the
-// business, unless it responds to other paths like this, too.
+// acceptUnknownBusiness accepts responses of a data service that does not know the business. Of the public contract, it responds with empty
+// lists, so only 404 or 403 for the business itself are accepted, unless it responds to other paths like this, too. For another API, a data
+// service may reject every call.
 func (l *liveChecker) acceptUnknownBusiness(a *address) {
+	const why = "it responds with %d to the business %s, which it need not know: name one that it knows with --business"
+	if a.own {
+		l.leaveOut(a, func(p *probe) bool {
+			return !p.public && p.err != nil && p.status/100 == 4 && p.status != http.StatusUnauthorized && p.status != http.StatusProxyAuthRequired
+		}, why)
+		return
+	}
 	if len(a.calls) == 0 {
 		return
 	}
@@ -361,15 +378,50 @@ func (l *liveChecker) acceptUnknownBusiness(a *address) {
 			single = append(single, op.Path)
 		}
 	}
-	own := strings.Join(single, ", ")
 	absent := func(p *probe) bool {
 		return p.err != nil && (p.status == http.StatusNotFound || p.status == http.StatusForbidden)
 	}
-	if own == "" || pathsOf(a.calls, absent) != own {
-		return
+	if single != nil && pathsOf(a.calls, absent) == strings.Join(single, ", ") {
+		l.leaveOut(a, absent, why)
 	}
-	l.skip(own+" of the data service at "+a.name, "it does not know the business %s: name one that it knows with --business", DefaultBusiness)
-	a.calls = slices.DeleteFunc(slices.Clone(a.calls), absent)
+}
+
+// acceptDocumented accepts a 4xx that the definition documents, such as 403 for what the business has not booked, if the data service serves
+// anything. One that serves nothing is another service.
+func (l *liveChecker) acceptDocumented(a *address) {
+	if slices.ContainsFunc(a.calls, func(p *probe) bool { return p.status/100 == 2 }) {
+		l.leaveOut(a, func(p *probe) bool {
+			_, documented := errors.AsType[*upstream.StatusError](p.err)
+			return documented
+		}, "it responds with %d to the business %s, which the definition documents")
+	}
+}
+
+// leaveOut lists calls as not checked. why has a verb for the status, and one for the business.
+func (l *liveChecker) leaveOut(a *address, match func(*probe) bool, why string) {
+	for status, business := range rejections(a.calls, match) {
+		l.skip(pathsOf(a.calls, func(p *probe) bool { return match(p) && p.status == status && p.business == business })+" of the data service at "+a.name, why, status, business)
+	}
+	a.calls = slices.DeleteFunc(slices.Clone(a.calls), match)
+}
+
+// rejections returns the statuses of probes that match, and for which business.
+func rejections(probes []*probe, match func(*probe) bool) iter.Seq2[int, string] {
+	type rejection struct {
+		status   int
+		business string
+	}
+	return func(yield func(int, string) bool) {
+		var seen []rejection
+		for _, p := range probes {
+			if r := (rejection{p.status, p.business}); match(p) && !slices.Contains(seen, r) {
+				seen = append(seen, r)
+				if !yield(r.status, r.business) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // pathsOf returns the paths of the probes that match.

@@ -226,6 +226,97 @@ func TestCheckProbesDataServices(t *testing.T) {
 	}
 }
 
+// A service of an API of one's own may reject a business that it does not know, as `gatehouse conform` asks, and what a business may not see.
+// One that serves nothing is another service.
+func TestCheckAsksOnlyKnownBusinessesOfOwnAPIs(t *testing.T) {
+	redis := "redis " + redistest.Start(t).URL()
+	dir := t.TempDir()
+	writeCertificate(t, filepath.Join(dir, "hop"), "example.com", time.Hour)
+	const document = `{openapi: 3.1.0, info: {title: Library, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: branch_id, paths: {
+		/books: {get: {operationId: listBooks, responses: {"200": {$ref: "#/components/responses/Books"}, default: {$ref: "#/components/responses/Problem"}}}},
+		/loans: {get: {operationId: listLoans, responses: {"200": {$ref: "#/components/responses/Books"}}}},
+		/hours: {get: {operationId: getHours, x-gatehouse-tenant: none, x-gatehouse-public: true, responses: {
+			"200": {description: x, content: {application/json: {schema: {type: object, properties: {today: {type: string}}}}}}}}}},
+	components: {responses: {
+		Books: {description: x, content: {application/json: {schema: {type: array, maxItems: 100, items: {type: object, properties: {
+			id: {type: string}, branch_id: {type: string, x-gatehouse-internal: true}}}}}}},
+		Problem: {description: x, content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}}}}}}}}}`
+	file := filepath.Join(dir, "library.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(document), 0o600))
+	problem := func(w http.ResponseWriter, status int) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"title":"No."}`)
+	}
+	library := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch business := r.Header.Get(upstream.HeaderBusinessID); {
+		case r.URL.Path == "/v1/hours" && business == "-":
+			_, _ = io.WriteString(w, `{"today":"9 to 5"}`)
+		case r.URL.Path == "/v1/hours":
+			problem(w, http.StatusBadRequest)
+		case business != "17":
+			problem(w, http.StatusForbidden)
+		default:
+			_, _ = io.WriteString(w, "[]")
+		}
+	}
+	const assertion = "assertion DIR/hop.key"
+	for name, c := range map[string]struct {
+		app, business string
+		service       http.HandlerFunc
+		want          []string
+		says          []string
+		skipped       []string
+	}{
+		"known":         {business: "17", service: library},
+		"not known":     {service: library, skipped: []string{"/v1/books, /v1/loans of the data service", "responds with 403 to the business gatehouse-check", "--business"}},
+		"another named": {business: "18", service: library, want: []string{"GH053"}, says: []string{"responds with 403 to /v1/loans for the business 18"}, skipped: []string{"/v1/books of", "403 to the business 18, which the definition documents"}},
+		"documented, for one list": {business: "17", skipped: []string{"/v1/books of", "404"}, service: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/books" {
+				problem(w, http.StatusNotFound)
+				return
+			}
+			library(w, r)
+		}},
+		"another service": {
+			business: "17", service: func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusNotFound) },
+			want: []string{"GH053"}, says: []string{"responds with 404 to /v1/books, /v1/loans for the business 17", "responds with 404 to /v1/hours for the business -"},
+		},
+		"another service, and no business": {
+			service: func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusNotFound) },
+			want:    []string{"GH053"}, says: []string{"responds with 404 to /v1/hours"}, skipped: []string{"/v1/books, /v1/loans of"},
+		},
+		"which rejects the assertion": {app: assertion, service: func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusUnauthorized) }, want: []string{"GH052"}, says: []string{"/v1/books, /v1/loans"}},
+		"which fails for it":          {service: func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusInternalServerError) }, want: []string{"GH050"}, says: []string{"for the business gatehouse-check"}},
+		"without an assertion, 403": {app: assertion, business: "17", service: func(w http.ResponseWriter, r *http.Request) {
+			if isUnasserted(r) {
+				problem(w, http.StatusForbidden)
+				return
+			}
+			library(w, r)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"--business", c.business}
+			if c.business == "" {
+				args = nil
+			}
+			report, text, status := probeWith(t, probed{redis: redis, app: strings.ReplaceAll(c.app, "DIR", dir), api: "definition " + file + "\nupstream " + startService(t, c.service)}, args...)
+			var ids []string
+			for _, f := range report.Findings {
+				ids = append(ids, f.Rule)
+			}
+			assert.Equal(t, c.want, slices.Compact(ids), text)
+			for _, says := range append(c.says, c.skipped...) {
+				assert.Contains(t, text, says)
+			}
+			assert.Len(t, report.Skipped, min(len(c.skipped), 1), text)
+			assert.Equal(t, map[bool]string{true: "1", false: map[bool]string{true: "2", false: "0"}[c.skipped != nil]}[c.want != nil], status)
+		})
+	}
+}
+
 // A call that ends because all probes must end says nothing about the data service.
 func TestCheckDoesNotBlameServicesForItsOwnLimit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
