@@ -140,7 +140,7 @@ func newMetrics() *metrics {
 type gauges struct {
 	descs []*prometheus.Desc
 
-	buildInfo, ready, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialsCached,
+	buildInfo, ready, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialFileValid, credentialsCached,
 	redisConnections, redisTimeouts, upstreamConnections *prometheus.Desc
 }
 
@@ -158,6 +158,8 @@ func newGauges() *gauges {
 	g.limiterWait = desc("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began.")
 	g.limiterTrips = desc("limiter_round_trips_total", "Round trips to Redis for requests.")
 	g.credentialsReady = desc("credentials_ready", "1 if the credential source is available, otherwise 0.")
+	g.credentialFileValid = desc("credential_file_valid",
+		"1 if the credential file is valid; 0 while the gateway uses the keys of the last valid one.")
 	g.credentialsCached = desc("credentials_cached", "Number of cached credentials.")
 	g.redisConnections = desc("redis_connections", "Connections to Redis by state: idle, in_use.", "state")
 	g.redisTimeouts = desc("redis_pool_timeouts_total", "Commands that got no connection to Redis in time, because all were in use.")
@@ -207,7 +209,11 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(g.limiterTrips, prometheus.CounterValue, float64(stats.RoundTrips))
 	}
 	if a.credentials != nil {
-		gauge(g.credentialsReady, truth[a.credentials.store.Ready() == nil])
+		err := a.credentials.store.Ready()
+		gauge(g.credentialsReady, truth[!errors.Is(err, authsigner.ErrUnavailable)])
+		if _, isFile := a.credentials.store.(*file.Source); isFile {
+			gauge(g.credentialFileValid, truth[err == nil])
+		}
 		gauge(g.credentialsCached, float64(a.credentials.cache.Len()))
 	}
 }

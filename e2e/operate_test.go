@@ -74,6 +74,10 @@ func TestGatewayWithoutTrafficStaysReadyIfItsCredentialFileBecomesInvalid(t *tes
 		return a.Status == http.StatusOK && a.Body == `{"status":"degraded","checks":{"credentials":"degraded","limits":"ok"}}`
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, http.StatusOK, w.acme.Get(t, g.URL, "/api/v1/me").Status, "keys of the last valid file")
+	body := anonymous().Get(t, g.AdminURL, "/metrics").Body
+	for _, line := range []string{"gatehouse_ready 1", "gatehouse_credentials_ready 1", "gatehouse_credential_file_valid 0"} {
+		require.Contains(t, body, line+"\n")
+	}
 }
 
 // mixedLoad sends requests of all kinds, with canaries wherever a caller can put text.
@@ -147,6 +151,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 		`gatehouse_limits_shared 1`,
 		`gatehouse_limiter_queue_length 0`,
 		`gatehouse_credentials_ready 1`,
+		`gatehouse_credential_file_valid 1`,
 		`gatehouse_credentials_cached 3`,
 	} {
 		assert.Contains(t, body, line+"\n")
