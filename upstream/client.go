@@ -49,6 +49,9 @@ var (
 	// ErrInvalidRequest means that the request cannot be written as HTTP, so that nothing was sent.
 	ErrInvalidRequest = errors.New("the request to the data service is invalid")
 
+	// ErrNoTimeLeft means that the deadline had passed before the exchange began, so that nothing was sent. It is a context.DeadlineExceeded.
+	ErrNoTimeLeft = fmt.Errorf("no time is left for the exchange with the data service: %w", context.DeadlineExceeded)
+
 	// ErrHandshake means that the TLS handshake failed, so that no request was sent.
 	ErrHandshake = errors.New("the TLS handshake with the data service failed")
 
@@ -60,7 +63,8 @@ var (
 //
 // Each exchange runs on the goroutine that calls Exchange: it writes the request and reads the
 // response with [http.ReadResponse]. This is faster than net/http's Transport, which uses two goroutines for each connection
-// (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies.
+// (docs/performance.md). But a Client does not read while it writes, so it is only for requests with small bodies. If a write fails, a 4xx or 5xx that
+// has arrived is the response: the service did not want the body.
 //
 // A connection is reused only if it has carried nothing but GET requests, and if nothing has arrived since the end of the last
 // response: neither on the socket nor within TLS. The service may close a connection while the next request is on its way, so a
@@ -211,6 +215,9 @@ func expired(deadline time.Time) bool { return !deadline.IsZero() && !time.Now()
 //
 // A deadline is cheaper than a context with a deadline.
 func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response, error) {
+	if expired(deadline) {
+		return nil, ErrNoTimeLeft // idle connections would look closed
+	}
 	if err := c.begin(req.Context(), deadline); err != nil {
 		return nil, err
 	}
@@ -398,6 +405,13 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	w.Reset(nil)
 	writers.Put(w)
 	if err != nil {
+		// The service may have refused the request and closed the connection before it had read the body.
+		if req.Body != nil && !timedOut(err) && c.ctx.Err() == nil {
+			if res, e := c.readHeader(req); e == nil && res.StatusCode >= http.StatusBadRequest {
+				res.Close, c.limit = true, math.MaxInt64
+				return res, nil
+			}
+		}
 		return nil, fmt.Errorf("sending the request: %w", err)
 	}
 	until := deadline // of the header
@@ -460,8 +474,8 @@ type PatientBody interface {
 
 // SetPatience implements [PatientBody].
 func (b *clientBody) SetPatience(timeout time.Duration, keepWaiting func() bool) {
-	if own := b.conn.client.ReadTimeout; own > 0 && own <= timeout {
-		return
+	if own := b.conn.client.ReadTimeout; b.ended || own > 0 && own <= timeout {
+		return // after the end, the connection may be another exchange's
 	}
 	b.conn.wait, b.conn.keepWaiting = timeout, keepWaiting
 }

@@ -570,6 +570,98 @@ func testSilentServiceEndsTheResponseIfAsked(t *testing.T, serve serveFunc) {
 	require.Equal(t, 6, asked)
 }
 
+// A response may end before its patience is set: the connection is another exchange's then.
+func TestResponseThatHasEndedChangesNoOtherExchange(t *testing.T) {
+	onEveryWire(t, testResponseThatHasEndedChangesNoOtherExchange)
+}
+
+func testResponseThatHasEndedChangesNoOtherExchange(t *testing.T, serve serveFunc) {
+	t.Helper()
+	s := serve(t, func(_, n int, _ string) (string, bool) {
+		return []string{sized("hello"), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"}[n], true
+	})
+	c := s.client(t)
+	exchange := func() *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", http.NoBody)
+		require.NoError(t, err)
+		res, err := c.Exchange(req, time.Now().Add(patience))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	ended := exchange()
+	_, err := io.ReadAll(ended.Body)
+	require.NoError(t, err)
+	other := exchange()
+	require.EqualValues(t, 1, s.accepted.Load())
+	ended.Body.(upstream.PatientBody).SetPatience(time.Millisecond, func() bool { return false })
+	conn := <-s.conns
+	time.AfterFunc(50*time.Millisecond, func() { _, _ = io.WriteString(conn, "world") })
+	got, err := io.ReadAll(other.Body)
+	require.NoError(t, err)
+	require.Equal(t, "world", string(got))
+}
+
+func TestRefusalOfABodyThatIsNotReadArrives(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("x", 8<<20) // more than a socket's buffers
+	for name, test := range map[string]struct {
+		response string
+		status   int
+	}{
+		"413":         {"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge", 413},
+		"503":         {"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nlarge", 503},
+		"a success":   {sized("large"), 0},
+		"nothing":     {"", 0},
+		"half a line": {"HTTP/1.1 41", 0},
+	} {
+		for wire, secure := range map[string]bool{"plain": false, "TLS": true} {
+			t.Run(name+"/"+wire, func(t *testing.T) {
+				t.Parallel()
+				s := serveSockets(t, func(_ int, socket net.Conn) {
+					conn := socket
+					if secure {
+						conn = tls.Server(socket, serverTLS())
+					}
+					if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+						_, _ = io.WriteString(conn, test.response) // and closes the socket, with data that is not read
+					}
+				})
+				s.secure = secure
+				c := s.client(t)
+				status, text, err := send(t, c, http.MethodPost, "/", body)
+				require.Equal(t, test.status, status, "%v", err)
+				if test.status == 0 {
+					require.ErrorContains(t, err, "sending the request")
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "large", text)
+				require.Zero(t, c.Idle())
+			})
+		}
+	}
+}
+
+func TestExchangeWithoutTimeLeavesIdleConnectionsOpen(t *testing.T) {
+	onEveryWire(t, testExchangeWithoutTimeLeavesIdleConnectionsOpen)
+}
+
+func testExchangeWithoutTimeLeavesIdleConnectionsOpen(t *testing.T, serve serveFunc) {
+	t.Helper()
+	s := serve(t, respond(sized("hello"), true))
+	c := s.client(t)
+	requireGet(t, c, "hello")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", http.NoBody)
+	require.NoError(t, err)
+	_, err = c.Exchange(req, time.Now().Add(-time.Millisecond)) //nolint:bodyclose // it fails
+	require.ErrorIs(t, err, upstream.ErrNoTimeLeft)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 1, c.Idle())
+	requireGet(t, c, "hello")
+	require.EqualValues(t, 1, s.accepted.Load())
+}
+
 func TestTruncatedResponseIsAnError(t *testing.T) { onEveryWire(t, testTruncatedResponseIsAnError) }
 
 func testTruncatedResponseIsAnError(t *testing.T, serve serveFunc) {

@@ -65,5 +65,6 @@ func (e *exchangeError) Unwrap() []error {
 func Unsent(err error) bool {
 	return slices.ContainsFunc([]error{
 		ErrUnreachable, upstream.ErrTooManyCalls, upstream.ErrHandshake, upstream.ErrMaxConns, upstream.ErrInvalidRequest,
+		upstream.ErrNoTimeLeft,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
