@@ -133,7 +133,7 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	if err := h.authorize(r, s); err != nil {
 		return err
 	}
-	if err := h.app.shares.Begin(r.Context(), s.credential.PublicKey); err != nil {
+	if err := h.app.shares.Begin(r.Context(), s.credential.PublicKey, time.Time{}); err != nil {
 		if r.Context().Err() != nil {
 			return clientGone(r.Context())
 		}

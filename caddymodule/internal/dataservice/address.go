@@ -169,22 +169,23 @@ func (s *Service) dynamicBackend(u *reverseproxy.Upstream, address string) (*bac
 }
 
 // countFailure counts a failed exchange for the passive health checks, unless the failure says nothing about the address: the client left, the response
-// was too large, the request could not be written, or the exchange waited for memory or for one of MaxConns. Nor does a timeout count if
-// another exchange with the address has succeeded since start. Then only this request is slow, and if it counted, one business could make an
-// address fail for all.
-func (s *Service) countFailure(ctx context.Context, b *backend, start time.Time, took time.Duration, status int, err error) {
-	failed := false
+// was too large or has another encoding, the request could not be written, or the exchange waited for memory or for one of MaxConns, or had less than
+// half of the call's time before the deadline. Nor does a timeout count if another exchange with the address has succeeded since start. Then only
+// this request is slow, and if it counted, one business could make an address fail for all.
+func (s *Service) countFailure(ctx context.Context, b *backend, start, deadline time.Time, res *response, err error) {
+	failed, now := false, time.Now()
 	switch {
 	case err == nil:
-		b.lastSuccess.Store(start.Add(took).UnixNano())
+		b.lastSuccess.Store(now.UnixNano())
 		if checks := s.proxy.HealthChecks; checks != nil && checks.Passive != nil {
 			limit := time.Duration(checks.Passive.UnhealthyLatency)
-			failed = limit > 0 && took >= limit || slices.ContainsFunc(checks.Passive.UnhealthyStatus, func(bad int) bool {
-				return caddyhttp.StatusCodeMatches(status, bad)
+			failed = limit > 0 && res.latency >= limit || slices.ContainsFunc(checks.Passive.UnhealthyStatus, func(bad int) bool {
+				return caddyhttp.StatusCodeMatches(res.Status, bad)
 			})
 		}
 	case ctx.Err() != nil, errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrMaxConns),
-		errors.Is(err, upstream.ErrInvalidRequest):
+		errors.Is(err, upstream.ErrInvalidRequest), errors.Is(err, upstream.ErrContentEncoding), errors.Is(err, upstream.ErrNoTimeLeft),
+		!now.Before(deadline) && now.Sub(start) < res.fairTime:
 	case isTimeout(err) && !errors.Is(err, ErrUnreachable):
 		failed = b.lastSuccess.Load() < start.UnixNano()
 	default:

@@ -217,7 +217,7 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 		delete(transport, spelling(transport, "read_timeout"))
 		delete(transport, spelling(transport, "write_timeout"))
 	}
-	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 {
+	if addresses, _ := handler[spelling(handler, "upstreams")].([]any); len(addresses) > 1 || handler[spelling(handler, "dynamic_upstreams")] != nil {
 		lb := objectIn(handler, "load_balancing")
 		if lb[spelling(lb, "retries")] == nil && lb[spelling(lb, "try_duration")] == nil {
 			setDefault(lb, "retries", defaultRetries)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,6 +176,79 @@ func TestWaitingForAConnectionFailsNoAddress(t *testing.T) {
 	})
 }
 
+// A call whose time is used up by waiting says nothing about the address.
+func TestCallWithoutTimeFailsNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		stop := make(chan struct{})
+		s := loaded(t, services(t, 2, secure, func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				select {
+				case <-stop:
+				case <-r.Context().Done():
+				}
+			}
+		}, `,"load_balancing":{"selection_policy":{"policy":"round_robin"},"retries":0}`), func(o *Options) { o.Shares = NewShares(1) })
+		t.Cleanup(func() { close(stop) })
+		for range 2 {
+			require.NoError(t, do(t, s, callOf("b", "/", patience)))
+		}
+		idle, _ := s.Connections()
+		require.Equal(t, 2, idle)
+		require.NotErrorIs(t, do(t, s, callOf("b", "/", -time.Millisecond)), ErrUnreachable)
+
+		require.NoError(t, s.shares.Begin(t.Context(), "b", time.Time{}))
+		require.ErrorIs(t, do(t, s, callOf("b", "/", 10*time.Millisecond)), upstream.ErrTooManyCalls, "the key's maximum lasts until the deadline")
+		late := make(chan error)
+		deadline := 2 * time.Second
+		go func() { late <- do(t, s, callOf("b", "/slow", deadline)) }()
+		time.AfterFunc(deadline*3/4, func() { s.shares.End("b") })
+		require.Error(t, <-late)
+		for _, b := range s.static {
+			assert.Zero(t, b.fails.Load())
+		}
+		idle, _ = s.Connections()
+		require.GreaterOrEqual(t, idle, 1)
+	})
+}
+
+// The time that a body takes, or that it waits for memory in the gateway, is not the address's latency.
+func TestLatencyOfAnAddressIsThatOfItsHeader(t *testing.T) {
+	body := make(chan struct{})
+	s := loaded(t, services(t, 1, false, func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-body
+	}, `,"health_checks":{"passive":{"fail_duration":"1h","unhealthy_latency":"5s"}}`))
+	time.AfterFunc(6*time.Second, func() { close(body) })
+	require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	assert.Zero(t, s.static[0].fails.Load())
+}
+
+// The service responds before it has read the body. Otherwise, one caller could make an address fail for all.
+func TestRefusedBodyFailsNoAddress(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		s := loaded(t, services(t, 2, secure, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				w.Header().Set("Connection", "close")
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+				return
+			}
+			w.Header().Set("Content-Encoding", "br")
+		}, ""))
+		post := callOf("b", "/", patience)
+		post.Method, post.Body, post.BodyType = http.MethodPost, make([]byte, 32<<20), "application/json"
+		res, err := s.Do(t.Context(), post)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestEntityTooLarge, res.Status)
+		res.Release()
+		require.ErrorIs(t, do(t, s, callOf("b", "/", patience)), upstream.ErrContentEncoding)
+		for _, b := range s.static {
+			assert.Zero(t, b.fails.Load())
+		}
+	})
+}
+
 // A caller can choose what makes a request invalid, if an operator forwards it in a header.
 func TestRequestThatCannotBeSentFailsNoAddress(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
@@ -207,6 +281,19 @@ func TestCallWithoutAHostNamesTheAddress(t *testing.T) {
 		c.Host = ""
 		require.NoError(t, do(t, s, c))
 		require.Equal(t, s.static[0].dial.Address, <-hosts)
+	})
+	t.Run("socket", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		ln, err := net.Listen("unix", path)
+		require.NoError(t, err)
+		hosts := make(chan string, 1)
+		srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host })}} //nolint:gosec // a test's
+		srv.Start()
+		t.Cleanup(srv.Close)
+		c := callOf("b", "/", patience)
+		c.Host = ""
+		require.NoError(t, do(t, loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"unix/`+path+`"}]}`), c))
+		require.Equal(t, "localhost", <-hosts)
 	})
 }
 
@@ -329,6 +416,41 @@ func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 		require.Eventually(t, func() bool { return begun.Load() == 8 && held("stalled") > 0 }, patience, time.Millisecond)
 		t.Logf("figure: responses of 8 MiB to another business, median: %s alone, %s beside 8 stalled ones", alone, median())
 	})
+}
+
+// A service need not say how large its response is. Those that callers have not read yet must not fill the memory with what they do not have.
+func TestResponseHoldsNoMoreMemoryThanItNeeds(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		const size, many = largeResponse + 50<<10, 20
+		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush() // chunked
+			_, _ = w.Write(make([]byte, size))
+		}, ""))
+		for i := range many {
+			c := callOf("business"+strconv.Itoa(i), "/", patience)
+			c.MaxResponse = largeResponsesBytes / 8
+			res, err := s.Do(t.Context(), c)
+			require.NoError(t, err)
+			require.Len(t, res.Body, size)
+			t.Cleanup(res.Release)
+		}
+		require.EqualValues(t, largeResponsesBytes-many*size, s.shares.free)
+	})
+}
+
+// Anyone may call a public operation, so the business is "-" for all of them.
+func TestCallersThatAreNotKnownShareMemoryByTheirClientIP(t *testing.T) {
+	var begun atomic.Int64
+	s := loaded(t, services(t, 1, false, large(nil, &begun), ""))
+	for _, ip := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"} {
+		c := callOf("-", "/", patience)
+		c.Share = ip
+		res, err := s.Do(t.Context(), c)
+		require.NoError(t, err)
+		t.Cleanup(res.Release)
+	}
+	require.Len(t, s.shares.held, 2)
 }
 
 func TestStalledResponseGivesItsMemoryBack(t *testing.T) {

@@ -24,6 +24,9 @@ type response struct {
 	business   string
 	heldMemory int64 // bytes of the memory of service.shares that it holds
 	maxSize    int64 // of the body
+
+	fairTime time.Duration // in which an address should respond, at least: half of the call's time
+	latency  time.Duration // of the last attempt, to the end of the response's header
 }
 
 func (s *Service) newResponse() *response {
@@ -68,7 +71,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 	}
 	if err == nil && n > largeResponse && n <= r.maxSize {
 		size := r.maxSize
-		if res.ContentLength > n {
+		if res.ContentLength >= n {
 			size = res.ContentLength
 		}
 		if err := r.acquireMemory(ctx, deadline, size); err != nil {
@@ -89,6 +92,11 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 	case n > r.maxSize:
 		err = upstream.ErrResponseTooLarge
 	default:
+		if used := int64(r.body.Len()); r.heldMemory > 2*used { // the service did not say how much it would be
+			r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
+			r.service.shares.releaseMemory(r.business, r.heldMemory-used)
+			r.heldMemory = used
+		}
 		r.Body = r.body.Bytes()
 		return nil
 	}

@@ -142,7 +142,8 @@ func (s *Service) Connections() (idle, inUse int) {
 // A call that may have reached a data service is retried only if it is a GET. The error is safe to log. It is
 // upstream.ErrTooManyCalls, one of this package's, or the context's; a *upstream.CallError says which address was tried last.
 func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
-	if err := s.shares.Begin(ctx, call.Share); err != nil {
+	began := time.Now()
+	if err := s.shares.Begin(ctx, call.Share, call.Deadline); err != nil {
 		return nil, err
 	}
 	defer s.shares.End(call.Share)
@@ -152,7 +153,10 @@ func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Respons
 	}
 	start := time.Now()
 	res, _ := s.responses.Get().(*response)
-	res.maxSize, res.business = call.MaxResponse, call.BusinessID
+	res.maxSize, res.business, res.fairTime = call.MaxResponse, call.BusinessID, call.Deadline.Sub(began)/2
+	if res.business == "-" { // callers are not known
+		res.business = "- " + call.Share
+	}
 	err = s.do(req, &call, res)
 	s.observe(ctx, call.Resource, time.Since(start))
 	if err != nil {
@@ -274,7 +278,7 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 	err = s.exchange(req, deadline, b, res)
 	took := time.Since(start)
 	s.endSpan(span, req, b, res.Status, retries, err)
-	s.countFailure(req.Context(), b, start, took, res.Status, err)
+	s.countFailure(req.Context(), b, start, deadline, res, err)
 	if err != nil {
 		if e := s.logger.Check(zap.DebugLevel, "request to data service failed"); e != nil {
 			e.Write(zap.String("upstream_address", b.dial.Address), zap.Duration("duration", took), zap.Error(err))
@@ -287,12 +291,18 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, res *response) error {
 	res.Status = 0
 	if s.transport.TLS != nil || req.Host == "" { // HTTP/1.0 and HTTP/2 do not require one
-		req.Host = b.dial.Address // as Caddy's transport sets it in RequestHeaderOps, which would cost a copy of the headers
+		defer func(original *http.Request, host string) { original.Host = host }(req, req.Host) // for another address
+		// As Caddy's transport sets it in RequestHeaderOps, which would cost a copy of the headers. A socket's path is not a host.
+		if req.Host = b.dial.Address; b.dial.Network == "unix" {
+			req.Host = "localhost"
+		}
 	}
 	if s.headerOps != nil {
 		req = s.applyHeaderOps(req, b)
 	}
+	start := time.Now()
 	got, err := b.client.Exchange(req, deadline)
+	res.latency = time.Since(start)
 	switch {
 	case errors.Is(err, upstream.ErrInvalidRequest):
 		return err
@@ -312,7 +322,8 @@ func (s *Service) shouldRetry(req *http.Request, start, deadline time.Time, retr
 		lb.Retries > 0 && retries >= lb.Retries,
 		req.Context().Err() != nil,
 		time.Now().Add(time.Duration(lb.TryInterval)).After(deadline),
-		errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrInvalidRequest):
+		errors.Is(err, upstream.ErrResponseTooLarge), errors.Is(err, errNoMemory), errors.Is(err, upstream.ErrInvalidRequest),
+		errors.Is(err, upstream.ErrContentEncoding):
 		return false
 	}
 	if req.Method != http.MethodGet && !Unsent(err) {

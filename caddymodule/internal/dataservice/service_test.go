@@ -29,6 +29,7 @@ func TestUpstreamInJSONHasDefaults(t *testing.T) {
 	}{
 		"one address":          {`"upstreams":[{"dial":"localhost:1"}]`, 0, 256, 0, 0},
 		"two addresses":        {`"upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}]`, 2, 256, 5 * time.Second, 10 * time.Second},
+		"dynamic addresses":    {`"dynamic_upstreams":{"source":"a","name":"localhost","port":"1"}`, 2, 256, 5 * time.Second, 10 * time.Second},
 		"a number of retries":  {`"upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}],"load_balancing":{"retries":7}`, 7, 256, 0, 10 * time.Second},
 		"no retries":           {`"upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}],"load_balancing":{"retries":0}`, 0, 256, 0, 10 * time.Second},
 		"a time for retries":   {`"upstreams":[{"dial":"localhost:1"},{"dial":"localhost:2"}],"load_balancing":{"try_duration":"1m"}`, 0, 256, time.Minute, 10 * time.Second},

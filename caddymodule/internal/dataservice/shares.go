@@ -63,9 +63,9 @@ func NewShares(inFlight int) *Shares {
 	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
 }
 
-// Begin waits until the key may have another exchange in progress. The error wraps upstream.ErrTooManyCalls if that takes too
-// long. After success, the caller must call End.
-func (s *Shares) Begin(ctx context.Context, key string) error {
+// Begin waits until the key may have another exchange in progress, at most until the deadline, unless that is zero. The error wraps
+// upstream.ErrTooManyCalls if it takes too long. After success, the caller must call End.
+func (s *Shares) Begin(ctx context.Context, key string, deadline time.Time) error {
 	if key == "" {
 		return nil
 	}
@@ -80,7 +80,11 @@ func (s *Shares) Begin(ctx context.Context, key string) error {
 	if share.TryAcquire(1) {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, s.wait)
+	until := time.Now().Add(s.wait)
+	if !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	wait, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if share.Acquire(wait, 1) == nil {
 		return nil
