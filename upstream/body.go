@@ -35,6 +35,7 @@ const (
 type RequestBody struct {
 	Required bool
 	Kinds    []BodyKind // at least one
+	Tenant   string     // the member that names the business, which is checked among further members, too; empty: none
 }
 
 // BodyKind is a media type of a body with its schema.

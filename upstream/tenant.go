@@ -4,6 +4,8 @@ import "slices"
 
 // This file checks that an object belongs to the authenticated business and that it may be seen.
 
+const notOwnBusiness = "is not your own business"
+
 // checkTenant returns the fault of an object that does not name the authenticated business as its tenant. It updates the report.
 func (k *checker) checkTenant(s *Schema, spans []span) fault {
 	if tenant := spans[s.tenant]; !k.isNull(tenant) || s.TenantIsField {
@@ -88,7 +90,7 @@ func (k *checker) noteOtherBusiness(s *Schema, spans []span) {
 			continue
 		}
 		if p := &s.Properties[i]; p.Schema.Refused == "" && k.checkBusinessID(s, spans[i], p.Name).schema != nil {
-			k.note(ruleAlways, p.Schema, p.Name, "is not your own business")
+			k.note(ruleAlways, p.Schema, p.Name, notOwnBusiness)
 		}
 	}
 }

@@ -354,6 +354,8 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 	}
 	if similar := err == nil && s.hasSimilarName(k.unquote(rawName)); similar && k.isRequest {
 		k.note(ruleAlways, s, k.undocumented(rawName, false), Undocumented)
+	} else if err == nil && k.isRequest && k.maySetTenant(s, rawName, depth) && k.checkBusinessID(s, v, "").schema != nil {
+		k.note(ruleAlways, s, k.undocumented(rawName, false), notOwnBusiness)
 	} else if err == nil && !v.isAbsent() && !similar {
 		k.extra = append(append(append(k.extra, ','), rawName...), ':')
 		if v.result {
@@ -364,6 +366,12 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 	}
 	k.out = k.out[:start]
 	return err
+}
+
+// maySetTenant reports whether a service could take a further member of a request for the one that names the business.
+func (k *checker) maySetTenant(s *Schema, rawName []byte, depth int) bool {
+	tenant := k.op.Body.Tenant
+	return tenant != "" && (depth == 1 || len(s.Properties) > 0 && s.Additional.free) && strings.EqualFold(string(k.unquote(rawName)), tenant)
 }
 
 // isReserved reports whether a name is that of a member which must not leave, or only after a check, in another alternative of a choice.

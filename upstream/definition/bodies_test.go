@@ -492,11 +492,35 @@ func TestBodiesNameTheOwnBusinessWhateverTheTenantOfTheResponse(t *testing.T) {
 	}
 }
 
+// A service that takes all members of a body as they are would make the record another business's.
+func TestFurtherMembersNameTheOwnBusiness(t *testing.T) {
+	t.Parallel()
+	const schema = `{type: object, properties: {sku: {type: string}, n: {type: object, properties: {a: {type: string}}, additionalProperties: true}, m: {type: object, additionalProperties: true}}, additionalProperties: true}`
+	text := strings.Replace(bodiesDocument, `requestBody: {$ref: "#/components/requestBodies/Order"}`, "requestBody: {content: {application/json: {schema: "+schema+"}}}", 1)
+	d, err := load(text, definition.Options{})
+	require.NoError(t, err)
+	require.Contains(t, warnings(d), "callers may send any JSON here, and it is not checked")
+	m, _ := d.API.Match("/orders")
+	for body, want := range map[string][]string{
+		`{"sku":"a","business_id":"17","x":1,"":2}`: nil,
+		`{"Business_Id":17}`:                        nil,
+		`{"m":{"business_id":"18"}}`:                nil, // a value of its own, and not the record's
+		`{"business_id":"18"}`:                      {"/business_id is not your own business"},
+		`{"Business_ID":null}`:                      {"/Business_ID is not your own business"},
+		`{"business\u005fid":{"id":17}}`:            {"/business_id is not your own business"},
+		`{"n":{"business_id":18}}`:                  {"/n/business_id is not your own business"},
+	} {
+		_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(body))
+		require.Equal(t, want, violations(err), body)
+		require.Equal(t, want == nil, err == nil, body)
+	}
+}
+
 func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
 	require.NoError(t, err)
-	require.Len(t, d.Warnings, 2, "application/xml is left out, and the lines of an order have no bound: %v", d.Warnings)
+	require.Len(t, d.Warnings, 3, "application/xml is left out, the lines of an order have no bound, and extra is any JSON: %v", d.Warnings)
 	m, _ := d.API.Match("/orders")
 	for name, c := range map[string]struct {
 		method   string

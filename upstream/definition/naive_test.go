@@ -24,6 +24,7 @@ type object = map[string]any
 type naive struct {
 	schemas object
 	request bool // of bodies of requests
+	body    any  // of a request
 	patch   bool // the value is a merge patch: no member is required
 	other   bool // for another library: a read-only member may be null, and lists have no bound of their own
 }
@@ -113,7 +114,8 @@ func (d *naive) accepted(a *reply, body []byte) (any, bool) {
 		return nil, false
 	}
 	d.patch = a.method == http.MethodPatch
-	v := d.judge([]object{a.schema}, decode(body), true)
+	d.body = decode(body)
+	v := d.judge([]object{a.schema}, d.body, true)
 	d.patch = false
 	return v.value, !v.invalid
 }
@@ -523,8 +525,13 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 				r.invalid, r.foreign = r.invalid || one.invalid, r.foreign || one.foreign
 				result[name] = one.value
 			}
+			mayBeTenant := d.request && strings.EqualFold(name, "business_id")
+			outermost := mayBeTenant && reflect.ValueOf(v).Pointer() == reflect.ValueOf(d.body).Pointer()
 			for _, s := range parts { // members that many readers take for a documented one
 				properties, _ := s["properties"].(object)
+				if mayBeTenant && (outermost || len(further) == 0 && len(properties) > 0) {
+					r.invalid = r.invalid || value != tenantID && value != json.Number(tenantID)
+				}
 				for declared := range properties {
 					if strings.EqualFold(declared, name) {
 						delete(result, name)

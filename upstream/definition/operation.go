@@ -553,6 +553,7 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 		c.view.tenant = c.root.get(extTenant).text()
 	}
 	defer func() { c.view.request, c.view.tenant = false, tenant }()
+	op.Body.Tenant = tenantMember(c.view.tenant)
 	isPossible := func(e entry) bool { return e.name == mediaJSON || e.name == mediaPatch }
 	content := c.content(n)
 	for _, e := range content {

@@ -293,7 +293,11 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 		c.rules(s).MaxItems = c.o.MaxItems
 		c.warn(info.node, "has at most %d items, because it does not say how many", c.o.MaxItems)
 	}
-	if s.Additional != nil && s.Additional.FreeJSON() && !info.view.request && tenantMember(info.view.tenant) != "" {
+	switch {
+	case s.Additional == nil || !s.Additional.FreeJSON():
+	case info.view.request:
+		c.warn(info.node, "callers may send any JSON here, and it is not checked")
+	case tenantMember(info.view.tenant) != "":
 		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
 	}
 	c.findTenant(s, info)
