@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// Documents as frameworks generate them: FastAPI with pydantic, drf-spectacular, and springdoc.
+// Documents as frameworks generate them: FastAPI with pydantic, drf-spectacular, springdoc and ASP.NET Core.
 const (
 	ofFastAPI = `{"openapi":"3.1.0","info":{"title":"FastAPI","version":"0.1.0"},"paths":{
 "/api/v1/orders/":{"get":{"tags":["orders"],"summary":"List Orders","operationId":"list_orders_api_v1_orders__get",
@@ -82,6 +82,12 @@ components:
 "/orders/{id}":{"get":{"tags":["order-controller"],"operationId":"get","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"integer","format":"int64"}}],
   "responses":{"200":{"description":"OK","content":{"*/*":{"schema":{"$ref":"#/components/schemas/Order"}}}}}}}},
 "components":{"schemas":{"Order":{"type":"object","properties":{"id":{"type":"integer","format":"int64"},"attributes":{"type":"object","additionalProperties":{"type":"object"}}}}}}}`
+
+	ofDotNET = `{"openapi":"3.1.1","info":{"title":"Shop | v1","version":"1.0.0"},"servers":[{"url":"http://localhost:5000/"}],"paths":{"/orders":{"get":{"tags":["Shop"],
+  "parameters":[{"name":"pageSize","in":"query","schema":{"pattern":"^-?(?:0|[1-9]\\d*)$","type":["integer","string"],"format":"int32","minimum":1,"maximum":100,"default":20}}],
+  "responses":{"200":{"description":"OK","content":{"application/json":{"schema":{"type":"array","items":{"$ref":"#/components/schemas/Order"}}}},"x-gatehouse-records":{"at_most":"pageSize"}}}}}},
+"components":{"schemas":{"Order":{"required":["id","quantity"],"type":"object","properties":{"id":{"pattern":"^-?(?:0|[1-9]\\d*)$","type":["integer","string"],"format":"int32"},
+  "quantity":{"pattern":"^-?(?:0|[1-9]\\d*)$","type":["null","integer","string"],"format":"int64"}}}}}}`
 )
 
 // What the page says of documents of frameworks holds: with its overlays, they load, and their services' responses pass.
@@ -119,6 +125,7 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		"FastAPI, an error": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "the pattern is not one of RE2", "/api/v1/orders/", 422, `{"detail":[{"loc":["query",1],"msg":"m","type":"t","input":{"a":1},"ctx":{"b":null}}]}`, ""},
 		"FastAPI, a record": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "an object needs properties", "/api/v1/orders/7", 200, `{"id":7,"total":"-12.50","tags":["a",1],"note":null,"secret":1}`, `{"id":7,"total":"-12.50","tags":["a",1],"note":null}`},
 		"Django, a page":    {ofDjango, []string{only("Members"), overlays["pages"]}, "the type is missing", "/api/orders/?page=2", 200, `{"count":1,"next":"http://orders.internal:8000/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`, `{"count":1,"next":"/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`},
+		".NET, records":     {ofDotNET, []string{overlays["integers"]}, "must be a parameter that is an integer", "/orders?pageSize=5", 200, `[{"id":7,"quantity":null}]`, ""},
 		"Spring, an object": {ofSpring, []string{only("Objects")}, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -384,6 +384,9 @@ func (s *Schema) invalidReason(b []byte) string {
 		why = ""
 		if s.Rules != nil {
 			why = s.Rules.checkText(b)
+			if why == "" && s.Types&TypeInteger != 0 && s.Rules.Enum == nil && IsNumber(string(b)) { // a service may take it for a number
+				why = s.Rules.checkNumber(b)
+			}
 		}
 	case s.Types&TypeBoolean != 0 && (string(b) == "true" || string(b) == "false"):
 		if why = ""; s.Rules != nil && !s.Rules.allowsLiteral(b) {
