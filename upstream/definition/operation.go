@@ -558,6 +558,8 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	content := c.content(n)
 	for _, e := range content {
 		switch {
+		case slices.ContainsFunc(op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == e.name }):
+			c.warn(e.value, "is taken for the first %s of this body", e.name)
 		case isPossible(e):
 			c.allowOnly(e.value, "schema", "encoding")
 			c.faultIf(c.hidden(e.value.get("schema"), true), reference, "is readOnly: no body would be accepted")

@@ -448,6 +448,25 @@ paths:
 	require.Contains(t, warnings(d), "text/plain does not leave")
 }
 
+// ASP.NET's versions differ in a parameter of the media type, which the gateway does not compare.
+func TestTheFirstOfTwoBodiesWithTheSameMediaTypeIsAcceptedAndPublished(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{}, "    get:\n", `    put:
+      x-gatehouse-tenant: none
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      requestBody: {content: {application/json; v=1: {schema: {properties: {first: {type: string}}}}, application/json; v=2: {schema: {properties: {second: {type: string}}}}}}
+      responses: {"204": {description: It is stored.}}
+    get:
+`)
+	require.Contains(t, warnings(d), "is taken for the first application/json of this body")
+	m, _ := d.API.Match("/orders/1")
+	require.Len(t, m.Path.Operation(http.MethodPut).Body.Kinds, 1)
+	published, err := d.Published(definition.PublishOptions{})
+	require.NoError(t, err)
+	require.Contains(t, string(published), "first: {type: string}")
+	require.NotContains(t, string(published), "second: {type: string}")
+}
+
 // springdoc writes */* for the JSON of Spring's controllers.
 func TestTheRangeOfAllMediaTypesIsReadAsJSON(t *testing.T) {
 	t.Parallel()

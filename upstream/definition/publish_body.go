@@ -19,7 +19,7 @@ func (p *publisher) requestBody(n *operationNode) *yaml.Node {
 		for i, media := range mediaTypes(documented) {
 			e := documented[i]
 			i := slices.IndexFunc(n.op.Body.Kinds, func(kind upstream.BodyKind) bool { return kind.Media == media })
-			if i < 0 {
+			if i < 0 || member(content, media) != nil { // the first is accepted
 				continue
 			}
 			e.value = p.resolve(e.value)
