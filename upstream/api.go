@@ -54,6 +54,7 @@ type Operation struct {
 	// forwarded: a request must not have them.
 	LostParams, LostHeaders []string
 
+	accept string // the header Accept of calls
 	sample string
 	api    *API
 }
@@ -248,11 +249,17 @@ func (op *Operation) compile() {
 	op.Body.compile()
 	op.Mapping.compile(op)
 	op.compileResponses()
+	op.accept += "application/json"
 }
 
 func (op *Operation) compileResponses() {
 	for i := range op.Responses {
 		r := &op.Responses[i]
+		if (r.Status == 2 || r.Status/100 == 2) && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
+			for _, media := range slices.Concat(r.Unchecked, r.Media) {
+				op.accept += media + ", "
+			}
+		}
 		r.recordsIndex = -1
 		r.Body.compile()
 		if r.From != nil {

@@ -45,7 +45,8 @@ type Call struct {
 	Body     []byte
 	BodyType string
 
-	invalid error // why NewRequest fails
+	accept  string // the header Accept; empty: application/json
+	invalid error  // why NewRequest fails
 
 	// Deadline ends the call, retries included. Required.
 	Deadline time.Time
@@ -81,7 +82,7 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 	c := Call{
 		BusinessID: businessID, RequestID: requestID, Resource: op.Resource, Operation: op.ID,
 		Method: op.Method, Path: q.Path, Query: q.Raw, Host: r.Host,
-		Header: make(http.Header, headerRoom),
+		Header: make(http.Header, headerRoom), accept: op.accept,
 	}
 	for i := range op.Headers {
 		if name := op.Headers[i].Name; len(r.Header[name]) == 1 {
@@ -99,9 +100,9 @@ func NewCall(r *http.Request, op *Operation, q Query, businessID, requestID stri
 	return c
 }
 
-// NewRequest returns the HTTP request of a call, with the gateway's own headers: Accept, Accept-Encoding (identity, because a
-// compressed response could expand without limit), X-Request-Id, X-Business-Id, X-Gateway-Assertion if there is an assertion, and
-// Content-Type if there is a body. The error wraps ErrIdentity if an ID is invalid.
+// NewRequest returns the HTTP request of a call, with the gateway's own headers: Accept (application/json, after the media types of successful
+// responses without it), Accept-Encoding (identity, because a compressed response could expand without limit), X-Request-Id, X-Business-Id,
+// X-Gateway-Assertion if there is an assertion, and Content-Type if there is a body. The error wraps ErrIdentity if an ID is invalid.
 func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request, error) {
 	if !isVisibleASCII(c.BusinessID) || !isVisibleASCII(c.RequestID) {
 		return nil, fmt.Errorf("%w: business ID and request ID must be 1 to 256 bytes of visible ASCII", ErrIdentity)
@@ -118,7 +119,7 @@ func (c *Call) NewRequest(ctx context.Context, assertion string) (*http.Request,
 		values [6]string
 	}{
 		url.URL{Path: path, RawPath: c.Path, RawQuery: c.Query},
-		[...]string{"application/json", "identity", c.RequestID, c.BusinessID, assertion, cmp.Or(c.BodyType, "application/json")},
+		[...]string{cmp.Or(c.accept, "application/json"), "identity", c.RequestID, c.BusinessID, assertion, cmp.Or(c.BodyType, "application/json")},
 	}
 	if c.Header == nil {
 		c.Header = make(http.Header, headerRoom)

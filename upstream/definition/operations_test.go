@@ -303,6 +303,31 @@ func TestRecordsAreWhereTheDefinitionSays(t *testing.T) {
 	}
 }
 
+// Spring, Rails and Django REST framework respond with 406 if they cannot send what is asked for.
+func TestServicesAreAskedForWhatIsDocumented(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]string{
+		"{application/json: {schema: {type: string}}}":                      "application/json",
+		"{application/json: {schema: {type: string}}, application/pdf: {}}": "application/json",
+		"{application/pdf: {}}":                                             "application/pdf, application/json",
+		"{application/hal+json: {schema: {type: string}}}":                  "application/hal+json, application/json",
+		"{'*/*': {schema: {type: string}}}":                                 "application/json",
+	} {
+		extension := "x-gatehouse-tenant: request"
+		if strings.Contains(content, "pdf") {
+			extension += "\n      x-gatehouse-unchecked: [application/pdf]"
+		}
+		d := loaded(t, definition.Options{}, theOperation, theOperation+"\n      "+extension,
+			"\"200\":\n          "+theResponse, `"200": {content: `+content+`}
+        "404": {content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}}}}}}`)
+		m, _ := d.API.Match("/orders/1")
+		call := upstream.NewCall(&http.Request{}, m.Path.Operation(http.MethodGet), upstream.Query{Path: "/orders/1"}, "b", "r")
+		r, err := call.NewRequest(t.Context(), "")
+		require.NoError(t, err)
+		require.Equal(t, []string{want}, r.Header["Accept"], content)
+	}
+}
+
 func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	t.Parallel()
 	d := loaded(t, definition.Options{},
