@@ -65,6 +65,7 @@ components:
         id: {type: integer, readOnly: true}
         total: {type: string, format: decimal, pattern: '^-?\d{0,8}(?:\.\d{0,2})?$'}
         extra: {}
+        at: {type: string, format: time}
         status: {nullable: true, oneOf: [{$ref: '#/components/schemas/StatusEnum'}, {$ref: '#/components/schemas/NullEnum'}]}
       required: [id, total]
     PaginatedOrderList:
@@ -124,7 +125,7 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		"FastAPI, any body": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "the type is missing", "/api/v1/orders/?limit=5", 200, `[{"a":[1]}]`, `[{"a":[1]}]`},
 		"FastAPI, an error": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "the pattern is not one of RE2", "/api/v1/orders/", 422, `{"detail":[{"loc":["query",1],"msg":"m","type":"t","input":{"a":1},"ctx":{"b":null}}]}`, ""},
 		"FastAPI, a record": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "an object needs properties", "/api/v1/orders/7", 200, `{"id":7,"total":"-12.50","tags":["a",1],"note":null,"secret":1}`, `{"id":7,"total":"-12.50","tags":["a",1],"note":null}`},
-		"Django, a page":    {ofDjango, []string{only("Members"), overlays["pages"]}, "the type is missing", "/api/orders/?page=2", 200, `{"count":1,"next":"http://orders.internal:8000/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`, `{"count":1,"next":"/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"status":null}]}`},
+		"Django, a page":    {ofDjango, []string{only("Members"), overlays["pages"], overlays["times"]}, "the type is missing", "/api/orders/?page=2", 200, `{"count":1,"next":"http://orders.internal:8000/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"at":"10:30:00","status":null}]}`, `{"count":1,"next":"/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"at":"10:30:00","status":null}]}`},
 		".NET, records":     {ofDotNET, []string{overlays["integers"]}, "must be a parameter that is an integer", "/orders?pageSize=5", 200, `[{"id":7,"quantity":null}]`, ""},
 		"Spring, an object": {ofSpring, []string{only("Objects")}, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}}}`},
 	} {
