@@ -77,8 +77,8 @@ type Query struct {
 // the order of the definition, with their defaults; RFC 3986 unreserved characters unencoded, and everything else as upper case %XX.
 // Unknown parameters are removed, even if their encoding is invalid.
 //
-// The error is a *ParameterError if a parameter is one of Operation.LostParams, or if a known parameter is given twice and is not an exploded array (its name may be encoded), has
-// an invalid percent-encoding, is not what its schema allows, or is text that is not UTF-8, contains a control character or is
+// The error is a *ParameterError if a parameter is one of LostParams, or if a known parameter is given twice and is not an exploded array (its name
+// may be encoded), has an invalid percent-encoding, is not what its schema allows, or is text that is not UTF-8, contains a control character or is
 // longer than MaxBytes. '+' is decoded as a space; ';' is an ordinary character. Empty text of an optional parameter means absent.
 //
 // CleanQuery is idempotent. It runs in linear time. A query that is canonical already is not copied.

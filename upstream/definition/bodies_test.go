@@ -487,7 +487,7 @@ func TestBodiesNameTheOwnBusinessWhateverTheTenantOfTheResponse(t *testing.T) {
 		if err = check(strings.Replace(valid(""), "17", "18", 1)); checked {
 			require.Equal(t, []string{"/business_id is not your own business"}, violations(err), extension)
 		} else {
-			require.NoError(t, err, "whose request it is is not known")
+			require.NoError(t, err, "nobody knows whose request it is")
 		}
 	}
 }

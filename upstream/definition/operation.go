@@ -276,9 +276,12 @@ func (c *compiler) operation(base string, n *operationNode) {
 	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
 	c.mapping(op, n)
-	op.LostHeaders = slices.DeleteFunc(op.LostHeaders, func(name string) bool { // the definition says itself what the service gets
-		return op.Mapping != nil && slices.ContainsFunc(op.Mapping.Headers, func(v upstream.MappedValue) bool { return v.Name == name })
-	})
+	if m := op.Mapping; m != nil { // it says itself what the service gets
+		isSet := func(name string) bool {
+			return slices.ContainsFunc(slices.Concat(m.Query, m.Headers), func(v upstream.MappedValue) bool { return v.Name == name })
+		}
+		op.LostParams, op.LostHeaders = slices.DeleteFunc(op.LostParams, isSet), slices.DeleteFunc(op.LostHeaders, isSet)
+	}
 	c.deprecation(op, n)
 }
 
