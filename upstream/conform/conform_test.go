@@ -496,6 +496,9 @@ func boxes(broken ...string) http.Handler {
 	handle("GET /accounts/{account}/BoxList", func(r *http.Request, account string) (string, any) {
 		offset, _ := strconv.Atoi(r.FormValue("offset"))
 		limit, _ := strconv.Atoi(r.FormValue("limit"))
+		if is("late") {
+			offset = max(offset-1, 0)
+		}
 		own := append([]box{}, all[account]...)
 		return "Rows", own[min(offset, len(own)):min(offset+limit, len(own))]
 	})
@@ -528,6 +531,9 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 	var documents []*definition.Definition
 	for _, id := range []string{"id", "no"} { // what the ID is called
 		text := strings.NewReplacer("id: box", id+": box", "[id,", "["+id+",", " id: {type", " "+id+": {type").Replace(boxesDocument)
+		if id == "no" { // the mapping says which parameter is the page
+			text = strings.Replace(text, "          x-gatehouse-page: [{request: page, response: /page}]\n", "", 1)
+		}
 		d, err := definition.Load(definition.File{Name: "boxes.yaml", Text: []byte(text)}, definition.Options{})
 		require.NoError(t, err)
 		documents = append(documents, d)
@@ -542,6 +548,7 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 		{"foreign color", "isolation", ""},
 		{"masked", "isolation", ""},
 		{"another", "record", ""},
+		{"late", "paging", ""},
 	} {
 		for seed := range uint64(6) {
 			d := documents[seed%2]

@@ -88,6 +88,15 @@ func pageParam(x *exchange) (page *upstream.Param, offset bool) {
 		}
 		return nil
 	}
+	if x.op.Mapping != nil {
+		for _, v := range x.op.Mapping.Query {
+			for _, part := range v.Value {
+				if part.Page > 0 { // the gateway makes an offset of it
+					return paramByNumber(x.op, part.Page), false
+				}
+			}
+		}
+	}
 	if page = echoed(x.res.Body, 0); page != nil {
 		contains := func(part string) bool { return strings.Contains(strings.ToLower(page.Name), part) }
 		offset = slices.ContainsFunc([]string{"offset", "skip", "start", "from", "first", "position"}, contains)

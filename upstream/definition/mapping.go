@@ -197,8 +197,8 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		return upstream.Part{PathParam: index(op.PathParams, name)}
 	case query && isOffset && index(op.Params, page) > 0:
 		size := node{}
-		for status, response := range n.responses {
-			if at := c.resolve(response).get(extRecords).get("at_most"); at.Node != nil && (status == 2 || status/100 == 2) {
+		for _, r := range op.Responses {
+			if at := c.resolve(n.responses[r.Status]).get(extRecords).get("at_most"); size.Node == nil && (r.Status == 2 || r.Status/100 == 2) {
 				size = at
 			}
 		}
@@ -207,9 +207,11 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		}
 		p := &op.Params[index(op.Params, page)-1]
 		c.faultIf(p.Number == 0, value, "{%s} needs a parameter that is an integer", name)
-		zero := func(text string) bool { return upstream.IsNumber(text) && upstream.CompareNumbers(text, "0") == 0 }
-		fromZero := slices.ContainsFunc(p.Default, zero) || p.Schema.Rules != nil && zero(p.Schema.Rules.Min) && !p.Schema.Rules.MinOpen
-		c.faultIf(fromZero, value, "{%s} needs pages that are counted from 1, and %s can be 0", name, page)
+		least := -1 // compared to 0
+		if rules := p.Schema.Rules; rules != nil && upstream.IsNumber(rules.Min) {
+			least = upstream.CompareNumbers(rules.Min, "0") + b2i(rules.MinOpen)
+		}
+		c.faultIf(least <= 0, value, "{%s} needs pages that are counted from 1: %s must have minimum: 1", name, page)
 		return upstream.Part{Page: p.Number, Size: c.paramNumber(op, size)}
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}

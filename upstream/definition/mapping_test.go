@@ -175,7 +175,7 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		_, err = mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
 		require.NoError(t, err, "what is said of all operations is left out")
 	})
-	for page, want := range map[string]bool{"minimum: 0, default: 1": false, "default: 0": false, "default: 1, format: int32": true, "exclusiveMinimum: 0, default: 1": true} {
+	for page, want := range map[string]bool{"minimum: 0, default: 1": false, "default: 0": false, "default: 1": false, "default: 1, format: int32": false, "exclusiveMinimum: 0, default: 1": true, "minimum: -1, default: 1": false, "exclusiveMinimum: -1, default: 1": false, "minimum: 2, default: 2": true} {
 		text := strings.Replace(mappedText("", `{query: {offset: "{page.offset}"}}`, ""), "minimum: 1, default: 1", page, 1)
 		if _, err := load(text, definition.Options{}); want {
 			require.NoError(t, err, page)
