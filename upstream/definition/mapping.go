@@ -85,6 +85,13 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 		at = c.root.get(extUpstream)
 	}
 	c.checkQueryNames(op, m, at)
+	for i, p := range op.PathParams {
+		uses := func(part upstream.Part) bool { return part.PathParam == i+1 }
+		has := func(v upstream.MappedValue) bool { return slices.ContainsFunc(v.Value, uses) }
+		if m.Path != nil && !slices.ContainsFunc(m.Path, uses) && !slices.ContainsFunc(m.Query, has) && !slices.ContainsFunc(m.Headers, has) {
+			c.warn(at, "the parameter %s of the path does not reach the service", p.Name)
+		}
+	}
 	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
 		op.Mapping = m
 	}

@@ -205,6 +205,19 @@ func TestAnOperationThatDoesNotNameTheBusinessIsReported(t *testing.T) {
 	}
 }
 
+// A list would have the records of all parents, and a DELETE would reach the list.
+func TestAParameterThatDoesNotReachTheServiceIsReported(t *testing.T) {
+	t.Parallel()
+	for own, reported := range map[string]bool{
+		`{path: "/a/{business}"}`: true, `{path: "/a/{id}"}`: false, `{path: "/a", query: {order: "o-{id}"}}`: false, `{path: "/a", headers: {X-Order: "{id}"}}`: false,
+		`{query: {a: b}}`: false,
+	} {
+		d, err := mapped("", own, "")
+		require.NoError(t, err)
+		require.Equal(t, reported, strings.Contains(warnings(d), "the parameter id of the path does not reach the service"), own)
+	}
+}
+
 func TestAServiceMayCallItsJSONAnything(t *testing.T) {
 	t.Parallel()
 	d, err := mapped("", `{content_type: text/html}`, "")
