@@ -581,6 +581,24 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 	}
 }
 
+// The service cannot be blamed for an ID that is not sent.
+func TestConformRefusesABusinessThatCannotBeInAPath(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "boxes.yaml", Text: []byte(boxesDocument)}, definition.Options{})
+	require.NoError(t, err)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a request was sent: %s", r.URL) }))
+	t.Cleanup(service.Close)
+	for want, o := range map[string]conform.Options{
+		"invalid business A: invalid identity: the business ID cannot be part of the path that the definition has for listBoxes": {A: "acme/1"},
+		"invalid business B: invalid identity: the business ID cannot be part of the path":                                       {A: "a", B: "info@acme.example"},
+		"invalid business A: invalid identity: business ID and request ID must be 1 to 256 bytes of visible ASCII":               {A: "Müller"},
+	} {
+		o.Definition, o.URL = d, service.URL
+		_, err := conform.Run(t.Context(), o)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 const boatsDocument = `
 openapi: 3.1.0
 info: {title: Boats, version: "1"}
