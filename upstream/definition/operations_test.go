@@ -210,6 +210,7 @@ func TestPathsMayEndInASlash(t *testing.T) {
 info: {title: Orders, version: "1"}
 servers: [{url: /v1}]
 x-gatehouse-tenant: request
+x-gatehouse-upstream: {headers: {X-Account: "{business}"}}
 paths:
   /orders/: {get: {operationId: list, responses: {"204": {description: None.}}}}
   /orders/{id}/:
