@@ -217,8 +217,8 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 	}
 	path, mapped := u.EscapedPath(), ""
 	for _, op := range a.mapped {
-		keepsNames := op.Method == http.MethodGet && op.Mapping.Query == nil // of the parameters
-		if u.RawQuery != "" && !keepsNames || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
+		otherNames := u.RawQuery != "" && (op.Method != http.MethodGet || op.Mapping.Query != nil)
+		if otherNames || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
 		if !mayLookUp() {
