@@ -168,6 +168,7 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 // the string key without changing it. Keys expire after a second.
 func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.UniversalClient) {
 	const pointer = "/apps/gatehouse/redis"
+	const ratePrefix = "rate:" // of redis_rate
 	type command []any
 	random := uuid.NewString()
 	key := ratelimit.DefaultPrefix + "check:" + random
@@ -179,7 +180,7 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		{"PUBLISH", "gatehouse:check", ""},
 	}
 	if l.app.Limits.Algorithm == "gcra" {
-		commands = append(commands, command{"DEL", "rate:" + key})
+		commands = append(commands, command{"DEL", ratePrefix + key})
 	}
 	if l.hasConnect() {
 		key := audit.DefaultPrefix + "check:" + random
@@ -190,8 +191,12 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		for _, name := range []string{"HGET", "HMGET", "HDEL", "SADD", "SREM", "ZREM", "ZSCORE"} {
 			commands = append(commands, command{name, key, "x"})
 		}
-		commands = append(commands, command{"HSET", key, "x", "x"}, command{"ZADD", key, 1, "x"}, command{"ZRANGE", key, 0, 0},
-			command{"ZREMRANGEBYSCORE", key, 0, 0}, command{"EXPIRE", key, 1}, command{"PEXPIRE", key, 1000})
+		commands = append(commands, command{"HSET", key, "x", "x"}, command{"HSETNX", key, "x", "x"}, command{"HINCRBY", key, "x", 1},
+			command{"ZADD", key, 1, "x"}, command{"ZRANGE", key, 0, 0}, command{"ZREMRANGEBYSCORE", key, 0, 0},
+			command{"LPUSH", key, "x"}, command{"LRANGE", key, 0, 0}, command{"LREM", key, 0, "x"}, command{"LTRIM", key, 0, 0},
+			command{"XADD", key, "*", "x", "x"}, command{"XREVRANGE", key, "+", "-", "COUNT", 1}, command{"XTRIM", key, "MAXLEN", 0},
+			command{"EXPIRE", key, 1}, command{"PEXPIRE", key, 1000}, command{"GETEX", key, "PX", 1000}, command{"DEL", key},
+			command{"GET", ratePrefix + key}, command{"EVAL", "return redis.call('TIME')", 1, ratePrefix + key})
 	}
 	var denied []string
 	try := func(name string, err error) bool {
@@ -206,7 +211,11 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		return true
 	}
 	for _, c := range commands {
-		if !try(fmt.Sprint(c[0]), client.Do(ctx, c...).Err()) {
+		name := fmt.Sprint(c[0])
+		if slices.ContainsFunc(c, func(arg any) bool { return strings.HasPrefix(fmt.Sprint(arg), ratePrefix) }) {
+			name += " for " + ratePrefix + "gatehouse:*"
+		}
+		if !try(name, client.Do(ctx, c...).Err()) {
 			return
 		}
 	}

@@ -89,9 +89,12 @@ http://LISTEN {
 
 func TestCheckProbesRedis(t *testing.T) {
 	service := soundService(t)
+	const connectDocs = "~gatehouse:* ~rate:gatehouse:* &gatehouse:* +@connection +@scripting +@pubsub +@transaction +@read +@write +time -@dangerous +info"
 	const docs = "+@connection +@scripting +@pubsub +get +set +time +info ~gatehouse:* &gatehouse:*"
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithUser("limits", "pass", docs),
-		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"))
+		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"),
+		redistest.WithUser("connect", "pass", connectDocs), redistest.WithUser("norate", "pass", strings.ReplaceAll(connectDocs, "~rate:gatehouse:*", "")),
+		redistest.WithUser("some", "pass", connectDocs+" -lrange -xadd -hincrby -getex"))
 	open := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
 	evicting := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
 	stopped := redistest.Start(t)
@@ -105,15 +108,19 @@ func TestCheckProbesRedis(t *testing.T) {
 		want []string
 		says string
 	}{
-		"healthy":            {probed{redis: "redis " + open.URL(), connect: "name x"}, nil, ""},
-		"evicting":           {probed{redis: "redis " + evicting.URL()}, []string{"GH033"}, "allkeys-lru"},
-		"without a log":      {probed{redis: "redis " + evicting.URL(), connect: "name x"}, []string{"GH033", "GH034"}, "appendonly"},
-		"stopped":            {probed{redis: "redis " + stopped.URL()}, []string{"GH030"}, "does not respond"},
-		"the documented ACL": {probed{redis: as("limits")}, nil, ""},
-		"a narrow ACL":       {probed{redis: as("narrow")}, []string{"GH031"}, "may not run TIME, EVAL on"},
-		"for assistants":     {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
-		"a wrong password":   {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
-		"not a Cluster":      {probed{redis: "redis " + open.URL() + " {\ncluster\n}"}, []string{"GH030"}, "cluster"},
+		"healthy":                           {probed{redis: "redis " + open.URL(), connect: "name x"}, nil, ""},
+		"evicting":                          {probed{redis: "redis " + evicting.URL()}, []string{"GH033"}, "allkeys-lru"},
+		"without a log":                     {probed{redis: "redis " + evicting.URL(), connect: "name x"}, []string{"GH033", "GH034"}, "appendonly"},
+		"stopped":                           {probed{redis: "redis " + stopped.URL()}, []string{"GH030"}, "does not respond"},
+		"the documented ACL":                {probed{redis: as("limits")}, nil, ""},
+		"a narrow ACL":                      {probed{redis: as("narrow")}, []string{"GH031"}, "may not run TIME, EVAL on"},
+		"for assistants":                    {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
+		"the documented ACL for assistants": {probed{redis: as("connect"), connect: "name x"}, nil, ""},
+		"their limits":                      {probed{redis: as("norate"), connect: "name x"}, []string{"GH031"}, "may not run GET for rate:gatehouse:*, EVAL for rate:gatehouse:* on"},
+		"gcra":                              {probed{redis: as("norate"), app: "limits {\nalgorithm gcra\n}"}, []string{"GH031"}, "may not run DEL for rate:gatehouse:* on"},
+		"some commands":                     {probed{redis: as("some"), connect: "name x"}, []string{"GH031"}, "may not run HINCRBY, LRANGE, XADD, GETEX on"},
+		"a wrong password":                  {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
+		"not a Cluster":                     {probed{redis: "redis " + open.URL() + " {\ncluster\n}"}, []string{"GH030"}, "cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.p.service = service
