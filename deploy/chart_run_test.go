@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -56,7 +57,7 @@ func TestRenderedGatewayServesASignedRequest(t *testing.T) {
 	}))
 	t.Cleanup(data.Close)
 
-	rendered := render(t, "--namespace", "platform", "--values", writeValues(t, fmt.Sprintf(`
+	values := writeValues(t, fmt.Sprintf(`
 hosts: [127.0.0.1]
 tls: {certFile: tls/tls.crt, keyFile: tls/tls.key}
 secrets:
@@ -68,7 +69,8 @@ credentials: {vault: {address: "%s/"}}
 assertion: {keyFiles: [hop/hop.pem]}
 api: {upstreams: [{addresses: ["%s"]}]}
 keysJob: {enabled: true}
-`, redis.Addr, server.Addr, data.URL)))
+`, redis.Addr, server.Addr, data.URL))
+	rendered := render(t, "--namespace", "platform", "--values", values)
 	requireStrict(t, rendered)
 	all := objects(t, rendered)
 	secrets := map[string]map[string]string{
@@ -95,6 +97,18 @@ keysJob: {enabled: true}
 	gateway.Signal(t, syscall.SIGTERM)
 	require.Zero(t, gateway.ExitCode(t), gateway.Output())
 	gatewaytest.RequireNowhere(t, gateway.Output(), caller.PrivateKey.Reveal(), "made-up")
+
+	// The keys job has the documents that a Caddyfile of one's own names, which come from a ConfigMap.
+	caddyfile := all[slices.IndexFunc(all, func(o object) bool { return o.Data["Caddyfile"] != "" })].Data["Caddyfile"]
+	const before = "\tgatehouse_api {\n"
+	require.Contains(t, caddyfile, before)
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(caddyfile, before, before+"\t\tdefinition shop /run/secrets/docs/shop.yaml\n", 1)), 0o600))
+	all = append(objects(t, render(t, "--namespace", "platform", "--values", values, "--set-file", "caddyfile="+file, "--set", "secrets.docs.configMapName=shop-docs")),
+		object{Kind: "ConfigMap", Metadata: metadata{Name: "shop-docs"}, Data: map[string]string{"shop.yaml": `{openapi: 3.1.0,
+			info: {title: Shop, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: owner, paths: {/owner: {get: {operationId: getOwner,
+			responses: {"200": {description: "", content: {application/json: {schema: {type: object, properties: {owner: {type: string}}}}}}}}}}}`}})
+	issueInJob(t, mount(t, all, "Job", nil, secrets), business)
 }
 
 // An API of one's own from a ConfigMap, and a credential file from a Secret that Kubernetes replaces.
