@@ -101,7 +101,9 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 		"keys.json":      `{"keys":{"pk_live_0123456789":{` + record + `,"resources":["shop","orders/5"]}}}`,
 		"malformed.json": `{"keys":{"pk_live_0123456789":{"status":"active"}}}`,
 		"unknown.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
-		"expired.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
+		"refunds.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all":{"get":{
+			"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
+		"expired.json": `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
@@ -302,6 +304,7 @@ func mistakes() [][3]string {
 		{"GH063", site, shop + "handle_path /a/* {\ngatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n}\n" + site},
 		{"GH063", site, shop + "rewrite /a/* /orders # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH064", site, shop + "gatehouse_auth refunds # HERE\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH064", options, options + "definition refunds DIR/refunds.json # HERE\n"},
 		{"GH062", site, shop + "gatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\nreverse_proxy /b/* localhost:6 # HERE\n}\n" + site},
 		// the service behind a gatehouse_auth
 		{"GH011", site, shop + "gatehouse_auth shop\nreverse_proxy localhost:2019 # HERE\n}\n" + site},

@@ -62,9 +62,14 @@ func (c *checker) checkRecords() {
 			}
 		}
 	}
-	for _, h := range c.placed {
-		if name, _ := h.Value["name"].(string); h.Name == authName && name != "" && !callable[name] {
-			c.report("GH064", h.Pointer, "no active key of %s has %s in its resources", source.Path, name)
+	for _, h := range c.handlers {
+		name, _ := h.Value["name"].(string) // of a gatehouse_auth
+		pointer := h.Pointer
+		if h.api != nil {
+			name, pointer = h.api.Definition.Name, h.Pointer+"/definition/name"
+		}
+		if h.connect == nil && name != "" && !callable[name] {
+			c.report("GH064", pointer, "no active key of %s has %s in its resources", source.Path, name)
 		}
 	}
 }

@@ -161,6 +161,8 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 		l.report("GH034", pointer, "Redis stores connections of assistants, and appendonly is no")
 	} else if info["aof_enabled"] == "0" && l.hasWrites() {
 		l.report("GH034", pointer, "Redis stores which signed writes were accepted, and appendonly is no")
+	} else if info["aof_enabled"] == "0" && slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool { return h.Name == authName }) {
+		l.report("GH067", pointer, "somebody who has recorded a signed write to a gatehouse_auth can repeat it when Redis has restarted, because appendonly is no")
 	}
 }
 

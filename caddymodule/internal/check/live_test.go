@@ -97,7 +97,7 @@ func TestCheckProbesRedis(t *testing.T) {
 		redistest.WithUser("some", "pass", connectDocs+" -lrange -xadd -hincrby -getex"))
 	open := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
 	evicting := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
-	stopped := redistest.Start(t)
+	unlogged, stopped := redistest.Start(t), redistest.Start(t)
 	require.NoError(t, stopped.Stop())
 	as := func(user string) string {
 		return "redis " + server.URL() + " {\nusername " + user + "\npassword {env.CHECK_PASSWORD}\n}"
@@ -117,6 +117,7 @@ func TestCheckProbesRedis(t *testing.T) {
 		"for assistants":                    {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
 		"the documented ACL for assistants": {probed{redis: as("connect"), connect: "name x"}, nil, ""},
 		"their limits":                      {probed{redis: as("norate"), connect: "name x"}, []string{"GH031"}, "may not run GET for rate:gatehouse:*, EVAL for rate:gatehouse:* on"},
+		"no log, for services":              {probed{redis: "redis " + unlogged.URL(), api: "upstream " + service + "\n}\nhandle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5"}, []string{"GH067", "GH064"}, "appendonly"},
 		"gcra":                              {probed{redis: as("norate"), app: "limits {\nalgorithm gcra\n}"}, []string{"GH031"}, "may not run DEL for rate:gatehouse:* on"},
 		"some commands":                     {probed{redis: as("some"), connect: "name x"}, []string{"GH031"}, "may not run HINCRBY, LRANGE, XADD, GETEX on"},
 		"a wrong password":                  {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
