@@ -167,6 +167,9 @@ no value can end a token, or become a placeholder.
 			overlay /etc/gatehouse/overlay.yaml
 			{{- end }}
 			overlay /etc/gatehouse/assistants.yaml
+			{{- with ($.Values.definition).except }}
+			except{{ range . }} {{ quote . }}{{ end }}
+			{{- end }}
 		}
 {{- end }}
 {{- with .name }}
@@ -207,12 +210,18 @@ no value can end a token, or become a placeholder.
 			{{- if .overlay }}
 			overlay /etc/gatehouse/overlay.yaml
 			{{- end }}
+			{{- with .except }}
+			except{{ range . }} {{ quote . }}{{ end }}
+			{{- end }}
 			enforce {{ .enforce | default "all" | quote }}
 		}
 {{- else if or .overlay .name }}{{ fail "definition.overlay and definition.name need definition.document" }}
-{{- else if ne (.enforce | default "all") "all" }}
+{{- else if or .except (ne (.enforce | default "all") "all") }}
 		definition {
-			enforce {{ quote .enforce }}
+			{{- with .except }}
+			except{{ range . }} {{ quote . }}{{ end }}
+			{{- end }}
+			enforce {{ .enforce | default "all" | quote }}
 		}
 {{- end }}
 {{- end }}
