@@ -224,7 +224,7 @@ func TestKeysCommandErrors(t *testing.T) {
 	}
 	k := keysCLI{source: []string{"--file", name}}
 	key := k.issue(t)
-	k.run(t, "rotate", key.PublicKey, "--grace", "1h").requireOK(t)
+	k.run(t, "rotate", key.PublicKey, "--grace", "2d").requireOK(t)
 	noSecrets := write("NoSecrets", "{\n\tgatehouse {\n\t\tredis redis://127.0.0.1:1\n\t}\n}\n", 0o600)
 	noGateway := write("NoGateway", "http://:1 {\n\trespond hi\n}\n", 0o600)
 	issue := []string{"issue", "--business-id", "1", "--business-name", "A", "--business-slug", "a"}

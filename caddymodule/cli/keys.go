@@ -295,7 +295,7 @@ func onePublicKey(_ *cobra.Command, args []string) error {
 }
 
 func (c *keysCommand) rotate() *cobra.Command {
-	var grace time.Duration
+	grace := 24 * time.Hour
 	cmd := &cobra.Command{
 		Use:   "rotate <public key> [--grace <duration>]",
 		Short: "Generates a new private key and prints it once; the old one stays valid for the grace period",
@@ -309,7 +309,11 @@ func (c *keysCommand) rotate() *cobra.Command {
 			return c.printIssued(out, s.changed(cred, invalidated), cred.PrivateKey)
 		}),
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "how long the old private key stays valid; 0 invalidates it immediately")
+	cmd.Flags().Func("grace", "`duration` for which the old private key stays valid, such as 12h or 2d; 0 invalidates it immediately (default 24h)",
+		func(s string) (err error) {
+			grace, err = caddy.ParseDuration(s)
+			return err
+		})
 	return cmd
 }
 
