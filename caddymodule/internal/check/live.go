@@ -157,11 +157,15 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		l.report("GH033", pointer, "maxmemory-policy of Redis is %s", policy)
 	}
-	if info["aof_enabled"] == "0" && l.hasConnect() {
+	if info["aof_enabled"] != "0" {
+		return
+	}
+	switch {
+	case l.hasConnect():
 		l.report("GH034", pointer, "Redis stores connections of assistants, and appendonly is no")
-	} else if info["aof_enabled"] == "0" && l.hasWrites() {
+	case l.hasWrites():
 		l.report("GH034", pointer, "Redis stores which signed writes were accepted, and appendonly is no")
-	} else if info["aof_enabled"] == "0" && slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool { return h.Name == authName }) {
+	case slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool { return h.Name == authName }):
 		l.report("GH067", pointer, "somebody who has recorded a signed write to a gatehouse_auth can repeat it when Redis has restarted, because appendonly is no")
 	}
 }
