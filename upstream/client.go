@@ -406,7 +406,7 @@ func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response
 	writers.Put(w)
 	if err != nil {
 		// The service may have refused the request and closed the connection before it had read the body.
-		if req.Body != nil && !timedOut(err) && c.ctx.Err() == nil {
+		if network, ok := errors.AsType[net.Error](err); ok && !network.Timeout() && c.ctx.Err() == nil {
 			if res, e := c.readHeader(req); e == nil && res.StatusCode >= http.StatusBadRequest {
 				res.Close, c.limit = true, math.MaxInt64
 				return res, nil
