@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,17 +218,15 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 	}
 	path, mapped := u.EscapedPath(), ""
 	for _, op := range a.mapped {
-		otherNames := u.RawQuery != "" && (op.Method != http.MethodGet || op.Mapping.Query != nil)
-		if otherNames || !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
+		if !strings.HasPrefix(path, op.Mapping.Path[0].Literal) {
 			continue
 		}
 		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.callerPath(op, path, business); own != "" {
-			if u.RawQuery == "" {
-				return own
-			}
+		if own := op.Mapping.callerPath(op, path, business); own != "" && u.RawQuery == "" {
+			return own
+		} else if own != "" && op.documents(u.RawQuery) {
 			mapped = own + "?" + u.RawQuery
 			break
 		}
@@ -236,6 +235,17 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		return own
 	}
 	return ""
+}
+
+// documents reports whether a query of the service has only parameters that callers know by the same names. Others could name another business.
+func (op *Operation) documents(query string) bool {
+	sent, err := url.ParseQuery(query)
+	for name := range sent {
+		if !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name }) {
+			return false
+		}
+	}
+	return err == nil && op.Method == http.MethodGet && op.Mapping.Query == nil
 }
 
 // callerPath returns the operation's path for a path of the data service, or "" if that does not match or names another business.

@@ -252,10 +252,11 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"/v1/orders/9":                         "/gw/v1/orders/9",
 		"/a/18/Order/9.json":                   "", // another business's
 		"/a/17/Order/9":                        "",
-		"/a/17/Order/9.json?x=1":               "/gw/v1/orders/9",
+		"/a/17/Order/9.json?x=1":               "",
 		"/a/18/Order/9.json?x=1":               "",
 		"/a/17/Orders?x=1":                     "", // of a POST
-		"/a/17/List/?page=2&x=1":               "/gw/v1/list/?page=2",
+		"/a/17/List/?page=2":                   "/gw/v1/list/?page=2",
+		"/a/17/List/?page=2&acct=18":           "",
 		"/a/18/List/?page=2":                   "",
 		"/a/17/List/?page=a":                   "",
 		"/a/17/List/?page=2;":                  "",
