@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"mime"
 	"net/http"
 	"regexp"
@@ -214,11 +215,16 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		}
 		p := &op.Params[index(op.Params, page)-1]
 		c.faultIf(p.Number == 0, value, "{%s} needs a parameter that is an integer", name)
-		least := -1 // compared to 0
-		if rules := p.Schema.Rules; rules != nil && upstream.IsNumber(rules.Min) {
-			least = upstream.CompareNumbers(rules.Min, "0") + b2i(rules.MinOpen)
+		zero := func(text string) bool { return upstream.IsNumber(text) && upstream.CompareNumbers(text, "0") == 0 }
+		rules := cmp.Or(p.Schema.Rules, upstream.NewRules())
+		fromZero := slices.ContainsFunc(p.Default, zero) || zero(rules.Min) && !rules.MinOpen
+		c.faultIf(fromZero, value, "{%s} needs pages that are counted from 1, and %s can be 0", name, page)
+		if !upstream.IsNumber(rules.Min) || upstream.CompareNumbers(rules.Min, "0") < 0 { // page 0 would be the first one, too
+			schema, bounded := *p.Schema, *rules
+			bounded.Min, bounded.MinOpen, schema.Rules = "1", false, &bounded
+			p.Schema = &schema
+			c.warn(value, "%s has a minimum of 1, because pages are counted from 1: say so in its schema", page)
 		}
-		c.faultIf(least <= 0, value, "{%s} needs pages that are counted from 1: %s must have minimum: 1", name, page)
 		return upstream.Part{Page: p.Number, Size: c.paramNumber(op, size)}
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}

@@ -175,10 +175,15 @@ func TestMappingsThatCannotBeEnforcedDoNotLoad(t *testing.T) {
 		_, err = mapped(`x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`, `{}`, "x-gatehouse-public: true, x-gatehouse-tenant: none,")
 		require.NoError(t, err, "what is said of all operations is left out")
 	})
-	for page, want := range map[string]bool{"minimum: 0, default: 1": false, "default: 0": false, "default: 1": false, "default: 1, format: int32": false, "exclusiveMinimum: 0, default: 1": true, "minimum: -1, default: 1": false, "exclusiveMinimum: -1, default: 1": false, "minimum: 2, default: 2": true} {
+	for page, want := range map[string]bool{"minimum: 0, default: 1": false, "default: 0": false, "default: 1": true, "default: 1, format: int32": true, "exclusiveMinimum: 0, default: 1": true, "minimum: -1, default: 1": true, "exclusiveMinimum: -1, default: 1": true, "minimum: 2, default: 2": true} {
 		text := strings.Replace(mappedText("", `{query: {offset: "{page.offset}"}}`, ""), "minimum: 1, default: 1", page, 1)
-		if _, err := load(text, definition.Options{}); want {
+		if d, err := load(text, definition.Options{}); want {
 			require.NoError(t, err, page)
+			for _, invalid := range []string{"0", "-1"} { // it would be the first page
+				m, _ := d.API.Match("/v1/orders/o-1/lines?page=" + invalid)
+				_, err := m.Path.Operation(http.MethodGet).CleanQuery(m)
+				require.ErrorContains(t, err, "page", page)
+			}
 		} else {
 			require.ErrorContains(t, err, "{page.offset} needs pages that are counted from 1", page)
 		}
