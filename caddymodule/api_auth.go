@@ -182,7 +182,7 @@ func (h *signed) lookUp(
 		return nil, err
 	}
 	if expired == nil {
-		release, err := h.app.credentials.lookups.acquire(ctx, ip)
+		release, err := h.app.credentials.lookups.acquire(ctx, req.clientIP)
 		if err != nil {
 			return nil, err
 		}

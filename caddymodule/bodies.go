@@ -2,7 +2,10 @@ package caddymodule
 
 import (
 	"errors"
+	"net/netip"
 	"sync"
+
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 const (
@@ -24,41 +27,63 @@ var (
 // before a request can be authenticated and counted, so rate limits do not bound them.
 //
 // A client IP may hold at most an eighth of what is free in all. So each that holds all it can leaves eight ninths of what was free
-// before: one takes nothing from the others, and 64 of them leave room for a small body of another.
+// before: one takes nothing from the others, and 64 of them leave room for a small body of another. The client IPs of an IPv6 /48, which
+// may be one customer's, have together four times as much.
 type bodies struct {
 	// maxBody is the largest body, in bytes, that one client IP must be able to send.
 	maxBody int64
 
 	mu    sync.Mutex
-	held  map[string]int64 // by the key of a client IP
+	held  map[string]int64 // by the keys of a client IP
 	total int64
 }
 
+// bodyKeys are the keys of a client IP (see clientip.Keys): its own, and that of its /48, which may be empty.
+type bodyKeys [2]string
+
+func keysOf(a netip.Addr) (keys bodyKeys) {
+	i := 0
+	for key := range clientip.Keys(a) {
+		keys[i] = key
+		i++
+	}
+	return keys
+}
+
 // add counts n further bytes. They are counted even if it returns an error, until remove is called.
-func (b *bodies) add(client string, n int64) error {
+func (b *bodies) add(client bodyKeys, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.held == nil {
 		b.held = map[string]int64{}
 	}
-	b.held[client] += n
 	b.total += n
 	share := max(clientBodies, b.maxBody)
-	switch held := b.held[client]; {
-	case held > share:
-		return errClientBodies
-	case held > ((freeShares+1)*share-b.total)/freeShares:
-		return errAllBodies
+	var err error
+	for i, times := range []int64{1, clientip.NetworkTimes} {
+		if client[i] == "" {
+			break
+		}
+		b.held[client[i]] += n
+		switch held := b.held[client[i]]; {
+		case err != nil:
+		case held > times*share:
+			err = errClientBodies
+		case held > times*((freeShares+1)*share-b.total)/freeShares:
+			err = errAllBodies
+		}
 	}
-	return nil
+	return err
 }
 
 // remove ends the count of n bytes.
-func (b *bodies) remove(client string, n int64) {
+func (b *bodies) remove(client bodyKeys, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.total -= n
-	if b.held[client] -= n; b.held[client] == 0 {
-		delete(b.held, client)
+	for _, key := range client {
+		if b.held[key] -= n; b.held[key] == 0 || key == "" {
+			delete(b.held, key)
+		}
 	}
 }

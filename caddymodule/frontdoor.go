@@ -24,7 +24,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -365,7 +364,7 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, op *operation,
 	if b.timeout == 0 {
 		b.timeout = defaultBodyTimeout
 	}
-	b.all, b.client = all, clientip.Key(req.clientIP)
+	b.all, b.client = all, keysOf(req.clientIP)
 	r.Body = http.MaxBytesReader(w, b, op.maxBody)
 }
 
@@ -408,9 +407,9 @@ type requestBody struct {
 	reading bool // the deadline is set
 
 	all     *bodies
-	client  string // the key of its client IP in all
-	held    int64  // bytes counted in all
-	refused error  // of all
+	client  bodyKeys
+	held    int64 // bytes counted in all
+	refused error // of all
 
 	// For HTTP/1 connections:
 	http1     bool

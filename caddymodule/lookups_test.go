@@ -2,15 +2,19 @@ package caddymodule
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
+	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
 const lookupsPerIP = authsigner.DefaultMaxLookups / 8
@@ -32,7 +36,7 @@ func TestLookupsOfOneClientIPAreLimited(t *testing.T) {
 		}
 		for range 10 * lookupsPerIP {
 			wg.Go(func() {
-				release, err := l.acquire(t.Context(), "192.0.2.1")
+				release, err := l.acquire(t.Context(), netip.MustParseAddr("192.0.2.1"))
 				if err != nil {
 					return
 				}
@@ -44,7 +48,7 @@ func TestLookupsOfOneClientIPAreLimited(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		release, err := l.acquire(t.Context(), "192.0.2.2")
+		release, err := l.acquire(t.Context(), netip.MustParseAddr("192.0.2.2"))
 		require.NoError(t, err)
 		require.Zero(t, time.Since(began), "another client IP does not wait")
 		release()
@@ -81,21 +85,21 @@ func TestWaitingForALookupIsLimited(t *testing.T) {
 				var release [lookupsPerIP]func()
 				for i := range release {
 					var err error
-					release[i], err = l.acquire(t.Context(), "192.0.2.1")
+					release[i], err = l.acquire(t.Context(), netip.MustParseAddr("192.0.2.1"))
 					require.NoError(t, err)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				defer time.AfterFunc(test.end, cancel).Stop()
 				began := time.Now()
-				_, err := l.acquire(ctx, "192.0.2.1")
+				_, err := l.acquire(ctx, netip.MustParseAddr("192.0.2.1"))
 				require.ErrorIs(t, err, authsigner.ErrUnavailable)
 				require.ErrorIs(t, err, test.err)
 				require.NotErrorIs(t, err, authsigner.ErrUnknownKey)
 				require.Equal(t, test.took, time.Since(began))
 
 				release[0]()
-				again, err := l.acquire(t.Context(), "192.0.2.1")
+				again, err := l.acquire(t.Context(), netip.MustParseAddr("192.0.2.1"))
 				require.NoError(t, err)
 				again()
 				for _, r := range release {
@@ -105,4 +109,24 @@ func TestWaitingForALookupIsLimited(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hoster gives a whole /48 to one customer.
+func TestLookupsOfANetworkLeaveRoom(t *testing.T) {
+	t.Parallel()
+	l := newLookupLimiter(CacheConfig{LookupTimeout: caddy.Duration(10 * time.Millisecond)})
+	held := 0
+	for i := range 6 * lookupsPerIP {
+		release, err := l.acquire(t.Context(), netip.MustParseAddr(fmt.Sprintf("2001:db8:7:%x::1", i)))
+		if err != nil {
+			require.ErrorIs(t, err, authsigner.ErrUnavailable)
+			continue
+		}
+		defer release()
+		held++
+	}
+	require.Equal(t, clientip.NetworkTimes*lookupsPerIP, held)
+	release, err := l.acquire(t.Context(), netip.MustParseAddr("2001:db8:8::1"))
+	require.NoError(t, err)
+	release()
 }

@@ -21,13 +21,16 @@ func Key(a netip.Addr) string {
 	return netip.PrefixFrom(a, 64).Masked().String()
 }
 
+// NetworkTimes is how many times the limit of one client an IPv6 /48 has.
+const NetworkTimes = 4
+
 // Keys returns the keys under which an unauthenticated request from a is counted, each with how many times the limit of one client
 // it has: [Key] once, and for an IPv6 address its /48 four times. Hosters and tunnel brokers give a whole /48, which is 65,536 keys,
 // to one customer; other networks have several customers in one.
 func Keys(a netip.Addr) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		if a = a.Unmap().WithZone(""); yield(Key(a), 1) && a.Is6() {
-			yield(netip.PrefixFrom(a, 48).Masked().String(), 4)
+			yield(netip.PrefixFrom(a, 48).Masked().String(), NetworkTimes)
 		}
 	}
 }
