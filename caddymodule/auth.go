@@ -119,7 +119,7 @@ func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
 // handle authenticates a request, counts it and passes it on.
 func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
 	s := &signedRequest{request: req}
-	if isWrite(r.Method) {
+	if isWrite(r) {
 		s.repeatable = r.Header["Idempotency-Key"] != nil
 		s.once = func() bool { return h.permit(r, s) == nil } // a write that is denied leaves no mark
 	}
@@ -183,15 +183,15 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 		return errNotPassedOn
 	case !req.credential.MayCall(h.Name, resource):
 		return errForbidden
-	case isWrite(r.Method) && !req.credential.Write:
+	case isWrite(r) && !req.credential.Write:
 		return errWriteNotAllowed
 	}
 	return nil
 }
 
-// isWrite reports whether a method may change data.
-func isWrite(method string) bool {
-	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+// isWrite reports whether a request may change data. What a WebSocket carries is not seen.
+func isWrite(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions || isWebSocket(r)
 }
 
 func isGRPC(h http.Header) bool {
@@ -241,6 +241,7 @@ var removed = map[string]bool{ //nolint:gochecknoglobals // constant
 
 // identify removes what a caller must not decide from a request that is passed on, and adds who calls.
 func (h *Auth) identify(r *http.Request, req *signedRequest) error {
+	byProxy, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool) // may say for whom; Caddy sets the other X-Forwarded-*
 	upgrade := ""
 	if isWebSocket(r) {
 		upgrade = "websocket"
@@ -251,7 +252,8 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 		}
 	}
 	for name := range r.Header {
-		if removed[strings.ReplaceAll(strings.ToLower(name), "_", "-")] { // CGI and many frameworks take _ for -
+		known := strings.ReplaceAll(strings.ToLower(name), "_", "-") // CGI and many frameworks take _ for -
+		if removed[known] || !byProxy && slices.Contains([]string{"forwarded", "x-real-ip", "x-forwarded-port", "x-forwarded-prefix"}, known) {
 			delete(r.Header, name)
 		}
 	}
