@@ -589,10 +589,10 @@ func testResponseThatHasEndedChangesNoOtherExchange(t *testing.T, serve serveFun
 		t.Cleanup(func() { _ = res.Body.Close() })
 		return res
 	}
-	ended := exchange()
+	ended := exchange() //nolint:bodyclose // exchange does
 	_, err := io.ReadAll(ended.Body)
 	require.NoError(t, err)
-	other := exchange()
+	other := exchange() //nolint:bodyclose // exchange does
 	require.EqualValues(t, 1, s.accepted.Load())
 	ended.Body.(upstream.PatientBody).SetPatience(time.Millisecond, func() bool { return false })
 	conn := <-s.conns

@@ -162,10 +162,10 @@ func (a *appRoleLogin) login(ctx context.Context, client *api.Client) (grant, er
 	return g, err
 }
 
-// rejectsSecretID reports whether Vault rejected a secret ID: it responds with 400, or Vault 1.13 with 500 and "invalid secret id".
+// rejectsSecretID reports whether Vault rejected a secret ID: it responds in JSON with 400, or Vault 1.13 with 500 and "invalid secret id".
 func rejectsSecretID(err error) bool {
 	response, ok := errors.AsType[*api.ResponseError](err)
-	return ok && (response.StatusCode == http.StatusBadRequest || slices.ContainsFunc(response.Errors, func(e string) bool {
+	return ok && !response.RawError && (response.StatusCode == http.StatusBadRequest || slices.ContainsFunc(response.Errors, func(e string) bool {
 		return strings.Contains(strings.ToLower(e), "invalid secret id")
 	}))
 }

@@ -141,7 +141,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(data)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) //nolint:gosec // G705: it is sent as JSON
+	_, _ = w.Write(append(data, '\n'))
 }
 
 // noStore prevents caching of a response (RFC 6749, section 5.1).

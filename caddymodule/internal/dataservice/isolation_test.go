@@ -287,7 +287,7 @@ func TestCallWithoutAHostNamesTheAddress(t *testing.T) {
 		ln, err := net.Listen("unix", path)
 		require.NoError(t, err)
 		hosts := make(chan string, 1)
-		srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host })}} //nolint:gosec // a test's
+		srv := &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host })}}
 		srv.Start()
 		t.Cleanup(srv.Close)
 		c := callOf("b", "/", patience)
