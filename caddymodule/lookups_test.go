@@ -122,7 +122,7 @@ func TestLookupsOfANetworkLeaveRoom(t *testing.T) {
 			require.ErrorIs(t, err, authsigner.ErrUnavailable)
 			continue
 		}
-		defer release()
+		t.Cleanup(release)
 		held++
 	}
 	require.Equal(t, clientip.NetworkTimes*lookupsPerIP, held)
