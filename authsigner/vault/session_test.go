@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,6 +302,24 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file, []byte(b.SecretID(t, "gateway")), 0o600))
 	b.eventuallyFound(t)
+}
+
+// A load balancer in front of Vault may respond in its place.
+func TestPageWithStatus400DoesNotRejectTheSecretID(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int64
+	b := newBench(t, setup{proxy: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/auth/approle/login") && sent.Add(1) == 1 {
+				http.Error(w, "<h1>400 The plain HTTP request was sent to HTTPS port</h1>", http.StatusBadRequest)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, absent: true})
+	b.waitReady(t)
+	b.store(t, testKey, nil)
+	b.requireFound(t, testKey)
 }
 
 func TestSecretIDThatNeverWorkedDoesNotLockTheRole(t *testing.T) {
