@@ -195,7 +195,10 @@ func (s *Service) countFailure(ctx context.Context, b *backend, start, deadline 
 		return
 	}
 	if d := time.Duration(s.proxy.HealthChecks.Passive.FailDuration); d > 0 {
-		b.fails.Add(1)
+		if b.fails.Add(1) == s.policy.maxFails { // otherwise, nobody would notice while retries succeed
+			s.logger.Warn("avoiding an address of a data service that failed", zap.String("upstream_address", b.dial.Address),
+				zap.Duration("for", d), zap.Int("status", res.Status), zap.Error(err))
+		}
 		time.AfterFunc(d, func() { b.fails.Add(-1) })
 	}
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -122,10 +124,14 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 	handler := services(t, 1, false, func(http.ResponseWriter, *http.Request) {}, `,"load_balancing":{"selection_policy":{"policy":"first"},"retries":0},
 		"health_checks":{"passive":{"fail_duration":"1h"}}`)
 	s := loaded(t, strings.Replace(handler, `[{`, `[{"dial":"`+dead.Addr().String()+`"},{`, 1))
+	core, logged := observer.New(zap.WarnLevel)
+	s.logger = zap.New(core)
 	require.Error(t, do(t, s, callOf("b", "/", 50*time.Millisecond)))
 	for range 3 {
 		require.NoError(t, do(t, s, callOf("b", "/", patience)))
 	}
+	require.Equal(t, 1, logged.Len())
+	require.Equal(t, dead.Addr().String(), logged.All()[0].ContextMap()["upstream_address"])
 }
 
 func TestClientThatLeavesFailsNoAddress(t *testing.T) {
