@@ -249,15 +249,15 @@ func (op *Operation) compile() {
 	op.Body.compile()
 	op.Mapping.compile(op)
 	op.compileResponses()
-	op.accept += "application/json"
 }
 
 func (op *Operation) compileResponses() {
+	accept := ""
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		if (r.Status == 2 || r.Status/100 == 2) && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
 			for _, media := range slices.Concat(r.Unchecked, r.Media) {
-				op.accept += media + ", "
+				accept += media + ", "
 			}
 		}
 		r.recordsIndex = -1
@@ -287,6 +287,7 @@ func (op *Operation) compileResponses() {
 			r.isIndexes = append(r.isIndexes, [2]int{records.index[is.Property], param})
 		}
 	}
+	op.accept = accept + "application/json"
 }
 
 // IsList reports whether the records are a list.

@@ -322,10 +322,13 @@ func TestServicesAreAskedForWhatIsDocumented(t *testing.T) {
 			"\"200\":\n          "+theResponse, `"200": {content: `+content+`}
         "404": {content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}}}}}}`)
 		m, _ := d.API.Match("/orders/1")
-		call := upstream.NewCall(&http.Request{}, m.Path.Operation(http.MethodGet), upstream.Query{Path: "/orders/1"}, "b", "r")
-		r, err := call.NewRequest(t.Context(), "")
-		require.NoError(t, err)
-		require.Equal(t, []string{want}, r.Header["Accept"], content)
+		op := m.Path.Operation(http.MethodGet)
+		for _, op := range []*upstream.Operation{op, op.WithProperties(nil)} {
+			call := upstream.NewCall(&http.Request{}, op, upstream.Query{Path: "/orders/1"}, "b", "r")
+			r, err := call.NewRequest(t.Context(), "")
+			require.NoError(t, err)
+			require.Equal(t, []string{want}, r.Header["Accept"], content)
+		}
 	}
 }
 
