@@ -119,7 +119,7 @@ func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
 // handle authenticates a request, counts it and passes it on.
 func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
 	s := &signedRequest{request: req}
-	if isWrite(r) {
+	if isWrite(r.Method) {
 		s.repeatable = r.Header["Idempotency-Key"] != nil
 		s.once = func() bool { return h.permit(r, s) == nil } // a write that is denied leaves no mark
 	}
@@ -183,15 +183,15 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 		return errNotPassedOn
 	case !req.credential.MayCall(h.Name, resource):
 		return errForbidden
-	case isWrite(r) && !req.credential.Write:
+	case isWrite(r.Method) && !req.credential.Write:
 		return errWriteNotAllowed
 	}
 	return nil
 }
 
-// isWrite reports whether a request may change data. What a WebSocket carries is not seen.
-func isWrite(r *http.Request) bool {
-	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions || isWebSocket(r)
+// isWrite reports whether a method may change data.
+func isWrite(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
 func isGRPC(h http.Header) bool {

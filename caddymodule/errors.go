@@ -161,7 +161,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errForbidden):
 		return problem{Status: http.StatusForbidden, Code: "FORBIDDEN", Error: "This key may not call this resource."}
 	case errors.As(err, &replayed):
-		advice := "Find out before you sign it again with a new timestamp."
+		advice := "Find out first; then sign again with a new timestamp."
 		if replayed.repeatable {
 			advice = "Sign again with a new timestamp, and repeat the Idempotency-Key."
 		}
