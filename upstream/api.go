@@ -50,9 +50,8 @@ type Operation struct {
 	Deprecated http.Header // the headers Deprecation, Sunset and Link
 	Enforce    Enforcement // which deviations of responses pass
 
-	// LostParams and LostHeaders are the parameters of a write's query and its headers, by their canonical names, that are documented but cannot be
-	// forwarded: a request must not have them.
-	LostParams, LostHeaders []string
+	// LostParams are the parameters of a write's query that are documented but cannot be forwarded: a request must not have them.
+	LostParams []string
 
 	accept string // the header Accept of calls
 	sample string

@@ -149,17 +149,11 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 
 // CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if a required one is missing, or if one is
 // given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows. It is one, too, if a write has
-// If-Match or another condition that the operation does not forward, or one of LostHeaders: without it, the service would write what the caller did
-// not want.
+// If-Match or another condition that the operation does not forward: without it, the service would write what the caller did not want.
 func (op *Operation) CheckHeaders(h http.Header) error {
 	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
 		if !op.Read && h[name] != nil && !op.Forwards(name) {
 			return badParam(name, "is not a condition that this operation knows")
-		}
-	}
-	for _, name := range op.LostHeaders {
-		if h[name] != nil {
-			return badParam(name, isLost)
 		}
 	}
 	for i := range op.Headers {

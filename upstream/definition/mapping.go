@@ -23,12 +23,6 @@ var ownHeaders = []string{
 	"X-Forwarded-", "X-Gateway-", "X-Request-Id", "X-Public-Key", "X-Signature", "X-Timestamp", "X-Http-Method", "X-Original-", "X-Rewrite-",
 }
 
-func isOwnHeader(name string) bool {
-	return slices.ContainsFunc(ownHeaders, func(own string) bool {
-		return name == own || strings.HasSuffix(own, "-") && strings.HasPrefix(name, own)
-	})
-}
-
 // placeholder matches a placeholder such as {business}.
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
@@ -67,7 +61,10 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 				continue
 			}
 			name := http.CanonicalHeaderKey(e.name)
-			if !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "_") || isOwnHeader(name) {
+			own := func(prefix string) bool {
+				return name == prefix || strings.HasSuffix(prefix, "-") && strings.HasPrefix(name, prefix)
+			}
+			if !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "_") || slices.ContainsFunc(ownHeaders, own) {
 				c.fault(e.value, "the header %s cannot be set by a definition", e.name)
 			}
 			c.faultIf(strings.ContainsFunc(e.value.text(), func(r rune) bool { return r < ' ' || r > '~' }), e.value, "must be visible ASCII and spaces")

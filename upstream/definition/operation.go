@@ -277,10 +277,9 @@ func (c *compiler) operation(base string, n *operationNode) {
 	c.responses(op, n)
 	c.mapping(op, n)
 	if m := op.Mapping; m != nil { // it says itself what the service gets
-		isSet := func(name string) bool {
-			return slices.ContainsFunc(slices.Concat(m.Query, m.Headers), func(v upstream.MappedValue) bool { return v.Name == name })
-		}
-		op.LostParams, op.LostHeaders = slices.DeleteFunc(op.LostParams, isSet), slices.DeleteFunc(op.LostHeaders, isSet)
+		op.LostParams = slices.DeleteFunc(op.LostParams, func(name string) bool {
+			return slices.ContainsFunc(m.Query, func(v upstream.MappedValue) bool { return v.Name == name })
+		})
 	}
 	c.deprecation(op, n)
 }
@@ -381,9 +380,7 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
 		default:
-			if c.warn(p, "the header %s is not forwarded", name); !op.Read && !isOwnHeader(canonical) && canonical != "X-Correlation-Id" {
-				op.LostHeaders = append(op.LostHeaders, canonical)
-			}
+			c.warn(p, "the header %s is not forwarded", name)
 		}
 		return false
 	case "path":
