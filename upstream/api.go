@@ -251,13 +251,11 @@ func (op *Operation) compile() {
 }
 
 func (op *Operation) compileResponses() {
-	accept := ""
+	var accept []string
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		if (r.Status == 2 || r.Status/100 == 2) && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
-			for _, media := range slices.Concat(r.Unchecked, r.Media) {
-				accept += media + ", "
-			}
+			accept = slices.Concat(accept, r.Unchecked, r.Media)
 		}
 		r.recordsIndex = -1
 		r.Body.compile()
@@ -286,7 +284,7 @@ func (op *Operation) compileResponses() {
 			r.isIndexes = append(r.isIndexes, [2]int{records.index[is.Property], param})
 		}
 	}
-	op.accept = accept + "application/json"
+	op.accept = strings.Join(append(accept, "application/json"), ", ")
 }
 
 // IsList reports whether the records are a list.
