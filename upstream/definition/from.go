@@ -17,7 +17,7 @@ const (
 	maxNames = 8
 
 	adapterHint = ": what this cannot do is for an adapter in front of the service"
-	copyHint    = "; if the schema is also that of a record, write the members inside of another one anew, without $ref"
+	copyHint    = "; if the schema is also that of a record, write out its members where another record has it, without $ref"
 
 	// anItem and anyName stand for an item of an array, and for a further member of an object, in a path. No text of a document is like them.
 	anItem, anyName = "\xff[]", "\xff{}"

@@ -374,7 +374,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"no values":                      {member(`{type: string, x-gatehouse-from: {member: a, values: {}}}`), "", "must be an object: the service's values, and ours"},
 		"a conversion of several":        {member(`{oneOf: [{type: string}, {type: integer}], x-gatehouse-from: {member: a, as: string}}`), "", "must be a string"},
 		"not the place of a member":      {`{type: object, x-gatehouse-from: a, properties: {a: {type: string}}}`, "", "is for the place of the member"},
-		"a part with a member":           {member(`{type: object, properties: {b: {type: string, x-gatehouse-from: /b}, c: {type: string, x-gatehouse-from: c}}}`), "", "every member must come from a pointer or a parameter: c does not; if the schema is also that of a record, write the members inside of another one anew"},
+		"a part with a member":           {member(`{type: object, properties: {b: {type: string, x-gatehouse-from: /b}, c: {type: string, x-gatehouse-from: c}}}`), "", "every member must come from a pointer or a parameter: c does not; if the schema is also that of a record, write out its members where another record has it"},
 		"a part with further members":    {member(`{type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "cannot have further members"},
 		"a part with a place":            {member(`{type: object, x-gatehouse-from: d, properties: {b: {type: string, x-gatehouse-from: /b}}}`), "", "pointers of its members begin outside"},
 		"pointers in a choice":           {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: object, properties: {c: {type: string}}}]}`), "", "is in one of several objects"},
