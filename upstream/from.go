@@ -46,6 +46,7 @@ type target struct {
 	slot     int
 	property *Property
 	converts bool     // the value is converted
+	internal bool     // the property, or a part that it is in
 	valid    bool     // package definition or add has made sure that converted values are valid, unless they are null
 	in       []string // the names of the parts that it is in
 	names    []string // in, and its own name
@@ -75,7 +76,7 @@ func (s *Schema) compileSources() {
 	}
 	s.from = &sources{slots: len(s.Properties), concealed: slices.Clone(s.Concealed)}
 	for i := range s.Properties {
-		s.from.add(i, &s.Properties[i], nil)
+		s.from.add(i, &s.Properties[i], nil, false)
 	}
 	slices.Reverse(s.from.parts)
 	for _, name := range s.from.concealed {
@@ -84,9 +85,9 @@ func (s *Schema) compileSources() {
 	s.from.assignSlots(&s.from.tree)
 }
 
-// add adds a property with a slot. in has the names of the parts that it is in.
-func (f *sources) add(slot int, p *Property, in []string) {
-	t := target{slot: slot, property: p, in: in, names: append(slices.Clip(in), p.Name)}
+// add adds a property with a slot. in has the names of the parts that it is in; internal says whether one of them is.
+func (f *sources) add(slot int, p *Property, in []string, internal bool) {
+	t := target{slot: slot, property: p, internal: internal || p.Internal, in: in, names: append(slices.Clip(in), p.Name)}
 	if f := p.From; f != nil {
 		t.converts = f.converts()
 		switch f.As {
@@ -109,7 +110,7 @@ func (f *sources) add(slot int, p *Property, in []string) {
 		f.parts = append(f.parts, own)
 		f.concealed = append(f.concealed, p.Schema.Concealed...)
 		for i := range p.Schema.Properties {
-			f.add(own.first+i, &p.Schema.Properties[i], t.names)
+			f.add(own.first+i, &p.Schema.Properties[i], t.names, t.internal)
 		}
 	case p.From == nil && len(in) > 0: // it is not in this direction: readOnly, writeOnly or internal
 	case p.From != nil && p.From.Param != "":
@@ -158,7 +159,7 @@ func (f *sources) assignSlots(b *branch) {
 // markHidden sets hasHidden for all branches below b, and reports whether anything below b must not leave.
 func (b *branch) markHidden() (hides bool) {
 	for _, child := range b.children {
-		own := slices.ContainsFunc(child.targets, func(t target) bool { return t.property.Internal || t.property.Schema.guarded })
+		own := slices.ContainsFunc(child.targets, func(t target) bool { return t.internal || t.property.Schema.guarded })
 		inner := child.markHidden()
 		child.hasHidden = child.hasHidden || inner || own && len(child.targets) > 1
 		hides = hides || inner || own

@@ -118,7 +118,7 @@ func (g mappingGenerator) object(depth, in int) *mappedSchema {
 		case n == 7:
 			m.schema = &mappedSchema{kind: "map", items: g.object(depth, framed)}
 		case n == 8 && in != inPart:
-			m.schema = &mappedSchema{kind: "choice", items: g.object(depth, framed)}
+			m.schema = &mappedSchema{kind: "choice", items: g.object(depth, in)} // pointers of a hidden one begin where those of its object do
 			m.schema.items.visible = false
 		case n < 11 && pointers:
 			m.part, m.schema = true, g.object(depth, inPart)
