@@ -188,7 +188,7 @@ func (k *checker) gather(s *Schema, depth int, isRecord bool) error {
 	for i := range s.from.parts {
 		p := &s.from.parts[i]
 		spans := k.spans[base+p.first:][:len(p.property.Schema.Properties)]
-		if !slices.ContainsFunc(spans, func(v span) bool { return !v.isAbsent() }) {
+		if !slices.ContainsFunc(spans, func(v span) bool { return v != span{} }) {
 			continue
 		}
 		invalid := k.invalid.schema

@@ -17,7 +17,7 @@ const (
 	maxNames = 8
 
 	adapterHint = ": what this cannot do is for an adapter in front of the service"
-	copyHint    = "; if the schema is also that of a record, write out its members where another record has it, without $ref"
+	ownHint     = "; if the service has such an object, say so by an x-gatehouse-from of its own"
 
 	// anItem and anyName stand for an item of an array, and for a further member of an object, in a path. No text of a document is like them.
 	anItem, anyName = "\xff[]", "\xff{}"
@@ -292,9 +292,7 @@ func (c *sourceChecker) checkMembers(in frame, s *upstream.Schema, depth int) {
 		case depth > 0 && p.From == nil && !p.Part && p.Internal && p.Schema.FreeJSON(): // hidden, without a place: see hide
 			continue
 		case depth > 0 && !elsewhere && !p.Part:
-			c.fault(c.infos[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s%s", p.Name, copyHint, adapterHint)
-		case p.From != nil && !p.HoldsRecords && c.hasPointers(p.Schema):
-			c.fault(n, "is where the data service has it, but pointers of its members begin outside: give them names, or all of them pointers"+copyHint+adapterHint)
+			c.fault(c.infos[s].node, "of an object that the data service does not have, every member must come from a pointer or a parameter: %s does not%s%s", p.Name, ownHint, adapterHint)
 		case p.From != nil:
 			c.checkConversion(c.op, p, n)
 		}

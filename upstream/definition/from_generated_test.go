@@ -38,6 +38,7 @@ type mappedMember struct {
 	as       string // a conversion, "values" or "parameter"
 	hidden   string // writeOnly or x-gatehouse-internal
 	part     bool
+	own      bool // an object at whose place pointers begin
 	required bool
 }
 
@@ -123,6 +124,8 @@ func (g mappingGenerator) object(depth, in int) *mappedSchema {
 		case n < 11 && pointers:
 			m.part, m.schema = true, g.object(depth, inPart)
 			m.schema.null = g.one(3)
+		case g.one(2):
+			m.own, m.schema = true, g.object(depth, framed)
 		case in == inPart:
 			m.schema = &mappedSchema{kind: "array", items: g.object(depth, framed)}
 		default:
@@ -156,7 +159,7 @@ func (g mappingGenerator) object(depth, in int) *mappedSchema {
 				m.names = append(m.names, "a/~b")
 			}
 			fallthrough
-		case g.one(2):
+		case m.own || g.one(2):
 			if m.names == nil {
 				m.names = []string{"their" + strconv.Itoa(i)}
 			}

@@ -177,6 +177,29 @@ func TestPartsAreCounted(t *testing.T) {
 	require.ErrorContains(t, err, "c: expected at least 2 members")
 }
 
+// A component such as a customer, which is a record of its own, can be an object inside another record.
+func TestPointersBeginAtAnObjectWithAPlaceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, `customer: {type: [object, "null"], x-gatehouse-from: /Bill/CUST, properties: {
+		name: {type: string, x-gatehouse-from: NM}, contact: {type: object, properties: {email: {type: string, x-gatehouse-from: /Contact/MAIL}}}}}`, true), http.MethodPost, "/v1/a")
+	for theirs, ours := range map[string]string{
+		`{"account":"17","Bill":{"CUST":{"NM":"A","Contact":{"MAIL":"a@b"}}}}`: `{"account":"17","customer":{"name":"A","contact":{"email":"a@b"}}}`,
+		`{"account":"17","Bill":{"CUST":{"NM":"A"}}}`:                          `{"account":"17","customer":{"name":"A"}}`,
+		`{"account":"17","Bill":{"CUST":null}}`:                                `{"account":"17","customer":null}`,
+		`{"account":"17"}`:                                                     `{"account":"17"}`,
+	} {
+		var out, body bytes.Buffer
+		_, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(theirs))
+		require.NoError(t, err)
+		require.JSONEq(t, ours, out.String())
+		_, err = new(upstream.Contract).CheckBody(&body, op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(ours))
+		require.NoError(t, err)
+		require.JSONEq(t, theirs, body.String())
+	}
+	_, err := new(upstream.Contract).Check(new(bytes.Buffer), op, &op.Responses[0], q, "17", []byte(`{"account":"17","Bill":{"CUST":{"Contact":{"MAIL":5}}}}`))
+	require.ErrorContains(t, err, "customer.contact.email")
+}
+
 // What cannot be converted says neither whose an object is nor whether it may be seen.
 func TestVisibilityThatCannotBeConvertedIsInvalid(t *testing.T) {
 	t.Parallel()
