@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -100,8 +101,9 @@ type Records struct {
 // Is requires a property of a record to equal a parameter of the path.
 type Is struct{ Property, Param string }
 
-// NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty.
-func NewAPI(name, base string, operations []*Operation) *API {
+// NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty. documented has the templates of
+// all paths of the document, below base: those without an operation match nothing, although a parameter of another path would.
+func NewAPI(name, base string, operations []*Operation, documented ...string) *API {
 	a := &API{name: name, base: base, exact: map[string]*Path{}}
 	byTemplate := map[string]*Path{}
 	for _, op := range operations {
@@ -111,11 +113,7 @@ func NewAPI(name, base string, operations []*Operation) *API {
 			p = &Path{Template: template}
 			byTemplate[template] = p
 			a.paths = append(a.paths, p)
-			if strings.Contains(template, "{") {
-				a.tree.add(strings.Split(template[1:], "/"), p)
-			} else {
-				a.exact[template] = p
-			}
+			a.add(p)
 		}
 		p.Operations = append(p.Operations, op)
 		if p.Allow != "" {
@@ -129,11 +127,25 @@ func NewAPI(name, base string, operations []*Operation) *API {
 			a.mapped = append(a.mapped, op)
 		}
 	}
-	a.addSamples()
+	for _, template := range documented {
+		if byTemplate[template] == nil && strings.HasPrefix(template, "/") {
+			a.add(&Path{Template: template})
+		}
+	}
+	a.addSamples(documented)
 	if slices.ContainsFunc(operations, func(op *Operation) bool { return op.Enforce != EnforceAll }) {
 		guard(operations)
 	}
 	return a
+}
+
+// add adds a path, unless there is one that differs in the names of its parameters only.
+func (a *API) add(p *Path) {
+	if strings.Contains(p.Template, "{") {
+		a.tree.add(strings.Split(p.Template[1:], "/"), p)
+	} else {
+		a.exact[p.Template] = p
+	}
 }
 
 // Success returns the first successful response, or nil.
@@ -216,10 +228,10 @@ func (op *Operation) Unchecked() bool {
 func (op *Operation) Sample() string { return op.sample }
 
 // addSamples sets the samples of all operations. The number in them is not a literal segment of any path, so each matches its own path only.
-func (a *API) addSamples() {
+func (a *API) addSamples(documented []string) {
 	literals := map[string]bool{}
-	for _, p := range a.paths {
-		for segment := range strings.SplitSeq(p.Template, "/") {
+	for _, template := range documented {
+		for segment := range strings.SplitSeq(template, "/") {
 			literals[segment] = true
 		}
 	}
@@ -371,10 +383,16 @@ func (a *API) Match(target string) (m Match, ok bool) {
 	if strings.IndexByte(query, '#') >= 0 {
 		return m, false
 	}
-	if m.Query, m.Path = query, a.exact[path]; m.Path == nil {
-		m.Path = a.tree.find(path[1:], &m.values, 0)
+	m.Query, m.Path = query, a.find(path, &m.values, isSegment)
+	return m, m.Path != nil && len(m.Path.Operations) > 0
+}
+
+// find returns the path of a target below the base path, served or not, or nil. fits says what the value of a parameter can be.
+func (a *API) find(path string, values *[MaxPathParams]string, fits func(string) bool) *Path {
+	if p := a.exact[path]; p != nil {
+		return p
 	}
-	return m, m.Path != nil
+	return a.tree.find(path[1:], values, 0, fits)
 }
 
 // cleanTarget returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
@@ -423,12 +441,12 @@ func (n *node) add(segments []string, p *Path) {
 		}
 		n = next
 	}
-	n.path = p
+	n.path = cmp.Or(n.path, p)
 }
 
 // find returns the path of the rest of a target. A literal segment wins, and if the rest does not fit, the parameter is tried: package
 // definition bounds how often that can happen.
-func (n *node) find(rest string, values *[MaxPathParams]string, depth int) *Path {
+func (n *node) find(rest string, values *[MaxPathParams]string, depth int, fits func(string) bool) *Path {
 	segment, rest, more := strings.Cut(rest, "/")
 	for _, next := range [...]*node{n.literal[segment], n.parameter} {
 		if next == nil {
@@ -436,7 +454,7 @@ func (n *node) find(rest string, values *[MaxPathParams]string, depth int) *Path
 		}
 		at := depth
 		if next == n.parameter {
-			if !isSegment(segment) {
+			if at == MaxPathParams || !fits(segment) {
 				return nil
 			}
 			values[at] = segment
@@ -444,7 +462,7 @@ func (n *node) find(rest string, values *[MaxPathParams]string, depth int) *Path
 		}
 		found := next.path
 		if more {
-			found = next.find(rest, values, at)
+			found = next.find(rest, values, at, fits)
 		}
 		if found != nil {
 			return found

@@ -204,17 +204,27 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 
 // Fill is CleanQuery for a call that the gateway makes itself: path has the values of the path's parameters, and query is encoded. The values may
 // have the characters that a request target may have there, and : and @. Others are refused, because a proxy or the service may decode the
-// path before it matches it, and take %2F or %3F for the end of a segment or of the path.
+// path before it matches it, and take %2F or %3F for the end of a segment or of the path. Neither may they make the path of another operation.
 func (op *Operation) Fill(path []string, query string) (Query, error) {
 	m := Match{Query: query}
 	for i, value := range path {
-		if !isSegment(strings.NewReplacer(":", "_", "@", "_").Replace(value)) {
+		if !isArgument(value) {
 			return Query{}, badParam(op.PathParams[i].Name, "must be 1 to 128 letters, digits and -._~:@, and neither . nor ..")
 		}
 		m.values[i] = value
 	}
-	return op.CleanQuery(m)
+	q, err := op.CleanQuery(m)
+	if err != nil || len(path) == 0 {
+		return q, err
+	}
+	if p := op.api.find(strings.TrimPrefix(q.Path, op.api.base), &m.values, isArgument); p != nil && p.Template != strings.TrimPrefix(op.Path, op.api.base) {
+		return Query{}, badParam(op.PathParams[len(path)-1].Name, "leads to another operation")
+	}
+	return q, nil
 }
+
+// isArgument reports whether s can be the value of a parameter in a path that the gateway makes itself.
+func isArgument(s string) bool { return isSegment(strings.NewReplacer(":", "_", "@", "_").Replace(s)) }
 
 func badParam(name, reason string) error {
 	return &ParameterError{Parameter: name, Reason: name + " " + reason}

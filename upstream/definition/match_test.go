@@ -56,6 +56,45 @@ func TestPathsWithParametersAreMatchedWithoutAllocation(t *testing.T) {
 	}
 }
 
+// What is left out is not served by the path of another operation that has a parameter there.
+func TestPathsThatAreLeftOutMatchNothing(t *testing.T) {
+	t.Parallel()
+	operation := func(id, parameters string) string {
+		return `{operationId: ` + id + `, ` + parameters + ` responses: {"204": {description: x}}}`
+	}
+	const id = `parameters: [{name: id, in: path, required: true, schema: {type: string}}],`
+	text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		"/orders/{id}": {get: ` + operation("get", id) + `, delete: ` + operation("delete", id) + `}, "/orders/all": {delete: ` + operation("deleteAll", "") + `},
+		"/orders/{order}.csv": {get: {operationId: csv}}, "/orders/1": {get: ` + operation("first", "") + `}, "/orders/{id}/{part}": {get: {operationId: part}}, "/{x}/{y}/{z}": {get: {operationId: any}},
+		"/orders/{id}/lines": {get: ` + operation("lines", id) + `}}}`
+	for _, o := range []definition.Options{{Except: []string{"deleteAll", "csv", "first", "part", "any"}}, {Only: []string{"get", "delete", "lines"}}} {
+		d, err := load(text, o)
+		require.NoError(t, err)
+		require.Len(t, d.API.Paths(), 2)
+		require.Equal(t, "/v1/orders/2", d.API.Operations()[0].Sample())
+		for target, want := range map[string]bool{"/v1/orders/all": false, "/v1/orders/1": false, "/v1/orders/2": true, "/v1/orders/all/lines": true, "/v1/orders/2/parts": false, "/v1/a/b/c": false} {
+			_, ok := d.API.Match(target)
+			require.Equal(t, want, ok, target)
+		}
+		for id, want := range map[string]string{"all": "leads to another operation", "1": "leads to another operation", "a:1": "", "2": ""} {
+			_, err := d.API.Operations()[0].Fill([]string{id}, "")
+			if want == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, "id "+want)
+			}
+		}
+	}
+	d, err := load(text, definition.Options{Except: []string{"csv", "part", "any"}})
+	require.NoError(t, err)
+	m, ok := d.API.Match("/v1/orders/all")
+	require.True(t, ok)
+	require.Nil(t, m.Path.Operation(http.MethodGet))
+	require.Equal(t, "deleteAll", m.Path.Operation(http.MethodDelete).ID)
+	_, err = d.API.Operations()[0].Fill([]string{"all"}, "")
+	require.EqualError(t, err, "id leads to another operation")
+}
+
 func BenchmarkMatch300Operations(b *testing.B) {
 	api := routed(b)
 	for _, target := range []string{"/v1/resource7", "/v1/resource99/0190f3a2-7c4b-7d11-9e55-000000000001/items/17", "/v1/nothing/at/all"} {
