@@ -164,7 +164,11 @@ func (h *API) check(
 		return nil, err
 	}
 	if documented.Body == nil {
-		if len(got.Body) > 0 && documented.Unchecked == nil {
+		switch {
+		case len(got.Body) == 0 || documented.Unchecked != nil:
+		case got.Status >= 400: // many documents describe errors without their bodies
+			err = &upstream.StatusError{Status: got.Status}
+		default:
 			err = &upstream.ContractError{Kind: upstream.ErrContractViolation, Resource: res.Resource, Record: -1, Expected: "no body"}
 		}
 		res.metrics.checked(err)

@@ -144,6 +144,7 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		"an overlong parameter":               {"/v1/orders/o-" + strings.Repeat("1", 127), nil, 404, "NOT_FOUND", ""},
 		"a slash in a parameter":              {"/v1/orders/o-1%2Finvoice", nil, 404, "NOT_FOUND", ""},
 		"no such record":                      {"/v1/orders/o-1", respondWith(404, "text/html", "<b>secret</b>"), 404, "NOT_FOUND", ""},
+		"404 documented without a body":       {"/v1/orders/recent", respondWith(404, "text/html", "<b>secret</b>"), 404, "NOT_FOUND", ""},
 		"a status that is not documented":     {"/v1/orders/o-1", respondWith(418, "text/html", "secret"), 418, "BAD_REQUEST", ""},
 		"401 of the service":                  {"/v1/orders/o-1", respondWith(401, "application/json", "{}"), 502, "UPSTREAM_FAILED", ""},
 		"407 of the service":                  {"/v1/orders/o-1", respondWith(407, "application/json", "{}"), 502, "UPSTREAM_FAILED", ""},

@@ -17,7 +17,7 @@ import (
 // otherwise there must be no body.
 //
 //   - A documented status, except 401, 407 and 429: no error. A body with a schema needs Content-Type application/json, or a documented +json,
-//     without a charset or with utf-8.
+//     without a charset or with utf-8. ASP.NET and Spring send errors as application/problem+json, whatever they document.
 //   - 304 without a body, if conditional says that the request had If-None-Match, and this header is documented: no error.
 //   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
 //   - A documented 429, or another status from 402 to 499 except 407 if the operation has a path parameter or a body: *StatusError.
@@ -49,9 +49,14 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	default:
 		return refuse(ErrContractViolation, op.statuses()+", not "+strconv.Itoa(status))
 	}
+	if status == http.StatusNoContent || status == http.StatusResetContent { // in a range of others
+		own := *res
+		own.Body, own.Unchecked = nil, nil
+		res = &own
+	}
 	values := h["Content-Type"]
 	switch {
-	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || op.Mapping != nil && op.Mapping.treatsAsJSON(values[0])),
+	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || status >= 400 && isJSON(values[0], []string{"application/problem+json"}) || op.Mapping != nil && op.Mapping.treatsAsJSON(values[0])),
 		res.Body == nil && res.Unchecked == nil:
 		return res, nil
 	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):

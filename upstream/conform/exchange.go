@@ -360,7 +360,7 @@ func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	case errors.As(x.refused, &contract):
 		r.addRefusal(x, asRule, contract.Expected, got)
 		return
-	case x.res.Body == nil && x.res.Unchecked == nil && len(x.body) > 0:
+	case x.res.Body == nil && x.res.Unchecked == nil && len(x.body) > 0 && x.status < 400:
 		r.addFinding("media-type", x, Finding{Expected: "no body", Got: fmt.Sprintf("%s with a body of %d bytes", got, len(x.body))})
 	case x.res.Body != nil:
 		r.checkBody(x, asRule)
