@@ -42,6 +42,8 @@ type Operation struct {
 	// TenantNone. Empty: the gateway responds itself.
 	Tenant string
 
+	TenantInside bool // a record need not have the tenant, only objects inside it
+
 	Params     []Param      // of the query, in the order in which they are forwarded
 	PathParams []Param      // in the order of the path
 	Headers    []Param      // headers that are forwarded, by their canonical names

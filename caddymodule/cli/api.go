@@ -230,6 +230,8 @@ func tenantRule(op *upstream.Operation) string {
 		}
 	case op.Tenant == upstream.TenantNone:
 		rule = "nothing: the operation has no tenant"
+	case op.TenantInside:
+		rule = op.Tenant + " of the objects that have it, not of every record"
 	default:
 		rule = op.Tenant + " of every record"
 	}

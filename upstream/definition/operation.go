@@ -789,8 +789,12 @@ func (c *compiler) finishOperation(n *operationNode) {
 			r.Body = c.pages(op, r, response.get(extPage))
 		}
 		c.faultIf(byRecord && r.Unchecked != nil, n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
-		if byRecord && success && r.Body != nil && r.Records == nil && !r.Body.FreeJSON() && !c.hasTenant(r.Body, map[*upstream.Schema]bool{}) {
-			c.fault(n.node, "no object of the successful response declares the tenant %s", op.Tenant)
+		if !byRecord || !success || r.Body == nil || r.Records != nil || r.Body.FreeJSON() {
+			continue
+		}
+		if !c.faultIf(!c.hasTenant(r.Body, map[*upstream.Schema]bool{}), n.node, "no object of the successful response declares the tenant %s", op.Tenant) && !c.declaresTenant(r.Body, true, 0) {
+			op.TenantInside = true
+			c.warn(n.node, "only objects inside the records declare the tenant %s: a record without them is not checked. Declare it in the record, or require such an object", op.Tenant)
 		}
 	}
 }
@@ -810,6 +814,25 @@ func (c *compiler) hasTenant(s *upstream.Schema, seen map[*upstream.Schema]bool)
 		}
 	}
 	return s.Choice != nil && slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return c.hasTenant(a, seen) })
+}
+
+// declaresTenant reports whether a tenant is checked for all records of a schema: in each, or in an object that it must have. Around the records may
+// be an envelope, at which a list of them suffices. depth is the number of schemas around s.
+func (c *compiler) declaresTenant(s *upstream.Schema, envelope bool, depth int) bool {
+	switch {
+	case s == nil || depth > maxNames || !c.spend(1):
+		return false
+	case s.Tenant != "" || c.broken[s]:
+		return true
+	case s.Choice != nil:
+		return !slices.ContainsFunc(s.Choice.Alternatives, func(a *upstream.Schema) bool { return !c.declaresTenant(a, envelope, depth+1) })
+	case c.declaresTenant(s.Items, false, depth+1) || envelope && c.declaresTenant(s.Additional, false, depth+1):
+		return true
+	}
+	return slices.ContainsFunc(s.Properties, func(p upstream.Property) bool {
+		isList := p.Schema.Types&upstream.TypeArray != 0
+		return !p.Internal && (envelope && isList || p.Required && !isList && p.Schema.Types&upstream.TypeNull == 0) && c.declaresTenant(p.Schema, envelope && !isList, depth+1)
+	})
 }
 
 // records compiles x-gatehouse-records: where the records of a response are, and how they are compared with what was asked for.

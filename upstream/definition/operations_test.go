@@ -35,6 +35,35 @@ func warnings(d *definition.Definition) string {
 	return strings.Join(all, "\n")
 }
 
+func TestRecordsThatNeedNotHaveTheTenantCauseAWarning(t *testing.T) {
+	t.Parallel()
+	const customer = `{type: object, properties: {account: {type: string}}}`
+	for name, c := range map[string]struct {
+		schema string
+		inside bool
+	}{
+		"a record":                        {customer, false},
+		"a list":                          {`{type: array, items: ` + customer + `}`, false},
+		"a list in an envelope":           {`{type: object, properties: {page: {type: integer}, data: {type: array, items: ` + customer + `}}}`, false},
+		"a list in two envelopes":         {`{type: object, required: [result], properties: {result: {type: object, properties: {data: {type: array, items: ` + customer + `}}}}}`, false},
+		"records by their names":          {`{type: object, additionalProperties: ` + customer + `}`, false},
+		"a required object of the record": {`{type: object, required: [customer], properties: {customer: ` + customer + `}}`, false},
+		"one of each alternative":         {`{oneOf: [` + customer + `, {type: array, items: ` + customer + `}]}`, false},
+		"an object that may be missing":   {`{type: object, properties: {total: {type: string}, customer: ` + customer + `}}`, true},
+		"an object that may be null":      {`{type: object, required: [customer], properties: {customer: {anyOf: [` + customer + `, {type: "null"}]}}}`, true},
+		"lines of a record in a list":     {`{type: object, properties: {orders: {type: array, items: {type: object, properties: {lines: {type: array, items: ` + customer + `}}}}}}`, true},
+		"a record that has itself inside": {`{type: object, required: [parent], properties: {parent: {$ref: "#/paths/~1a/get/responses/200/content/application~1json/schema"}, customer: ` + customer + `}}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: x, content: {application/json: {schema: `+c.schema+`}}}}}}}}`, definition.Options{})
+			require.NoError(t, err)
+			require.Equal(t, c.inside, strings.Contains(warnings(d), "only objects inside the records declare the tenant account"), warnings(d))
+			require.Equal(t, c.inside, d.API.Operations()[0].TenantInside)
+		})
+	}
+}
+
 // The forwarded query is canonical and has only what the definition says; the rest is refused or named.
 func TestParametersOfAQuery(t *testing.T) {
 	t.Parallel()
