@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,7 +46,7 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	switch single := req.once != nil && req.credential != nil; {
 	case single && h.exhausted(ctx, req, group, counters, &res):
 	case single && req.once():
-		once, mark = true, ratelimit.Once{MAC: macOf(r), ID: uuid.MustParse(req.id)}
+		once, mark = true, onceOf(r, req.id)
 		res, err = h.app.limiter.AllowOnce(context.WithoutCancel(ctx), group, mark, counters...)
 	default:
 		res, err = h.app.limiter.Allow(context.WithoutCancel(ctx), group, counters...)
@@ -102,10 +103,17 @@ func (h *signed) exhausted(ctx context.Context, req *signedRequest, group string
 	return true
 }
 
-// macOf returns a part of the bytes of a signature that has been verified. The case of its digits does not matter.
-func macOf(r *http.Request) (mac [16]byte) {
-	_, _ = hex.Decode(mac[:], []byte(r.Header.Get(authsigner.HeaderSignature)[:2*len(mac)]))
-	return mac
+// rememberedFor is the time from a write's timestamp to the moment from which it is neither remembered nor accepted: the difference that is
+// allowed between caller and gateway, as much for a body that arrives slowly, and a minute for clocks that differ.
+const rememberedFor = 2*authsigner.MaxSkew + time.Minute
+
+// onceOf identifies a write by its signature, of which the case of digits does not matter. It has been verified.
+func onceOf(r *http.Request, id string) ratelimit.Once {
+	once := ratelimit.Once{ID: uuid.MustParse(id)}
+	_, _ = hex.Decode(once.MAC[:], []byte(r.Header.Get(authsigner.HeaderSignature)[:2*len(once.MAC)]))
+	timestamp, _ := strconv.ParseInt(r.Header.Get(authsigner.HeaderTimestamp), 10, 64)
+	once.Until = time.Unix(timestamp, 0).Add(rememberedFor)
+	return once
 }
 
 // overLimit returns nil in shadow mode, after it has reported the request once, and otherwise the error of a request over its

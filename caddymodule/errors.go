@@ -26,7 +26,7 @@ var (
 	errMethodNotAllowed = &methodNotAllowedError{"GET, HEAD"}
 	errForbidden        = errors.New("the key may not call this resource")
 	errLimitUnavailable = errors.New("checking the rate limit failed")
-	errReplayUnknown    = errors.New("whether the write was received before is not known: Redis has not decided, or the algorithm is gcra")
+	errReplayUnknown    = errors.New("whether the write was received before is not known: Redis has not decided, it is too late by its clock, or the algorithm is gcra")
 	errClientGone       = errors.New("the client closed the connection before the response")
 	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
 
 // protected is a service behind gatehouse_auth shop, and keys of the business "17" for it.
@@ -181,6 +182,31 @@ func TestSignedWriteIsAcceptedOnce(t *testing.T) {
 		require.Equal(t, n, p.data.count())
 		require.Equal(t, 200, p.over[overHTTP1]("GET", "/up", signedFields(p.reads, "GET", "/up", "")).Status)
 	})
+}
+
+// A repetition whose headers arrive in time, and the last byte of its body when Redis has forgotten the write, is not new.
+func TestWriteThatIsKeptBackIsNotAcceptedAgain(t *testing.T) {
+	t.Parallel()
+	p := newProtected(t)
+	p.environment.redis = redistest.Start(t, redistest.WithClock())
+	o := p.options(highLimits, "")
+	o.Site = "gatehouse_auth shop {\n\t\tbody_timeout 12m\n\t}\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://")
+	g := gatewaytest.Start(t, o)
+	request := "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n" + signedLines(p.writes, "POST", "/orders", "{}") + "\r\n{"
+	finish := func(conn *rawConn) gatewaytest.Response {
+		_, err := io.WriteString(conn, "}")
+		require.NoError(t, err)
+		a, err := readResponse(conn.r, http.MethodPost)
+		require.NoError(t, err)
+		return a
+	}
+	first, soon, late := dial(t, g.Addr, request), dial(t, g.Addr, request), dial(t, g.Addr, request)
+	require.Equal(t, 200, finish(first).Status)
+	require.NoError(t, p.redis.StepClock(10*time.Minute))
+	requireProblem(t, finish(soon), http.StatusConflict, "REPLAYED")
+	require.NoError(t, p.redis.StepClock(11*time.Minute))
+	requireProblem(t, finish(late), http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+	require.Equal(t, 1, p.data.count())
 }
 
 //nolint:tparallel // the subtest has the last request

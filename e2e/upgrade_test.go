@@ -334,6 +334,24 @@ func TestFleetIsUpgradedAndRolledBackUnderLoad(t *testing.T) {
 		allowed, len(f.writes), write.refused.Load(), unresolved))
 }
 
+// A signed write that one version has accepted is not accepted by the other.
+func TestSignedWriteIsAcceptedOnceByBothVersions(t *testing.T) {
+	t.Parallel()
+	p := newProtected(t)
+	o := p.options(highLimits, "")
+	o.Site = "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://")
+	old, now := gatewaytest.New(t, o), gatewaytest.Start(t, o)
+	old.Binary = gatewaytest.BinaryOf(t, previous)
+	startWith(t, old, o)
+	for _, order := range [][2]*gatewaytest.Gateway{{old, now}, {now, old}} {
+		target := "/orders?" + order[0].Addr // each write needs a signature of its own
+		write := "POST " + target + " HTTP/1.1\r\nHost: x\r\n" + signedLines(p.writes, "POST", target, "") + "\r\n" + lastRequest
+		require.Equal(t, 200, raw(t, order[0].Addr, write).Status)
+		requireProblem(t, raw(t, order[1].Addr, write), http.StatusConflict, "REPLAYED")
+	}
+	require.Equal(t, 2, p.data.count())
+}
+
 // Either version reads what the other one has written in a credential file, and changes it.
 func TestCredentialFileIsSharedWithThePreviousVersion(t *testing.T) {
 	t.Parallel()

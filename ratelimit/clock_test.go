@@ -1,9 +1,11 @@
 package ratelimit_test
 
 import (
+	"net"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -60,4 +62,47 @@ func TestRedisClockStepsTenMinutesBothWays(t *testing.T) {
 			assert.LessOrEqual(t, countAllowed("full", 2*requests), slack)
 		})
 	}
+}
+
+// A write that Redis has accepted is not accepted again after its clock has stepped, nor by a replica with another clock, however
+// long a gateway has kept the repetition back.
+func TestNoClockMakesAWriteNewAgain(t *testing.T) {
+	t.Parallel()
+	const remembered = 11 * time.Minute
+	signed := time.Now()
+	l := limit(1_000_000, time.Minute)
+	write := func(options *redis.UniversalOptions, mac, id byte) byte {
+		t.Helper()
+		f := newLimiter(t, options, ratelimit.Options{})
+		defer func() { require.NoError(t, f.Close()) }()
+		once := ratelimit.Once{MAC: [16]byte{mac}, ID: [ratelimit.IDSize]byte{id}, Until: signed.Add(remembered)}
+		res, err := f.AllowOnce(t.Context(), "key", once, counter("key", l))
+		require.NoError(t, err)
+		require.True(t, res.Allowed)
+		require.Equal(t, ratelimit.ByRedis, res.By)
+		return res.Accepted[0]
+	}
+	s := redistest.Start(t, redistest.WithClock(), redistest.WithConfig("repl-diskless-sync-delay", "0"))
+	replica := redistest.Start(t, redistest.WithClock())
+	client := replica.Client(t)
+	host, port, err := net.SplitHostPort(s.Addr)
+	require.NoError(t, err)
+	require.NoError(t, client.Do(t.Context(), "REPLICAOF", host, port).Err())
+	require.EqualValues(t, 1, write(s.Options(), 1, 1))
+	redistest.AwaitReplica(t, s, replica)
+	require.NoError(t, client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+
+	for _, step := range []time.Duration{0, remembered - 2*time.Minute, -remembered, -time.Hour} {
+		require.NoError(t, s.StepClock(step))
+		assert.EqualValues(t, 1, write(s.Options(), 1, 2), "stepped by %v", step)
+	}
+	assert.EqualValues(t, 3, write(s.Options(), 2, 3), "a clock that is behind denies nothing")
+	require.NoError(t, s.StepClock(remembered))
+	assert.Zero(t, write(s.Options(), 1, 4), "its mark has expired")
+	assert.Zero(t, write(s.Options(), 3, 5))
+
+	require.NoError(t, replica.StepClock(remembered-2*time.Minute))
+	assert.EqualValues(t, 1, write(replica.Options(), 1, 6))
+	require.NoError(t, replica.StepClock(remembered))
+	assert.Zero(t, write(replica.Options(), 1, 7))
 }

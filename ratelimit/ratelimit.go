@@ -110,7 +110,7 @@ type Result struct {
 	By         Decider
 
 	// Accepted is the ID of the request that AllowOnce accepted with this request's MAC: its own, or that of the request before
-	// which this one repeats. It is zero if Redis did not decide, so that this is not known, and with GCRA.
+	// which this one repeats. It is zero if this is not known: if Redis did not decide, or by its clock after Once.Until, and with GCRA.
 	Accepted [IDSize]byte
 }
 
@@ -123,6 +123,9 @@ type Once struct {
 	MAC [16]byte
 	// ID differs from those of all other requests, repetitions included. It must not be zero.
 	ID [IDSize]byte
+	// Until, in whole seconds, is the same for each repetition too. Redis remembers the request until then, and accepts it until a second
+	// before, so that its clock alone decides, however long a gateway keeps a repetition back.
+	Until time.Time
 }
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
@@ -131,7 +134,7 @@ type Limiter interface {
 	// a counter must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
 	// error is ErrInvalid, ErrUnavailable or ErrClosed.
 	Allow(ctx context.Context, group string, counters ...Counter) (Result, error)
-	// AllowOnce is Allow for a request that must be accepted only once. Redis remembers it for 11 minutes, unless it is denied.
+	// AllowOnce is Allow for a request that must be accepted only once. Redis remembers it, unless it is denied.
 	// A repetition is counted. The caller must deny requests for which Result.Accepted is not their own ID.
 	AllowOnce(ctx context.Context, group string, once Once, counters ...Counter) (Result, error)
 	// Peek returns what Allow would, without counting the request.

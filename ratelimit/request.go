@@ -148,7 +148,7 @@ func (r *request) cancel() {
 func (r *request) buildCall(number uint64, prefix string, maxCallTime int64, epoch uint32) {
 	c := &r.call
 	c.Number, c.Count, c.N = number, r.count, len(r.counters)
-	c.Mark, c.ID = "", r.once.ID
+	c.Mark, c.ID, c.Until = "", r.once.ID, r.once.Until.Unix()
 	if r.once != (Once{}) {
 		c.Mark = markKey(prefix, r.tag, &r.once.MAC)
 	}

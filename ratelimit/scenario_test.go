@@ -198,7 +198,9 @@ func (s *scenario) load(limiters []Limiter, began time.Time) history {
 					for range 1 + r.IntN(2)*r.IntN(4) { // some concurrently
 						var once Once
 						if writes.IntN(2) == 0 {
-							binary.BigEndian.PutUint64(once.MAC[:], uint64(k+1)<<32+uint64(time.Since(began)/s.window))
+							same := time.Since(began).Truncate(s.window)
+							binary.BigEndian.PutUint64(once.MAC[:], uint64(k+1)<<32+uint64(same/s.window))
+							once.Until = time.UnixMicro(simClock).Add(same + 11*time.Minute)
 							binary.BigEndian.PutUint64(once.ID[:], writes.Uint64()|1)
 						}
 						work.Go(func() {

@@ -138,6 +138,9 @@ func (l *liveChecker) probeRedis(ctx context.Context) {
 		}
 	}
 	l.probeRedisCommands(ctx, client)
+	if now, err := client.Time(ctx).Result(); err == nil && time.Until(now).Abs() > maxClockDifference {
+		l.report("GH043", pointer, "the clocks of Redis and this machine differ by %s", time.Until(now).Abs().Round(time.Second))
+	}
 	// In a Cluster, settings are those of one node; all should be alike.
 	info := map[string]string{}
 	for _, section := range []string{"memory", "persistence"} {

@@ -18,13 +18,15 @@
 --
 -- KEYS     for each call: its counters, and the mark of a request that may be accepted only once
 -- ARGV[1]  for each call: flags (1 byte; 1 = count the request, 2 = accept it once), number of counters (1 byte), number of the
---          call (6 bytes), with flag 2 the request's ID (16); then for each counter: limit (3), window (5), writer (5),
---          confirmed (6), seq (6), number of unsynced entries (2), and for each of those, oldest first: count (2), age (5)
+--          call (6 bytes), with flag 2 the request's ID (16) and when its mark expires, in seconds (5); then for each
+--          counter: limit (3), window (5), writer (5), confirmed (6), seq (6), number of unsynced entries (2), and for each of
+--          those, oldest first: count (2), age (5)
 -- reply    for each counter: status (1), remaining (3), reset (5), retry (5), stored (6);
---          then with flag 2: ID of the request that was accepted (16); its own if it is not allowed
+--          then with flag 2: ID of the request that was accepted (16); its own if it is not allowed; zeros if it is too late
 --
 -- A mark is the ID of the request that was accepted, so that a call that is run twice accepts its own request both times. A
--- request that is not allowed leaves no mark. One that was accepted before counts all the same.
+-- request that is not allowed leaves no mark. One that was accepted before counts all the same. From a second before marks
+-- expire, nothing is accepted: a clock that steps ahead, or that of a replica after a failover, makes no repetition new.
 --
 -- A writer numbers the requests that it allows; seq is the number of the last one. If stored is less than seq, the newest
 -- seq - stored of its unsynced requests are added, so that none is added twice. The writer knows that requests up to number
@@ -42,7 +44,7 @@ local WRITER, WRITE = '>I5I6I6I7', 24
 local ENTRY, SIZE, TAIL, MAX, TOTAL = '>I5I2', 7, '>I2I5', 65535, 16777215
 local CALL, COUNTER, UNSYNCED, UNIT, REPLY = '>I1I1I6', '>I3I5I5I6I6I2', '>I2I5', 7, '>I1I3I5I5I6'
 local OK, LOST, STALE = 0, 1, 2
-local ID, KEPT = 16, 660000 -- bytes; milliseconds, more than the ten minutes in which a signature is valid
+local ID, NONE, TILL = 16, pack('>I8I8', 0, 0), '>I5' -- bytes; too late
 
 local input, number = ARGV[1], 0
 local time = call('TIME')
@@ -211,16 +213,21 @@ local function apply(key, p, counting)
 end
 
 -- accept returns the ID of the request that is accepted with a mark: the given one if it is the first.
-local function accept(mark, id)
-  return call('SET', mark, id, 'PX', KEPT, 'NX') and id or call('GET', mark)
+local function accept(mark, id, till)
+  local left = till * 1000 - floor(clock / 1000)
+  if left < 1000 then
+    return NONE
+  end
+  return call('SET', mark, id, 'PX', left, 'NX') and id or call('GET', mark)
 end
 
 local out, o, k, p, size = {}, 0, 1, 1, #input
 while p <= size do
-  local flags, n, id
+  local flags, n, id, till
   flags, n, number, p = unpack(CALL, input, p)
   if flags >= 2 then
-    id, p = sub(input, p, p + ID - 1), p + ID
+    id = sub(input, p, p + ID - 1)
+    till, p = unpack(TILL, input, p + ID)
   end
   local counting, allowed = flags % 2 == 1, true
   if n > 1 and counting then
@@ -241,7 +248,7 @@ while p <= size do
   k = k + n
   if id then
     o = o + 1
-    out[o] = allowed and accept(KEYS[k], id) or id
+    out[o] = allowed and accept(KEYS[k], id, till) or id
     k = k + 1
   end
 end

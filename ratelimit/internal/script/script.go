@@ -76,14 +76,16 @@ type Call struct {
 	N        int // number of counters
 	Counters [MaxCounters]Counter
 
-	// Mark is the key that is set to ID when the request is accepted, so that no other request with this Mark is for 11 minutes.
+	// Mark is the key that is set to ID when the request is accepted, so that no other request with this Mark is. It expires at Until, a
+	// Unix time in seconds, by Redis's clock, and from a second before, no request is accepted.
 	// Default: the request may be accepted again and again.
-	Mark string
-	ID   [IDSize]byte
+	Mark  string
+	ID    [IDSize]byte
+	Until int64
 
 	Replies [MaxCounters]Reply
-	// Accepted is the ID of the request that was accepted with Mark: this one's, or that of an earlier one. It is meaningful only
-	// if Err is nil and the request was allowed.
+	// Accepted is the ID of the request that was accepted with Mark: this one's, or that of an earlier one; zero after Until. It is
+	// meaningful only if Err is nil and the request was allowed.
 	Accepted [IDSize]byte
 	Err      error // ErrStale, ErrLost, or the reason for the missing reply
 	// NotRun is true if the script certainly did not run. Otherwise a call with an error may have been counted.
@@ -202,6 +204,7 @@ func (c *Call) Append(out []byte) []byte {
 	out = appendUint(out, 6, c.Number)
 	if c.Mark != "" {
 		out = append(out, c.ID[:]...)
+		out = appendUint(out, 5, uint64(max(c.Until, 0)))
 	}
 	for i := range c.N {
 		b := &c.Counters[i]

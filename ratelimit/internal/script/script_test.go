@@ -329,6 +329,30 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
+// TestNothingIsAcceptedWhenItsMarkExpires, so that the clock cannot make a repetition new.
+func TestNothingIsAcceptedWhenItsMarkExpires(t *testing.T) {
+	forEachServer(t, func(s *server) {
+		t := s.t
+		accept := func(mark string, id byte) byte {
+			c := callFor(Counter{Key: "k", Limit: 1000, Writer: 1})
+			c.Mark, c.ID, c.Until = mark, [IDSize]byte{id}, noon/sec+660
+			s.run(c)
+			require.NoError(t, c.Err)
+			return c.Accepted[0]
+		}
+		require.EqualValues(t, 1, accept("first", 1))
+		require.InDelta(t, 660, s.PTTL(t.Context(), "first").Val().Seconds(), 60)
+		s.at(noon + 659*sec)
+		require.EqualValues(t, 1, accept("first", 2))
+		require.EqualValues(t, 3, accept("last", 3))
+		s.at(noon + 659*sec + 1000)
+		for _, mark := range []string{"first", "last", "late"} {
+			require.Zero(t, accept(mark, 4), mark)
+		}
+		require.Zero(t, s.Exists(t.Context(), "late").Val())
+	})
+}
+
 // TestCounterSizeIsBounded: high limits, many writers, and more requests than the limit after an outage.
 func TestCounterSizeIsBounded(t *testing.T) {
 	forEachServer(t, func(s *server) {
