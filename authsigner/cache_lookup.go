@@ -131,7 +131,7 @@ func (c *Cache) fetch(publicKey string, p *pendingLookup) {
 		}
 	})
 
-	if kind == CacheFailed {
+	if kind == CacheFailed && !errors.Is(err, ErrDenied) {
 		c.lookupFailed(publicKey, now, err)
 	} else if c.breaker.lookupSucceeded() {
 		c.event(CacheEvent{Kind: CacheAvailable, PublicKey: publicKey})

@@ -17,8 +17,8 @@ import (
 //	expired  past its TTL: requests do what the last column of the next table says
 //	failing  past its TTL, and a lookup of its key failed less than retryAfterFailure ago: it is used without a lookup
 //
-// The source is in one of three states ("-": no change). A lookup succeeds if the source responds, also if the key is unknown or its
-// entry is malformed. Quiet means that resetAfter has passed without a lookup and without a failure.
+// The source is in one of three states ("-": no change). A lookup succeeds if the source responds, also if the key is unknown, its entry
+// is malformed, or access to it is denied (ErrDenied). Quiet means that resetAfter has passed without a lookup and without a failure.
 //
 //	state        lookup succeeds  lookup fails                       quiet      requests for expired credentials
 //	available    -                suspect                            -          wait for a lookup

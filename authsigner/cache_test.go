@@ -511,9 +511,9 @@ func TestHungSourceDelaysTheOnlyKeyOnce(t *testing.T) {
 func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
 	t.Parallel()
 	const reset = authsigner.DefaultLookupTimeout + 2*authsigner.RetryAfterFailure
-	fail := func(keys ...string) func(bubble) {
+	failWith := func(err error, keys []string) func(bubble) {
 		return func(b bubble) {
-			b.src.set(func() { b.src.down = errSourceDown })
+			b.src.set(func() { b.src.down = err })
 			for _, key := range keys {
 				_, _, _ = b.lookup(key)
 				synctest.Wait()
@@ -521,6 +521,8 @@ func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
 			b.src.set(func() { b.src.down = nil })
 		}
 	}
+	fail := func(keys ...string) func(bubble) { return failWith(errSourceDown, keys) }
+	deny := func(keys ...string) func(bubble) { return failWith(authsigner.ErrDenied, keys) }
 	succeed := func(key string) func(bubble) {
 		return func(b bubble) {
 			_, _, _ = b.lookup(key)
@@ -550,6 +552,10 @@ func TestSourceBecomesUnavailableAndAvailableAgain(t *testing.T) {
 		},
 		"unavailable, succeeds": {
 			steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second), succeed(unknownKey)}, waits: []string{testKey, otherKey},
+		},
+		"denied": {steps: []func(bubble){deny(testKey, otherKey), quiet(time.Second)}, waits: []string{testKey, otherKey}},
+		"unavailable, denied": {
+			steps: []func(bubble){fail(testKey, otherKey), quiet(time.Second), deny(unknownKey)}, waits: []string{testKey, otherKey},
 		},
 		"unavailable, quiet": {
 			steps: []func(bubble){fail(testKey, otherKey), quiet(reset)}, waits: []string{testKey, otherKey},

@@ -1,6 +1,9 @@
 package authsigner
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of [Verifier.Verify]. Each error that it returns wraps exactly one of them, or [ErrUnavailable].
 var (
@@ -33,6 +36,10 @@ var (
 
 	// ErrUnavailable means that the source could not be reached or returned an unusable response.
 	ErrUnavailable = errors.New("credential source unavailable")
+
+	// ErrDenied means that the source may not read this key's entry, although it may read others. It wraps ErrUnavailable, but
+	// says nothing about other keys.
+	ErrDenied = fmt.Errorf("%w: access to the entry is denied", ErrUnavailable)
 
 	// ErrMalformedCredential means that an entry exists but is not a valid credential. The error's text names the field and
 	// never contains a value.

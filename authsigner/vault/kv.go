@@ -51,6 +51,9 @@ func (s *Source) find(ctx context.Context, publicKey string) (entry, error) {
 	var found entry
 	err := s.with(ctx, func(current *session) (err error) {
 		found, err = s.read(ctx, current, publicKey)
+		if statusOf(err) == http.StatusForbidden && s.readsOthers(ctx, current, publicKey) {
+			return fmt.Errorf("%w: %s", authsigner.ErrDenied, readable(err).Error()) // not wrapped: a new login would not help
+		}
 		return err
 	})
 	switch {
@@ -59,7 +62,22 @@ func (s *Source) find(ctx context.Context, publicKey string) (entry, error) {
 	case found.fields == nil:
 		return entry{}, authsigner.ErrUnknownKey
 	}
+	s.found.Store(&publicKey)
 	return found, nil
+}
+
+// readsOthers reports whether a session may read another entry than that of publicKey: of the key that was found last, or else of one
+// that need not exist. Then a 403 is due to the policy and about the key, which a caller may have invented.
+func (s *Source) readsOthers(ctx context.Context, current *session, publicKey string) bool {
+	other := probedKey
+	if found := s.found.Load(); found != nil && *found != publicKey {
+		other = *found
+	}
+	if other == publicKey {
+		return false
+	}
+	_, err := s.read(ctx, current, other)
+	return err == nil
 }
 
 // List implements authsigner.KeyStore. With KV version 2, it includes entries whose latest version was deleted by hand, for which
@@ -166,7 +184,7 @@ func (s *Source) path(current *session, part, publicKey string) string {
 }
 
 // with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token
-// may have been revoked or the role's policies may have changed.
+// may have been revoked or the role's policies may have changed. ErrDenied is no failure of Vault.
 func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	current, err := s.acquire(ctx)
 	if err != nil {
@@ -180,7 +198,7 @@ func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	}
 	switch {
 	case err == nil, errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrKeyExists),
-		errors.Is(err, authsigner.ErrConflict):
+		errors.Is(err, authsigner.ErrConflict), errors.Is(err, authsigner.ErrDenied):
 		s.last.Store(&outcome{at: time.Now()})
 		return err
 	}

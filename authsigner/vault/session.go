@@ -21,6 +21,9 @@ const (
 	// the request.
 	forceInterval = 10 * time.Second
 
+	// probedKey is read to find out whether a token may read keys. It need not exist.
+	probedKey = "pk_live_login0000000"
+
 	// minRenewInterval is the minimum time between renewals of a configured token.
 	minRenewInterval = time.Second
 )
@@ -98,7 +101,7 @@ func (s *Source) logIn(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("logging in to Vault: %w", readable(err))
 	}
 	if granted.unknown {
-		if _, err = s.read(ctx, next, "pk_live_login0000000"); statusOf(err) == http.StatusForbidden {
+		if _, err = s.read(ctx, next, probedKey); statusOf(err) == http.StatusForbidden {
 			return nil, fmt.Errorf("logging in to Vault: the token is not valid or may not read keys: %w", readable(err))
 		}
 	}

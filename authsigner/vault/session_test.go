@@ -120,9 +120,51 @@ func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 	b.eventuallyFound(t)
 }
 
+// A policy may exclude keys: those that nobody has, and those of another prefix. Callers can name them.
+func TestDeniedKeysAreNoOutage(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]struct {
+		policy string
+		found  bool // whether testKey has been found before
+	}{
+		"keys with a prefix":           {`path "kv/data/gateway/keys/pk_live_*" { capabilities = ["read"] }`, true},
+		"before any key was found":     {`path "kv/data/gateway/keys/pk_live_*" { capabilities = ["read"] }`, false},
+		"no keys but those that exist": {`path "kv/data/gateway/keys/` + testKey + `" { capabilities = ["read"] }`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{policy: try.policy})
+			b.store(t, testKey, nil)
+			if try.found {
+				b.requireFound(t, testKey)
+			}
+			cache, err := authsigner.NewCache(b.Source, authsigner.CacheOptions{LookupTimeout: patience})
+			require.NoError(t, err)
+			defer cache.Close()
+			for i := range 20 {
+				_, err := cache.Lookup(t.Context(), fmt.Sprintf("pk_test_%08d", i))
+				require.ErrorIs(t, err, authsigner.ErrDenied)
+				requireUnavailable(t, err)
+				require.NoError(t, b.Ready())
+			}
+			_, err = cache.Lookup(t.Context(), testKey)
+			require.NoError(t, err)
+			require.Equal(t, 1, b.events.count(vault.EventLogin))
+
+			// A token that is not valid denies every key.
+			b.revokeTokens(t, "approle")
+			_, err = b.Lookup(t.Context(), "pk_test_00000000")
+			require.ErrorIs(t, err, authsigner.ErrDenied)
+			b.requireFound(t, testKey)
+			b.events.waitFor(t, vault.EventLogin, 2)
+		})
+	}
+}
+
 func TestDenialWhileARenewalIsRetriedCausesALogin(t *testing.T) {
 	t.Parallel()
-	var renewalFailed, denied atomic.Bool
+	var renewalFailed atomic.Bool
+	var logins atomic.Int64
 	b := newBench(t, setup{
 		role: map[string]any{"token_ttl": "5s", "token_max_ttl": "1h"},
 		proxy: func(next http.Handler) http.Handler {
@@ -130,9 +172,12 @@ func TestDenialWhileARenewalIsRetriedCausesALogin(t *testing.T) {
 				switch path := r.URL.Path; {
 				case path == "/v1/auth/token/renew-self" && !renewalFailed.Swap(true):
 					w.WriteHeader(http.StatusServiceUnavailable)
-				case path == "/v1/kv/data/gateway/keys/"+testKey && !denied.Swap(true):
+				case strings.HasPrefix(path, "/v1/kv/data/gateway/keys/") && logins.Load() < 2:
 					w.WriteHeader(http.StatusForbidden)
 				default:
+					if strings.HasSuffix(path, "/login") {
+						logins.Add(1)
+					}
 					next.ServeHTTP(w, r)
 				}
 			})

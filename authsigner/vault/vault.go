@@ -106,7 +106,7 @@ type Event struct {
 // Source is an authsigner.KeyStore on Vault. It is safe for concurrent use.
 //
 // After a 403, a request is retried once with a new login, at most every 10 seconds, because the token may have been revoked or its
-// policies may have changed. Failed logins are retried after 250 ms to 4 s. A token is renewed at 60 to 70 percent of its TTL, and
+// policies may have changed. If the token may read another entry, Lookup returns authsigner.ErrDenied without a login. Failed logins are retried after 250 ms to 4 s. A token is renewed at 60 to 70 percent of its TTL, and
 // replaced before its maximum TTL.
 //
 // With KV version 2, Create and Update use check-and-set, so concurrent changes are safe. KV version 1 does not have it: the last
@@ -129,7 +129,8 @@ type Source struct {
 	forceAt time.Time     // when the next login may be requested
 
 	last   atomic.Pointer[outcome]
-	events sync.Mutex // held during calls of OnEvent
+	found  atomic.Pointer[string] // the key whose entry was found last
+	events sync.Mutex             // held during calls of OnEvent
 }
 
 var _ authsigner.KeyStore = (*Source)(nil)

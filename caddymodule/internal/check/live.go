@@ -282,6 +282,8 @@ func (l *liveChecker) probeCredentials(ctx context.Context) {
 		l.report("GH041", pointer, "the login lacks capabilities: %s", strings.Join(found.Missing, ", "))
 	} else if _, err := source.Lookup(ctx, "pk_live_check0000000"); err != nil && !errors.Is(err, authsigner.ErrUnknownKey) {
 		l.report("GH041", pointer, "reading an entry failed: %v", err)
+	} else if _, err := source.Lookup(ctx, "check0000000"); errors.Is(err, authsigner.ErrDenied) {
+		l.report("GH049", pointer, "Vault denies the entry of the key check0000000, and not that of pk_live_check0000000")
 	}
 	if found.ClockAhead.Abs() > maxClockDifference {
 		l.report("GH043", pointer, "the clocks of Vault and this machine differ by %s", found.ClockAhead.Abs())

@@ -326,6 +326,7 @@ func TestCheckProbesVault(t *testing.T) {
 		"for operators who read metadata": {strings.Replace(policy("vault-policy-operator.hcl"), `["delete"]`, `["read", "delete"]`, 1), "manage_keys", nil, ""},
 		"for operators though not needed": {policy("vault-policy-operator.hcl"), "", []string{"GH042"}, "update of kv/data/gateway/keys/"},
 		"for gateways though managing":    {policy("vault-policy.hcl"), "manage_keys", []string{"GH041"}, "list of kv/metadata/gateway/keys/"},
+		"of one prefix":                   {strings.Replace(policy("vault-policy.hcl"), "keys/*", "keys/pk_live_*", 1), "", []string{"GH049"}, "denies the entry of the key check0000000"},
 		"of another path":                 {narrow, "", []string{"GH041"}, "read of kv/data/gateway/keys/"},
 	} {
 		t.Run(name, func(t *testing.T) {
