@@ -51,6 +51,9 @@ func (s *Source) run(ctx context.Context) {
 		old := s.publish(next, err)
 		if err != nil {
 			s.event(Event{Kind: EventLoginFailed, Err: err})
+			if old != nil && old.renewalDue(time.Now()) {
+				_, _ = s.renewOnce(ctx, old) // it stays in use until a login succeeds
+			}
 			if !s.pause(ctx, jittered(backoff)) {
 				break
 			}
@@ -176,24 +179,10 @@ func (s *Source) keepAlive(ctx context.Context, current *session) bool {
 func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (time.Duration, error) {
 	backoff := minBackoff
 	for {
-		began := time.Now()
-		secret, err := s.renewOnce(ctx, current)
-		if err == nil && (secret == nil || secret.Auth == nil) {
-			err = errors.New("the response has no token")
+		ttl, err := s.renewOnce(ctx, current)
+		if err == nil || ctx.Err() != nil {
+			return ttl, err
 		}
-		if err == nil {
-			ttl := time.Duration(secret.Auth.LeaseDuration) * time.Second
-			s.mu.Lock()
-			current.ends = began.Add(ttl)
-			s.mu.Unlock()
-			s.event(Event{Kind: EventRenewed})
-			return ttl, nil
-		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-		err = fmt.Errorf("renewing the token: %w", readable(err))
-		s.event(Event{Kind: EventRenewalFailed, Err: err})
 		if status := statusOf(err); status >= 400 && status < 429 {
 			return 0, err
 		}
@@ -211,10 +200,36 @@ func (s *Source) renew(ctx context.Context, current *session, ends time.Time) (t
 	}
 }
 
-func (s *Source) renewOnce(ctx context.Context, current *session) (*api.Secret, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+// renewOnce tries once to renew the token, and returns its new TTL.
+func (s *Source) renewOnce(ctx context.Context, current *session) (time.Duration, error) {
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	return current.client.Auth().Token().RenewSelfWithContext(ctx, 0)
+	secret, err := current.client.Auth().Token().RenewSelfWithContext(limited, 0)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if err == nil && (secret == nil || secret.Auth == nil) {
+		err = errors.New("the response has no token")
+	}
+	if err != nil {
+		err = fmt.Errorf("renewing the token: %w", readable(err))
+		s.event(Event{Kind: EventRenewalFailed, Err: err})
+		return 0, err
+	}
+	ttl := time.Duration(secret.Auth.LeaseDuration) * time.Second
+	s.mu.Lock()
+	current.ends = began.Add(ttl)
+	s.mu.Unlock()
+	s.event(Event{Kind: EventRenewed})
+	return ttl, nil
+}
+
+// renewalDue reports whether the token should be renewed although a login is due: it is valid, and 60 percent of its TTL have passed,
+// or it could end before the next login has failed.
+func (c *session) renewalDue(now time.Time) bool {
+	left := c.ends.Sub(now)
+	return c.grant.renewable && left > 0 && left < max(c.grant.ttl*2/5, 2*maxBackoff)
 }
 
 // acquire returns the current session. It waits for the first login to succeed or fail.

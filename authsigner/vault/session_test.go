@@ -349,6 +349,35 @@ func TestReplacedSecretIDFileIsReadWhenTheOldOneExpires(t *testing.T) {
 	b.eventuallyFound(t)
 }
 
+// After a login that a passing denial has caused and that fails, the token is valid for as long as it can be renewed.
+func TestTokenIsRenewedWhileLoginsFail(t *testing.T) {
+	t.Parallel()
+	var denied atomic.Bool
+	b := newBench(t, setup{
+		role: map[string]any{"secret_id_num_uses": 1, "token_ttl": "8s", "token_max_ttl": "1h"},
+		proxy: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if denied.Load() && strings.HasPrefix(r.URL.Path, "/v1/kv/data/") {
+					w.WriteHeader(http.StatusForbidden)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+	})
+	b.store(t, testKey, nil)
+	denied.Store(true)
+	b.requireUnavailable(t)
+	b.events.waitFor(t, vault.EventLoginFailed, 1)
+	denied.Store(false)
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+		b.requireFound(t, testKey)
+		<-time.After(tick)
+	}
+	require.Equal(t, 1, b.events.count(vault.EventLogin))
+	require.NoError(t, b.Ready())
+}
+
 // A load balancer in front of Vault may respond in its place.
 func TestPageWithStatus400DoesNotRejectTheSecretID(t *testing.T) {
 	t.Parallel()
