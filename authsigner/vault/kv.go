@@ -19,6 +19,9 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
+// errOtherVersion means that the path is not one of the KV engine's. A login reads its version again.
+var errOtherVersion = errors.New("the KV engine may have another version")
+
 // updateAttempts is the number of attempts of Update after concurrent changes.
 const updateAttempts = 5
 
@@ -184,14 +187,14 @@ func (s *Source) path(current *session, part, publicKey string) string {
 }
 
 // with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token
-// may have been revoked or the role's policies may have changed. ErrDenied is no failure of Vault.
+// may have been revoked or the role's policies may have changed; likewise if the KV engine may have been upgraded. ErrDenied is no failure of Vault.
 func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	current, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	err = request(current)
-	if statusOf(err) == http.StatusForbidden {
+	if statusOf(err) == http.StatusForbidden || errors.Is(err, errOtherVersion) {
 		if next := s.replace(ctx, current, readable(err)); next != nil {
 			err = request(next)
 		}
@@ -333,6 +336,9 @@ func (s *Source) get(ctx context.Context, current *session, path string, query u
 	parsed, parseErr := parse(raw)
 	if err == nil {
 		return parsed, parseErr
+	}
+	if parseErr == nil && len(parsed.Warnings) > 0 {
+		return response{}, fmt.Errorf("%w: %w", errOtherVersion, err)
 	}
 	if parseErr != nil || !parsed.saysMissing() {
 		return response{}, err

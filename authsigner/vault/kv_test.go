@@ -205,6 +205,22 @@ func TestMismatchedMountIsReported(t *testing.T) {
 	}
 }
 
+// vault kv enable-versioning changes the paths of a KV engine in use. The token stays valid.
+func TestEngineMayGetVersionsWhileInUse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{
+		policy: vaulttest.ReadPolicy + `path "kv1/data/gateway/keys/*" { capabilities = ["read"] }`,
+		change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = "kv1" },
+	})
+	_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "kv1/gateway/keys/"+testKey, record(nil))
+	require.NoError(t, err)
+	b.requireFound(t, testKey)
+	_, err = b.Client(t).Logical().WriteWithContext(t.Context(), "sys/mounts/kv1/tune", map[string]any{"options": map[string]any{"version": "2"}})
+	require.NoError(t, err)
+	b.eventuallyFound(t)
+	b.requireUnknown(t, otherKey)
+}
+
 // A load balancer or another program in Vault's place cannot make a key unknown.
 func TestOnlyVaultsResponseMakesAKeyUnknown(t *testing.T) {
 	t.Parallel()

@@ -94,7 +94,7 @@ const (
 	EventLoginFailed   EventKind = "login_failed"   // a login failed and will be retried
 	EventRenewed       EventKind = "renewed"        // the token was renewed for TTL
 	EventRenewalFailed EventKind = "renewal_failed" // a renewal failed and will be retried until the token expires
-	EventDenied        EventKind = "denied"         // a request got a 403, so a new login follows
+	EventDenied        EventKind = "denied"         // a request got a 403, or a 404 for its path, so a new login follows
 )
 
 // Event is an event of a [Source].
@@ -106,8 +106,9 @@ type Event struct {
 // Source is an authsigner.KeyStore on Vault. It is safe for concurrent use.
 //
 // After a 403, a request is retried once with a new login, at most every 10 seconds, because the token may have been revoked or its
-// policies may have changed. If the token may read another entry, Lookup returns authsigner.ErrDenied without a login. Failed logins are retried after 250 ms to 4 s. A token is renewed at 60 to 70 percent of its TTL, and
-// replaced before its maximum TTL.
+// policies may have changed. If the token may read another entry, Lookup returns authsigner.ErrDenied without a login. A login also
+// follows if the KV engine rejects the path, because it may have got another version. Failed logins are retried after 250 ms to 4 s. A
+// token is renewed at 60 to 70 percent of its TTL, and replaced before its maximum TTL.
 //
 // With KV version 2, Create and Update use check-and-set, so concurrent changes are safe. KV version 1 does not have it: the last
 // write wins, so only one process should manage its keys.
