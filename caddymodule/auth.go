@@ -31,7 +31,8 @@ type Auth struct {
 
 	// Name is the name of the API behind the route. Only keys whose resources name it may call it: "shop", or "shop/orders" for what is
 	// below the path segment "orders". It matches [a-z][a-z0-9_-]{0,62} and is not the name of a resource of the built-in API. Default:
-	// the API has no name: keys without resources may call all of it, and others the resources that they name.
+	// the API has no name: keys without resources may call all of it, and others the resources that they name, without those that are the
+	// names of other APIs.
 	Name string `json:"name,omitempty"`
 
 	// BasePath is the path below which the API is; the segment after it is the resource. Other paths get 404. Signatures cover it, unlike
@@ -181,7 +182,8 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	switch {
 	case r.Method == http.MethodConnect, isGRPC(r.Header), len(req.body) > 0 && r.Header["Upgrade"] != nil:
 		return errNotPassedOn
-	case !req.credential.MayCall(h.Name, resource):
+	case !req.credential.MayCall(h.Name, resource),
+		h.Name == "" && req.credential.Resources != nil && h.app.namesAPI(resource):
 		return errForbidden
 	case isWrite(r.Method) && !req.credential.Write:
 		return errWriteNotAllowed

@@ -208,11 +208,20 @@ func (a *App) claimNames(api *upstream.API, d *Definition) error {
 		return err
 	}
 	for _, resource := range api.Resources(false) {
-		if err := a.claim(resource, "a resource of "+what); err != nil {
+		if err := a.claim(resource, resourceOf+what); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// resourceOf precedes the API in the meaning of a resource's name.
+const resourceOf = "a resource of "
+
+// namesAPI reports whether a name in the resources of keys means an API of its own.
+func (a *App) namesAPI(name string) bool {
+	what, ok := a.claimed[name]
+	return ok && name != routeOfAuth && !strings.HasPrefix(what, resourceOf)
 }
 
 func (a *App) claim(name, what string) error {

@@ -112,6 +112,36 @@ func TestProtectedRouteServesWhomItsKeysAllow(t *testing.T) {
 	requireLogged(t, p.g, `"route":"shop","operation":"any","status":200`)
 }
 
+// A key for the API "shop" is not one for a resource "shop" of what has no name.
+func TestNameOfAnAPIIsNoResourceOfAnother(t *testing.T) {
+	t.Parallel()
+	p := newProtected(t)
+	o := p.options(highLimits, "")
+	proxy := "reverse_proxy " + strings.TrimPrefix(p.dataURL, "http://")
+	o.Site = "@new host new.example\n\thandle @new {\n\t\tgatehouse_auth shop\n\t\t" + proxy + "\n\t}\n\thandle {\n\t\tgatehouse_auth\n\t\t" + proxy + "\n\t}"
+	auth := p.issue(t, authsigner.IssueOptions{BusinessID: p.business, Resources: []string{"auth"}})
+	g := gatewaytest.Start(t, o)
+	for _, test := range []struct {
+		caller       gatewaytest.Caller
+		host, target string
+		status       int
+	}{
+		{p.reads, "new.example", "/shop/admin", 200},
+		{p.reads, "legacy.example", "/shop/admin", 403},
+		{p.reads, "legacy.example", "/shop", 403},
+		{p.orders, "legacy.example", "/shop/orders", 403},
+		{p.other, "legacy.example", "/orders/5", 200},
+		{p.other, "legacy.example", "/shop2/5", 200},
+		{p.other, "legacy.example", "/auth/5", 403},
+		{auth, "legacy.example", "/auth/5", 200},
+		{p.none, "legacy.example", "/shop/admin", 200},
+		{p.none, "new.example", "/shop/admin", 403},
+	} {
+		a := raw(t, g.Addr, "GET "+test.target+" HTTP/1.1\r\nHost: "+test.host+"\r\n"+signedLines(test.caller, "GET", test.target, "")+"\r\n"+lastRequest)
+		assert.Equal(t, test.status, a.Status, "%s%s: %s", test.host, test.target, a.Body)
+	}
+}
+
 // A recorded write is worth nothing, on this and every other gateway.
 //
 //nolint:tparallel // the subtests share a Redis, which the last one stops
