@@ -34,10 +34,16 @@ type backend struct {
 // maxDynamicBackends is the number of dynamic addresses above which idle ones are removed.
 const maxDynamicBackends = 256
 
+const (
+	lookupTimeout = time.Minute // of dynamic addresses, with all retries
+	slowLookup    = time.Second // how long calls wait for one if addresses are known
+)
+
 // prepareAddresses creates the backends of addresses that do not depend on the request.
 func (s *Service) prepareAddresses() error {
 	hasPlaceholder := func(u *reverseproxy.Upstream) bool { return strings.Contains(u.Dial, "{") }
 	if s.proxy.DynamicUpstreams != nil || slices.ContainsFunc(s.proxy.Upstreams, hasPlaceholder) {
+		s.found = s.proxy.Upstreams
 		return nil
 	}
 	for _, u := range s.proxy.Upstreams {
@@ -109,23 +115,13 @@ func (s *Service) each(f func(*backend)) {
 }
 
 // backends returns the addresses that a request may be sent to.
-func (s *Service) backends(req *http.Request, retries int) ([]*backend, error) {
+func (s *Service) backends(req *http.Request, deadline time.Time, retries int) ([]*backend, error) {
 	if s.static != nil {
 		return s.static, nil
 	}
-	upstreams := []*reverseproxy.Upstream(s.proxy.Upstreams)
-	if dynamic := s.proxy.DynamicUpstreams; dynamic != nil {
-		if cache, ok := dynamic.(reverseproxy.CachingUpstreamSource); ok && retries > 0 {
-			if err := cache.ResetCache(req); err != nil {
-				s.logger.Error("clearing the cache of dynamic upstreams failed", zap.Error(err))
-			}
-		}
-		found, err := dynamic.GetUpstreams(req)
-		if err != nil {
-			s.logger.Error("getting dynamic upstreams failed, using static ones", zap.Error(err))
-		} else {
-			upstreams = found
-		}
+	upstreams, err := s.lookUp(req.Context(), deadline, retries)
+	if err != nil {
+		return nil, fmt.Errorf("looking up the addresses: %w", err)
 	}
 	repl, ok := req.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
@@ -140,6 +136,78 @@ func (s *Service) backends(req *http.Request, retries int) ([]*backend, error) {
 		backends = append(backends, b)
 	}
 	return backends, nil
+}
+
+// lookUp returns the addresses, of which those that are dynamic are looked up. Caddy does so for one service after the other, and forgets addresses if it
+// fails. So a lookup runs in the background, and calls share it. They wait until their deadlines, but at most slowLookup if addresses are known, and not
+// at all after a lookup that failed.
+func (s *Service) lookUp(ctx context.Context, deadline time.Time, retries int) ([]*reverseproxy.Upstream, error) {
+	if s.proxy.DynamicUpstreams == nil {
+		return s.proxy.Upstreams, nil
+	}
+	s.mu.Lock()
+	if s.lookup == nil {
+		s.lookup, s.lookupBegan = make(chan struct{}), time.Now()
+		go s.runLookup(retries > 0) //nolint:contextcheck // it outlives the request
+	}
+	lookup, until := s.lookup, s.lookupBegan
+	if !s.lookupFailed {
+		until = until.Add(slowLookup)
+	}
+	if len(s.found) > 0 && (deadline.IsZero() || until.Before(deadline)) {
+		deadline = until
+	}
+	s.mu.Unlock()
+	wait, cancel := ctx, context.CancelFunc(func() {})
+	if !deadline.IsZero() {
+		wait, cancel = context.WithDeadline(ctx, deadline)
+	}
+	defer cancel()
+	select {
+	case <-lookup:
+	case <-wait.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case len(s.found) == 0 && wait.Err() != nil:
+		return nil, upstream.ErrNoTimeLeft
+	}
+	return s.found, nil
+}
+
+// runLookup looks up the dynamic addresses, for s.lookup.
+func (s *Service) runLookup(again bool) {
+	ctx, cancel := context.WithTimeout(s.ctx, lookupTimeout)
+	defer cancel()
+	source := s.proxy.DynamicUpstreams
+	var found []*reverseproxy.Upstream
+	req, err := s.request(ctx, &upstream.Call{BusinessID: "-", RequestID: "-", Path: "/"}, nil)
+	if cache, ok := source.(reverseproxy.CachingUpstreamSource); ok && again && err == nil {
+		err = cache.ResetCache(req)
+	}
+	if err == nil {
+		found, err = source.GetUpstreams(req)
+	}
+	failed := err != nil || len(found) == 0 // several sources log their errors themselves
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case failed && !s.lookupFailed && s.ctx.Err() == nil:
+		s.logger.Error("looking up the addresses of a data service failed, using static or known ones", zap.Error(err))
+	case !failed && s.lookupFailed:
+		s.logger.Info("looking up the addresses of a data service succeeds again")
+	}
+	if !failed {
+		s.found = found
+	} else if len(s.proxy.Upstreams) > 0 {
+		s.found = s.proxy.Upstreams
+	}
+	s.lookupFailed = failed
+	close(s.lookup)
+	s.lookup = nil
 }
 
 // dynamicBackend returns the backend of a dynamic address. Backends are kept, so that counts and connections outlive a request.

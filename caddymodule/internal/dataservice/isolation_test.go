@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
@@ -132,6 +133,85 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 	}
 	require.Equal(t, 1, logged.Len())
 	require.Equal(t, dead.Addr().String(), logged.All()[0].ContextMap()["upstream_address"])
+}
+
+// nameServer is a DNS server that has the address 127.0.0.1 for all names.
+type nameServer struct {
+	address string
+	silent  atomic.Bool // it does not respond
+}
+
+func newNameServer(t *testing.T) *nameServer {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &nameServer{address: conn.LocalAddr().String()}
+	var done sync.WaitGroup
+	done.Go(func() {
+		buffer := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if s.silent.Load() || m.Unpack(buffer[:n]) != nil {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+			if reply, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(reply, from)
+			}
+		}
+	})
+	t.Cleanup(done.Wait)
+	t.Cleanup(func() { _ = conn.Close() })
+	return s
+}
+
+// Caddy looks up the addresses of all services one after the other, and knows no deadline.
+func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
+	dns := newNameServer(t)
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(service.Close)
+	_, port, err := net.SplitHostPort(service.Listener.Addr().String())
+	require.NoError(t, err)
+	load := func(name string) (*Service, *observer.ObservedLogs) {
+		s := loaded(t, `{"handler":"reverse_proxy","dynamic_upstreams":{"source":"a","name":"`+name+`.","port":"`+port+`","versions":{"ipv4":true},
+			"refresh":"1ms","resolver":{"addresses":["`+dns.address+`"]}}}`)
+		core, logged := observer.New(zap.InfoLevel)
+		s.logger = zap.New(core)
+		return s, logged
+	}
+	known, logged := load("known.test")
+	unknown, _ := load("unknown.test")
+	require.NoError(t, do(t, known, callOf("b", "/", patience)))
+	dns.silent.Store(true)
+	var calls sync.WaitGroup
+	for range 20 {
+		calls.Go(func() { assert.NoError(t, do(t, known, callOf("b", "/", 5*time.Second))) })
+		calls.Go(func() {
+			start := time.Now()
+			err := do(t, unknown, callOf("b", "/", 500*time.Millisecond))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.True(t, Unsent(err))
+			assert.Less(t, time.Since(start), 4*time.Second)
+		})
+	}
+	calls.Wait()
+	require.Eventually(t, func() bool { return logged.Len() == 1 }, patience, time.Millisecond)
+	start := time.Now()
+	for range 20 {
+		require.NoError(t, do(t, known, callOf("b", "/", patience)))
+	}
+	require.Less(t, time.Since(start), 5*time.Second, "calls do not wait for lookups after one that failed")
+	dns.silent.Store(false)
+	require.NoError(t, do(t, unknown, callOf("b", "/", patience)))
+	require.Eventually(t, func() bool { return do(t, known, callOf("b", "/", patience)) == nil && logged.Len() == 2 }, patience, time.Millisecond)
 }
 
 func TestClientThatLeavesFailsNoAddress(t *testing.T) {

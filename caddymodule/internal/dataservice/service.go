@@ -67,6 +67,12 @@ type Service struct {
 	static  []*backend // parallel to proxy.Upstreams; nil if addresses have placeholders or are dynamic
 	mu      sync.Mutex
 	dynamic map[string]*backend // by dial address, if static is nil
+
+	// Of dynamic addresses:
+	found        []*reverseproxy.Upstream // by the last lookup that succeeded, or the static ones
+	lookup       chan struct{}            // closed at the end of the current lookup; nil if there is none
+	lookupBegan  time.Time
+	lookupFailed bool // the last one
 }
 
 // Load loads the reverse_proxy handler raw, which is the given field of a module's struct. The caller must close the service.
@@ -175,7 +181,7 @@ func (s *Service) Addresses(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	backends, err := s.backends(req, 0)
+	backends, err := s.backends(req, time.Time{}, 0)
 	var addresses []string
 	for _, b := range backends {
 		addresses = append(addresses, b.dial.Address)
@@ -194,7 +200,7 @@ func (s *Service) DoAt(ctx context.Context, address string, call upstream.Call, 
 	if err != nil {
 		return nil, err
 	}
-	backends, err := s.backends(req, 0)
+	backends, err := s.backends(req, call.Deadline, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +268,7 @@ var errNoBackend = fmt.Errorf("%w", ErrUnreachable)
 
 // try sends the request to one address.
 func (s *Service) try(req *http.Request, deadline time.Time, res *response, retries int) error {
-	backends, err := s.backends(req, retries)
+	backends, err := s.backends(req, deadline, retries)
 	if err != nil {
 		return err
 	}
