@@ -508,20 +508,38 @@ func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 func TestResponseHoldsNoMoreMemoryThanItNeeds(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {
 		t.Helper()
-		const size, many = largeResponse + 50<<10, 20
-		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, _ *http.Request) {
+		const size, larger, many = largeResponse + 50<<10, largeResponsesBytes - 1<<20, 12
+		s := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush() // chunked
-			_, _ = w.Write(make([]byte, size))
+			n := size
+			if r.URL.Path == "/larger" {
+				n = larger
+			}
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, int64(n)))
 		}, ""))
-		for i := range many {
-			c := callOf("business"+strconv.Itoa(i), "/", patience)
-			c.MaxResponse = largeResponsesBytes / 8
+		read := func(business, path string, size int, maxSize int64) *upstream.Response {
+			c := callOf(business, path, patience)
+			c.MaxResponse = maxSize
 			res, err := s.Do(t.Context(), c)
-			require.NoError(t, err)
-			require.Len(t, res.Body, size)
-			t.Cleanup(res.Release)
+			if assert.NoError(t, err) {
+				assert.Len(t, res.Body, size)
+			}
+			return res
+		}
+		var unread []*upstream.Response
+		for i := range many {
+			unread = append(unread, read("business"+strconv.Itoa(i), "/", size, largeResponsesBytes/8))
 		}
 		require.EqualValues(t, largeResponsesBytes-many*size, s.shares.free)
+		unread = append(unread, read("unlimited", "/", size, largeResponsesBytes))
+		done := make(chan *upstream.Response)
+		go func() { done <- read("larger", "/larger", larger, largeResponsesBytes) }()
+		require.Eventually(t, s.shares.isContended, patience, time.Millisecond)
+		for _, res := range unread {
+			res.Release()
+		}
+		(<-done).Release()
+		require.EqualValues(t, largeResponsesBytes, s.shares.free)
 	})
 }
 
@@ -571,16 +589,19 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	const share = largeResponsesBytes / largeShares
 	s := NewShares(0)
 	ctx := t.Context()
-	require.NoError(t, s.acquireMemory(ctx, "a", share))
+	a, b, more := &memory{business: "a"}, &memory{business: "b"}, map[string]*memory{}
+	require.NoError(t, s.acquireMemory(ctx, a, share))
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	require.ErrorIs(t, s.acquireMemory(done, "a", 1), context.Canceled, "a has its share")
-	require.NoError(t, s.acquireMemory(ctx, "b", largeResponsesBytes-share), "one response may be larger than a share")
+	require.ErrorIs(t, s.acquireMemory(done, &memory{business: "a"}, 1), context.Canceled, "a has its share")
+	require.NoError(t, s.acquireMemory(ctx, b, largeResponsesBytes-share), "one response may be larger than a share")
 
 	order := make(chan string, 2)
 	wait := func(business string, bytes int64) {
+		m := &memory{business: business}
+		more[business] = m
 		go func() {
-			assert.NoError(t, s.acquireMemory(ctx, business, bytes))
+			assert.NoError(t, s.acquireMemory(ctx, m, bytes))
 			order <- business
 		}()
 		require.Eventually(t, func() bool {
@@ -594,16 +615,50 @@ func TestMemoryIsSharedOut(t *testing.T) {
 	wait("c", share+1)
 	require.True(t, s.isContended())
 	wait("d", 1)
-	s.releaseMemory("a", share)
+	s.releaseMemory(a, 0)
 	require.Equal(t, "a", <-order)
-	s.releaseMemory("a", 1)
+	s.releaseMemory(more["a"], 0)
 	require.True(t, s.isContended())
 	require.Empty(t, order, "d does not overtake c, which needs more than is free")
-	s.releaseMemory("b", largeResponsesBytes-share)
+	s.releaseMemory(b, 0)
 	require.ElementsMatch(t, []string{"c", "d"}, []string{<-order, <-order})
-	s.releaseMemory("c", share+1)
-	s.releaseMemory("d", 1)
+	s.releaseMemory(more["c"], 0)
+	s.releaseMemory(more["d"], 0)
 	require.EqualValues(t, largeResponsesBytes, s.free)
+	require.Zero(t, s.claimed)
+	require.Empty(t, s.held)
+}
+
+// What callers have not read yet is taken into account when responses need it, not before.
+func TestUnreadResponsesDelayOnlyThoseThatNeedTheirMemory(t *testing.T) {
+	t.Parallel()
+	s := NewShares(0)
+	ctx := t.Context()
+	unread, all, next := &memory{business: "unread"}, &memory{business: "all"}, &memory{business: "next"}
+	require.NoError(t, s.acquireMemory(ctx, unread, largeResponsesBytes))
+	s.releaseMemory(unread, 1)
+	require.NoError(t, s.acquireMemory(ctx, all, largeResponsesBytes))
+	require.EqualValues(t, largeResponsesBytes-1, all.held)
+	granted := make(chan *memory, 2)
+	for _, m := range []*memory{next, all} {
+		go func() {
+			assert.NoError(t, s.acquireMemory(ctx, m, max(1, m.claim)))
+			granted <- m
+		}()
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.waiting) > 0 && s.waiting[0].memory == m
+		}, patience, time.Millisecond)
+	}
+	s.releaseMemory(unread, 0)
+	require.Same(t, all, <-granted, "a response that is being read goes before new ones")
+	require.EqualValues(t, largeResponsesBytes, all.held)
+	s.releaseMemory(all, 0)
+	require.Same(t, next, <-granted)
+	s.releaseMemory(next, 0)
+	require.EqualValues(t, largeResponsesBytes, s.free)
+	require.Zero(t, s.claimed)
 	require.Empty(t, s.held)
 }
 

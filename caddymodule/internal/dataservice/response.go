@@ -20,10 +20,10 @@ type response struct {
 	body    bytes.Buffer
 	limited io.LimitedReader // scratch
 
-	service    *Service
-	business   string
-	heldMemory int64 // bytes of the memory of service.shares that it holds
-	maxSize    int64 // of the body
+	service  *Service
+	business string
+	memory   memory // of service.shares
+	maxSize  int64  // of the body
 
 	fairTime time.Duration // in which an address should respond, at least: half of the call's time
 	latency  time.Duration // of the last attempt, to the end of the response's header
@@ -45,9 +45,8 @@ func (r *response) drop() {
 	if r.body.Cap() > maxPooledBody {
 		r.body = bytes.Buffer{}
 	}
-	if r.heldMemory > 0 {
-		r.service.shares.releaseMemory(r.business, r.heldMemory)
-		r.heldMemory = 0
+	if r.memory.held > 0 {
+		r.service.shares.releaseMemory(&r.memory, 0)
 	}
 }
 
@@ -74,15 +73,20 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 		if res.ContentLength >= n {
 			size = res.ContentLength
 		}
-		if err := r.acquireMemory(ctx, deadline, size); err != nil {
-			r.drop()
-			return err
+		for limit := int64(0); err == nil && n > limit && n <= size; {
+			if err := r.acquireMemory(ctx, deadline, size); err != nil {
+				r.drop()
+				return err
+			}
+			if body, ok := res.Body.(upstream.PatientBody); ok {
+				body.SetPatience(stallTimeout, func() bool { return !r.service.shares.isContended() })
+			}
+			if limit = size; r.memory.held < r.memory.claim {
+				limit = r.memory.held
+			}
+			r.body.Grow(int(limit+1-n) + bytes.MinRead)
+			n, err = r.readUpTo(res.Body, limit+1-n)
 		}
-		if body, ok := res.Body.(upstream.PatientBody); ok {
-			body.SetPatience(stallTimeout, func() bool { return !r.service.shares.isContended() })
-		}
-		r.body.Grow(int(size+1-n) + bytes.MinRead)
-		n, err = r.readUpTo(res.Body, size+1-n)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -92,10 +96,12 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 	case n > r.maxSize:
 		err = upstream.ErrResponseTooLarge
 	default:
-		if used := int64(r.body.Len()); r.heldMemory > 2*used { // the service did not say how much it would be
-			r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
-			r.service.shares.releaseMemory(r.business, r.heldMemory-used)
-			r.heldMemory = used
+		if keep := r.memory.held; keep > 0 {
+			if used := int64(r.body.Len()); keep > 2*used { // the service did not say how much it would be
+				r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
+				keep = used
+			}
+			r.service.shares.releaseMemory(&r.memory, keep)
 		}
 		r.Body = r.body.Bytes()
 		return nil
@@ -112,14 +118,13 @@ func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
 	return int64(r.body.Len()), err
 }
 
-// acquireMemory waits until a large response may be read.
+// acquireMemory waits until a large response may be read, or read on.
 func (r *response) acquireMemory(ctx context.Context, deadline time.Time, size int64) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	size = min(size, largeResponsesBytes)
-	if err := r.service.shares.acquireMemory(ctx, r.business, size); err != nil {
+	r.memory.business = r.business
+	if err := r.service.shares.acquireMemory(ctx, &r.memory, min(size, largeResponsesBytes)); err != nil {
 		return fmt.Errorf("%w: %w", errNoMemory, err)
 	}
-	r.heldMemory = size
 	return nil
 }

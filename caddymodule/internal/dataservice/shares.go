@@ -23,6 +23,7 @@ const (
 	largeResponse       = 256 << 10
 	largeResponsesBytes = 64 << 20
 	largeShares         = 4
+	firstMemory         = 8 << 20 // what must be free before a response is read that may take more
 
 	// stallTimeout is how long a data service may send nothing of a large response while other businesses' large responses need its
 	// memory.
@@ -38,7 +39,8 @@ type Shares struct {
 	mu        sync.Mutex
 	keys      map[string]*keyShare
 	free      int64            // bytes of memory for large responses
-	held      map[string]int64 // of them, by business
+	claimed   int64            // bytes that responses which are being read may take in all
+	held      map[string]int64 // by business: what its responses have taken, or may take while they are being read
 	waiting   []*waiter        // for memory, the first come first
 	exhausted bool             // one of them needs more than is free
 }
@@ -49,10 +51,18 @@ type keyShare struct {
 	users int // exchanges that hold the semaphore or wait for it
 }
 
-type waiter struct {
+// memory is what a large response takes of the shared memory, in bytes.
+type memory struct {
 	business string
-	bytes    int64
-	ready    chan struct{} // closed when the waiter has the memory
+	claim    int64 // the most that it may take while it is being read; zero if it is not
+	held     int64
+}
+
+type waiter struct {
+	*memory
+
+	size  int64         // the claim
+	ready chan struct{} // closed when the waiter has the memory
 }
 
 // NewShares returns Shares with a maximum of exchanges in progress for each key. Zero means DefaultInFlight.
@@ -117,11 +127,16 @@ func (s *Shares) leave(key string, share *keyShare) {
 	}
 }
 
-// acquireMemory waits for the memory of a large response. After success, the caller must call releaseMemory.
-func (s *Shares) acquireMemory(ctx context.Context, business string, bytes int64) error {
-	w := &waiter{business: business, bytes: bytes, ready: make(chan struct{})}
+// acquireMemory waits for the memory of a response that may take size bytes. Until callers have read other responses, m may hold less. Then the response
+// must call acquireMemory again before it takes more. After success, the caller must call releaseMemory.
+func (s *Shares) acquireMemory(ctx context.Context, m *memory, size int64) error {
+	w := &waiter{memory: m, size: size, ready: make(chan struct{})}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, w)
+	if m.claim > 0 {
+		s.waiting = slices.Insert(s.waiting, 0, w) // what it holds cannot be given back before it has the rest
+	} else {
+		s.waiting = append(s.waiting, w)
+	}
 	s.grant()
 	s.mu.Unlock()
 	select {
@@ -139,31 +154,45 @@ func (s *Shares) acquireMemory(ctx context.Context, business string, bytes int64
 	return nil // granted at the last moment
 }
 
-// releaseMemory gives memory back.
-func (s *Shares) releaseMemory(business string, bytes int64) {
+// releaseMemory gives the memory of a response back, except for the bytes that it keeps until its caller has read it.
+func (s *Shares) releaseMemory(m *memory, keep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free += bytes
-	if s.held[business] -= bytes; s.held[business] == 0 {
-		delete(s.held, business)
+	if s.held[m.business] -= max(m.claim, m.held) - keep; s.held[m.business] == 0 {
+		delete(s.held, m.business)
 	}
+	s.free += m.held - keep
+	s.claimed -= m.claim
+	m.claim, m.held = 0, keep
 	s.grant()
 }
 
-// grant gives memory to waiters in their order, but passes over businesses that hold their share already. The caller must hold
-// mu.
+// grant gives memory to waiters in their order, but passes over businesses that hold their share already. Responses may be read at the same time if all
+// of their claims fit into the memory: then each of them gets the rest of its claim when callers have read those that are not being read any more. The
+// caller must hold mu.
 func (s *Shares) grant() {
 	s.exhausted = false // once it is true, nobody overtakes the waiter that does not fit
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		held := s.held[w.business]
-		if s.exhausted || held > 0 && held+w.bytes > largeResponsesBytes/largeShares {
+		isNew, held := w.claim == 0, s.held[w.business]
+		if s.exhausted || isNew && held > 0 && held+w.size > largeResponsesBytes/largeShares {
 			return false
 		}
-		if s.exhausted = w.bytes > s.free; s.exhausted {
+		if isNew {
+			s.exhausted = s.claimed+w.size > largeResponsesBytes || s.free < min(w.size, firstMemory)
+		} else {
+			s.exhausted = s.free < w.claim-w.memory.held
+		}
+		if s.exhausted {
 			return false
 		}
-		s.free -= w.bytes
-		s.held[w.business] += w.bytes
+		if isNew {
+			w.claim = w.size
+			s.claimed += w.size
+			s.held[w.business] += w.size
+		}
+		n := min(w.claim-w.memory.held, s.free)
+		w.memory.held += n
+		s.free -= n
 		close(w.ready)
 		return true
 	})
