@@ -121,25 +121,40 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 	if name := protectedHeaderOp(proxy); name != "" {
 		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
 	}
+	if transport.TLS != nil {
+		if err := checkPlaceholders("tls_server_name", upstreamPlaceholder.ReplaceAllString(transport.TLS.ServerName, "")); err != nil {
+			return err
+		}
+	}
 	return checkAddresses(proxy)
 }
 
-// placeholder matches a placeholder, but no JSON.
-var placeholder = regexp.MustCompile(`\{([^{}"\s]+)\}`)
+var (
+	placeholder         = regexp.MustCompile(`\{([^{}"\s]+)\}`) // but no JSON
+	upstreamPlaceholder = regexp.MustCompile(`\{http\.reverse_proxy\.upstream\.\w+\}`)
+)
 
 // checkAddresses rejects addresses with placeholders that may depend on the request: a caller could choose where the request and its assertion are
-// sent. Others than those of the process can have values of the request under any name, by map and vars.
+// sent.
 func checkAddresses(proxy *reverseproxy.Handler) error {
 	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
 	for _, u := range proxy.Upstreams {
 		addresses = append(addresses, u.Dial)
 	}
 	for _, a := range addresses {
-		for _, found := range placeholder.FindAllStringSubmatch(a, -1) {
-			kind, _, _ := strings.Cut(found[1], ".")
-			if kind != "env" && kind != "file" && kind != "system" {
-				return fmt.Errorf("invalid address %s: must not contain placeholders but {env.*}, {file.*} and {system.*}, because a caller could choose the value of others", a)
-			}
+		if err := checkPlaceholders("address", a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPlaceholders rejects placeholders other than those of the process: they can have values of the request under any name, by map and vars.
+func checkPlaceholders(what, value string) error {
+	for _, found := range placeholder.FindAllStringSubmatch(value, -1) {
+		kind, _, _ := strings.Cut(found[1], ".")
+		if kind != "env" && kind != "file" && kind != "system" {
+			return fmt.Errorf("invalid %s %s: must not contain placeholders but {env.*}, {file.*} and {system.*}, because a caller could choose the value of others", what, value)
 		}
 	}
 	return nil

@@ -126,6 +126,22 @@ type holder struct {
 	HandlerRaw json.RawMessage `caddy:"namespace=http.handlers inline_key=handler"`
 }
 
+// Callers share the connections to an address.
+func TestCallersCannotChooseTheNameInTheCertificate(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"data.internal": true, "{env.NAME}": true, "{http.reverse_proxy.upstream.host}": true, "{http.request.host}": false, "{tenant}.internal": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := tryLoad(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],"transport":{"protocol":"http","tls":{"server_name":"`+name+`"}}}`)
+			if ok {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "invalid tls_server_name "+name)
+			}
+		})
+	}
+}
+
 // load returns the data service of a reverse_proxy handler.
 func loaded(t *testing.T, handler string, change ...func(*Options)) *Service {
 	t.Helper()
