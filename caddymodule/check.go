@@ -17,7 +17,7 @@ import (
 func CheckOptions() check.Options {
 	return check.Options{
 		Defaults: check.Defaults{
-			Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath,
+			Timeout: defaultUpstreamTimeout, BodyTimeout: defaultBodyTimeout, JWKSPath: JWKSPath, InFlight: dataservice.DefaultInFlight,
 			API: func(handler any) *upstream.API {
 				api, err := apiOf(definitionOf(handler))
 				if err != nil { // loading the configuration fails with it

@@ -42,6 +42,7 @@ type Defaults struct {
 	Timeout     time.Duration // of gatehouse_api
 	BodyTimeout time.Duration // of gatehouse_api
 	JWKSPath    string
+	InFlight    int // of limits
 
 	// API returns the API that a gatehouse_api serves, by its configuration; nil if its definition cannot be read.
 	API func(handler any) *upstream.API

@@ -344,6 +344,8 @@ func mistakes() [][3]string {
 		{"GH062", site, "other.example.com {\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH066", api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403 # HERE\nhandle /api/* {\n" + api + "}\n"},
 		{"GH067", redis, redis + "limits {\nallow_replayed_writes # HERE\n}\n"},
+		{"GH069", options, "upstream http://localhost:3 {\ntransport http {\nmax_conns_per_host 32 # HERE\n}\n}\n"},
+		{"GH069", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nin_flight 40\n}\n", options, "upstream http://localhost:3 http://localhost:5 {\ntransport http {\nmax_conns_per_host 20 # HERE\n}\n}\n").Replace(soundCaddyfile)},
 		{"GH067", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nalgorithm gcra # HERE\n}\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
 	}

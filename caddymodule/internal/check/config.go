@@ -52,6 +52,7 @@ type (
 			Algorithm           string `json:"algorithm"`
 			OnOutage            string `json:"on_outage"`
 			Shadow              bool   `json:"shadow"`
+			InFlight            int    `json:"in_flight"`
 			AllowReplayedWrites bool   `json:"allow_replayed_writes"`
 		} `json:"limits"`
 		Assertion json.RawMessage `json:"assertion"`

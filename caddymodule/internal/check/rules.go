@@ -56,6 +56,7 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkSiteTLS()
 	c.checkLoop()
 	c.checkHealthChecks()
+	c.checkConnections()
 	c.checkCertificates()
 	c.checkSecretFiles()
 	c.checkRecords()
@@ -615,6 +616,18 @@ func (c *checker) checkHealthChecks() {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health_uri %s must be a path such as /healthz", active.URI)
 		} else if c.servesBelow(active.URI) && (active.ExpectStatus == 0 || active.ExpectStatus/100 == 2 || active.ExpectStatus == 2) && c.app != nil && c.app.Assertion != nil {
 			c.report("GH028", u.pointer+"/health_checks/active/uri", "health checks carry no assertion, without which the data service must not respond to %s", active.URI)
+		}
+	}
+}
+
+func (c *checker) checkConnections() {
+	inFlight := c.defaults.InFlight
+	if c.app != nil {
+		inFlight = cmp.Or(c.app.Limits.InFlight, inFlight)
+	}
+	for _, u := range c.upstreams() {
+		if n := u.transport.MaxConnsPerHost * max(1, len(u.Upstreams)); n > 0 && n <= inFlight {
+			c.report("GH069", u.pointer+"/transport/max_conns_per_host", "the data service has at most %d connections, and one key may have %d calls in progress", n, inFlight)
 		}
 	}
 }
