@@ -115,6 +115,10 @@ components:
       properties: {id: {type: string, readOnly: true}, name: {type: string}, state: {type: string, enum: [used, new, broken]}, room_id: {type: [integer, "null"]}}
 `
 
+// rackBody is the body of addRack in the document.
+const rackBody = `      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE, room_id: 1}}}}
+`
+
 type rack struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -231,7 +235,7 @@ func racks(way string) http.Handler {
 			}
 			mu.Lock()
 		}
-		var sent rack
+		sent := rack{Name: "oak", State: "used", Room: rooms[owner][0]}
 		_ = json.NewDecoder(r.Body).Decode(&sent)
 		if !slices.Contains(rooms[owner], sent.Room) && !is("room") {
 			return 400, nil
@@ -317,6 +321,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		way, state string
+		change     []string // texts of the document, each followed by what is there instead
 		want       []string // in what is printed; none: there is no fault
 		slashes    bool     // at the end of all paths
 		unsized    bool     // slots have no parameter with the size of a page
@@ -327,6 +332,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"409 for a DELETE of what is in use":            {way: "delete 409"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
+		"a creation without a body":                     {change: []string{rackBody, ""}},
 
 		"paths that end with a slash":                      {slashes: true},
 		"a DELETE that is refused, and made, slashes":      {way: "done", slashes: true, want: []string{"fault isolation: removeRack: DELETE /racks/{rack}/ as B"}},
@@ -357,7 +363,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 			if c.state == "" {
 				c.state = "used"
 			}
-			text := strings.Replace(racksDocument, "STATE", c.state, 1)
+			text := strings.NewReplacer(append(c.change, "STATE", c.state)...).Replace(racksDocument)
 			if c.unsized {
 				text = strings.Replace(strings.Replace(text, ", at_most: limit", "", 1), "        - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}\n", "", 1)
 			}
