@@ -159,7 +159,7 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 		return conformBadInput, fmt.Errorf("printing the report: %w", err)
 	case len(report.Faults) > 0:
 		return conformFaults, nil
-	case report.Interrupted:
+	case report.Interrupted, report.Succeeded == 0:
 		return conformBadInput, nil
 	}
 	return conformClean, nil

@@ -183,6 +183,19 @@ func TestConformEnforcesEverything(t *testing.T) {
 	require.Contains(t, out, "schema")
 }
 
+func TestConformExitsWithTwoIfNoRequestSucceeds(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {
+		/x: {get: {responses: {"200": {description: ""}, "404": {description: ""}}}}}}`), 0o600))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
+	t.Cleanup(service.Close)
+	out, _, ok := runConform(t, service.URL, "--definition", file, "--rate", "1e9", "--business", "A=1")
+	require.False(t, ok)
+	require.Contains(t, out, "No request succeeded.")
+	require.Contains(t, out, " 0 faults") // and the exit status is not that of faults
+}
+
 func TestConformListsWhatItWritesAndNotWhatWritesToPeople(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "api.yaml")

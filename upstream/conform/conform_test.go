@@ -667,6 +667,11 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		"a coding":        {map[string]response{"GET /boats": {200, "Content-Encoding", "[]"}}, []string{"expected a body as its Content-Encoding says"}, ""},
 		"an error's code": {map[string]response{"b GET /boats/b1": {404, "", `{"code":"x"}`}}, []string{"  at       /code\n", "got      a string of 1 characters"}, ""},
 		"500 for B":       {map[string]response{"b GET /boats/b1": {500, "", "{}"}}, []string{"fault status: getBoat: GET /boats/{boat} as B"}, "fault isolation"},
+		"404 for a list": {
+			map[string]response{"GET /boats": {404, "", `{"code":"none"}`}},
+			[]string{"fault status: listBoats: GET /boats as A\n  expected success for a list of A", "\nNo request succeeded.\n"},
+			"",
+		},
 		"an object for a list after a write": {
 			map[string]response{"GET /boats": {200, "", "{}"}, "POST": {201, "", boat}}, []string{"fault schema: listBoats"}, "fault create",
 		},

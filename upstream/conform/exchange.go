@@ -173,7 +173,11 @@ func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
 	}
 	if x.err == nil {
 		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
-		x.read(r.published(x))
+		if x.read(r.published(x)); x.ok() {
+			r.mu.Lock()
+			r.report.Succeeded++
+			r.mu.Unlock()
+		}
 	}
 	x.took = time.Since(start)
 	return x

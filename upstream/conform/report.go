@@ -15,6 +15,7 @@ import (
 type Report struct {
 	Operations  int       `json:"operations"` // of data services in the definition
 	Requests    int       `json:"requests"`
+	Succeeded   int       `json:"succeeded"`   // requests with a response of success: without any, nothing was tested
 	Faults      []Finding `json:"faults"`      // responses that the gateway rejects, or that give callers wrong data
 	Hints       []Finding `json:"hints"`       // what may be right, but should be looked at
 	Skipped     []string  `json:"skipped"`     // what could not be tested, and why
@@ -243,6 +244,9 @@ func (r Report) Print(w io.Writer) error {
 	}
 	if len(r.Skipped) > 0 {
 		b.WriteString("\n")
+	}
+	if r.Succeeded == 0 {
+		b.WriteString("No request succeeded.\n")
 	}
 	if r.Interrupted {
 		b.WriteString("Interrupted: not everything was asked.\n")
