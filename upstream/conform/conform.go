@@ -323,6 +323,8 @@ const noRequest = "no request could be made: give the document a valid example o
 
 // skip reports what could not be tested.
 func (r *run) skip(op *upstream.Operation, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if text := op.ID + ": " + why; !slices.Contains(r.report.Skipped, text) {
 		r.report.Skipped = append(r.report.Skipped, text)
 	}

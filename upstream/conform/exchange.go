@@ -35,7 +35,11 @@ type request struct {
 	sent         map[string]any      // the members of the body, by the names of the definition
 	wrong        *wrongAssertion     // instead of the right assertion
 	change       func(*http.Request) // changes the request just before it is sent
+	repeats      int                 // how often it was repeated because the service limits requests
 }
+
+// maxRepeats is the maximum number of repetitions of a request because the service limits requests.
+const maxRepeats = 3
 
 // exchange is a request and its response.
 type exchange struct {
@@ -87,7 +91,7 @@ func (r *run) fetch(ctx context.Context, q request, asRule string) *exchange {
 		return x
 	}
 	x := r.sendAndCheck(ctx, q, asRule)
-	if x != nil {
+	if x != nil && x.status != http.StatusTooManyRequests {
 		r.exchanges[key] = x
 	}
 	return x
@@ -171,6 +175,15 @@ func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
 	if x.status == http.StatusUnauthorized && x.wrong == nil && r.awaitKeys(ctx) {
 		return r.send(ctx, q)
 	}
+	after, stated := upstream.RetryAfter(x.header, time.Now())
+	limits := x.status == http.StatusTooManyRequests
+	if (limits || stated && x.status == http.StatusServiceUnavailable) && q.repeats < maxRepeats && after <= time.Minute && pause(ctx, max(after, time.Second)) {
+		q.repeats++
+		return r.send(ctx, q)
+	}
+	if limits && ctx.Err() == nil {
+		r.skip(q.op, "the service limits requests: lower --rate")
+	}
 	if x.err == nil {
 		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
 		if x.read(r.published(x)); x.ok() {
@@ -183,17 +196,22 @@ func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
 	return x
 }
 
+// pause waits, and reports whether it did until the end.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err() == nil
+}
+
 // awaitKeys waits until the service must know the keys. It reports whether it waited: it does so only once.
 func (r *run) awaitKeys(ctx context.Context) bool {
 	r.mu.Lock()
 	after := r.KeysAfter
 	r.KeysAfter = 0
 	r.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-time.After(after):
-	}
-	return after > 0 && ctx.Err() == nil
+	return after > 0 && pause(ctx, after)
 }
 
 // exchange sends a request and reads the response.
@@ -306,6 +324,11 @@ func (x *exchange) ok() bool {
 	return x != nil && x.err == nil && x.refused == nil && x.status/100 == 2
 }
 
+// isRefused reports whether the service refuses the request itself, and not its assertion or the number of requests.
+func (x *exchange) isRefused() bool {
+	return x != nil && x.status/100 == 4 && x.status != http.StatusUnauthorized && x.status != http.StatusTooManyRequests
+}
+
 // record returns the record in a response of success, or nil.
 func (x *exchange) record() (record map[string]any) {
 	if x.ok() && !x.list && len(x.records) == 1 {
@@ -355,7 +378,7 @@ func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	got := fmt.Sprintf("status %d", x.status)
 	var contract *upstream.ContractError
 	_, passed := errors.AsType[*upstream.StatusError](x.refused)
-	if asRule == "parameter" && x.status/100 == 4 && x.status != http.StatusTooManyRequests && (passed || x.refused == nil) && !x.mayBeRefused {
+	if asRule == "parameter" && x.isRefused() && (passed || x.refused == nil) && !x.mayBeRefused {
 		r.addFinding("parameter", x, Finding{Expected: "success, because the definition allows this value of " + x.param, Got: got})
 	}
 	switch {

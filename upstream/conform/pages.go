@@ -194,7 +194,7 @@ func (r *run) probeCursors(ctx context.Context, first *exchange, all []string) {
 		r.addFinding("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
 	case done && isWhole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
 		r.addFinding("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
-	case got.last != nil && got.last.recordParam != "" && got.last.status/100 == 4:
+	case got.last != nil && got.last.recordParam != "" && got.last.isRefused():
 		r.addFinding("cursor", got.last, Finding{Expected: "records for the cursor that the service sent", Got: fmt.Sprintf("status %d", got.last.status)})
 	case !done && isWhole && got.last.ok() && len(got.keys) >= len(all): // otherwise, pages are shorter than asked for
 		r.addFinding("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})

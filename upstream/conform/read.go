@@ -37,7 +37,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 			r.skip(op, noRequest)
 			return
 		}
-		if known && x.status/100 == 4 && x.status != http.StatusUnauthorized {
+		if known && x.isRefused() {
 			r.addFinding("record", x, Finding{Expected: "the record, because a list of the business has its ID", Got: fmt.Sprintf("status %d", x.status)})
 		}
 		r.compareParents(x)
@@ -251,7 +251,7 @@ func (r *run) probeAssertions(ctx context.Context, q request) {
 	var accepted []*exchange
 	for i := range r.wrong {
 		q.wrong = &r.wrong[i]
-		if x := r.send(ctx, q); x != nil && x.err == nil && x.status != http.StatusUnauthorized {
+		if x := r.send(ctx, q); x != nil && x.err == nil && x.status != http.StatusUnauthorized && x.status != http.StatusTooManyRequests {
 			accepted = append(accepted, x)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -326,12 +327,14 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		slashes    bool     // at the end of all paths
 		unsized    bool     // slots have no parameter with the size of a page
 		rate       float64
+		limits     bool // the service refuses every eleventh request at first
 	}{
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
 		"409 for a DELETE of what is in use":            {way: "delete 409"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
+		"a service that limits requests":                {limits: true},
 		"a creation without a body":                     {change: []string{rackBody, ""}},
 
 		"paths that end with a slash":                      {slashes: true},
@@ -373,12 +376,18 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 			d, err := definition.Load(definition.File{Name: "racks.yaml", Text: []byte(text)}, definition.Options{})
 			require.NoError(t, err)
 			seeds := uint64(5)
-			if c.rate > 0 {
+			if c.rate > 0 || c.limits {
 				seeds = 1
 			}
 			for seed := range seeds {
 				handler := racks(c.way)
+				var asked atomic.Int32
 				service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if c.limits && asked.Add(1)%11 == 0 {
+						w.Header().Set("Retry-After", "1")
+						w.WriteHeader(http.StatusTooManyRequests)
+						return
+					}
 					if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut == c.slashes {
 						r.URL.Path = path
 						handler.ServeHTTP(w, r)
