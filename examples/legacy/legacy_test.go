@@ -156,7 +156,7 @@ func (p *platform) tryOut(t *testing.T, command string) {
 	for _, status := range statuses {
 		got = append(got, status[1])
 	}
-	require.Equal(t, strings.Fields("200 200 200 200 200 409 200"), got, "conform has made the payment of the example") // in the document's order, reads first
+	require.Equal(t, strings.Fields("200 200 200 200 200 200 200"), got, "conform has paid no invoice") // in the document's order, reads first
 }
 
 // Each command of the page prints what the page shows. … stands for any text.

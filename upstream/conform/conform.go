@@ -176,7 +176,9 @@ func (r *run) prepare(ctx context.Context) error {
 			r.operations = append(r.operations, op)
 		}
 	}
-	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(probeOrder(a), probeOrder(b)) })
+	operations := slices.Clone(r.operations)
+	slices.SortStableFunc(operations, func(a, b *upstream.Operation) int { return cmp.Compare(r.probeOrder(a), r.probeOrder(b)) })
+	r.operations = operations
 	r.report.Operations = len(r.operations)
 	if r.B == "" {
 		r.report.Skipped = append(r.report.Skipped, "isolation: it needs a second business, --business B=ID")
@@ -220,12 +222,25 @@ func (r *run) checkBusinesses(ctx context.Context, op *upstream.Operation, m ups
 	return nil
 }
 
-// probeOrder returns when an operation has its turn: reads first, then operations that create, change and delete records.
-func probeOrder(op *upstream.Operation) int {
-	if op.Read {
+// probeOrder returns when an operation has its turn: reads first, then operations that create, change and delete records. Actions come after
+// changes, because a record cannot be changed after some.
+func (r *run) probeOrder(op *upstream.Operation) int {
+	switch {
+	case op.Read:
 		return -1
+	case r.isAction(op):
+		return 3
 	}
-	return slices.Index([]string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}, op.Method)
+	return slices.Index([]string{http.MethodPost, http.MethodPut, http.MethodPatch, "", http.MethodDelete}, op.Method)
+}
+
+// isAction reports whether an operation is a POST below a record that adds nothing to a list, and so may change the record.
+func (r *run) isAction(op *upstream.Operation) bool {
+	if op.Method != http.MethodPost || op.Read || len(op.PathParams) == 0 {
+		return false
+	}
+	list := r.listAt(op.Path)
+	return list == nil || list.Success() == nil || list.Success().Body == nil || recordSchema(list.Success()) == nil
 }
 
 // claims are those of an assertion, besides its issuer and times.

@@ -80,6 +80,11 @@ paths:
     delete:
       operationId: removeRack
       responses: {"204": {description: It is gone.}}
+  /racks/{rack}/retire:
+    post:
+      operationId: retireRack
+      parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
+      responses: {"204": {description: It is retired.}}
   /racks/{rack}/slots:
     get:
       operationId: listSlots
@@ -163,7 +168,7 @@ func racks(way string) http.Handler {
 			case owner != "1001" && owner != "1002":
 			case r.PathValue("rack") == "":
 				status, body = serve(w, r, owner, nil)
-			case i < 0 || all[i].version == 0 || all[i].owner != owner && !(is("label") && strings.HasSuffix(r.URL.Path, "/label")):
+			case i < 0 || all[i].version == 0 || all[i].owner != owner && !(is("label", "retire") && strings.HasSuffix(r.URL.Path, "/"+way)):
 				status = http.StatusNotFound
 				switch {
 				case is("gone") && r.Method == http.MethodDelete:
@@ -286,6 +291,13 @@ func racks(way string) http.Handler {
 		}
 		return 204, nil
 	})
+	handle("POST /racks/{rack}/retire", func(_ http.ResponseWriter, _ *http.Request, _ string, found *rack) (int, any) {
+		if slices.Index(all, found) < 11 {
+			panic("conform changes a record that it did not create")
+		}
+		found.State = "broken"
+		return 204, nil
+	})
 	handle("GET /racks/{rack}/slots", func(_ http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
 		const slots = 24
 		from, _ := strconv.Atoi(strings.TrimPrefix(r.FormValue("cursor"), "c"))
@@ -350,6 +362,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a cursor without a size that is refused":          {unsized: true, way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"a cursor that is refused":                         {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"records of another parent":                        {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
+		"an action by any business":                        {way: "retire", want: []string{"fault isolation: retireRack: POST /racks/{rack}/retire as B"}},
 		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},
 		"a filter by an ID of another business":            {way: "filter", want: []string{"fault isolation: listRacks: GET /racks?room_id={room_id} as B"}},
 		"a record of another business named in a creation": {way: "room", want: []string{"fault isolation: addRack: POST /racks as B", "because a record of A is named"}},

@@ -53,8 +53,12 @@ func withNewKey(q request) request {
 // probeCreate tests an operation that creates records.
 func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	q, ok := r.example(ctx, op, "A")
-	if !ok {
-		r.skip(op, noRequest)
+	why := map[bool]string{false: noRequest}[ok]
+	if ok && r.isAction(op) {
+		q, _, why = r.ofCreated(q)
+	}
+	if why != "" {
+		r.skip(op, why)
 		return
 	}
 	q = withNewKey(q)
@@ -102,6 +106,11 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.compareCreated(ctx, x, before, nil, nil, most)
 	default:
 		r.created = append(r.created, created{list, q.values, made, q.sent})
+		for _, id := range ids {
+			if !slices.Contains(r.keys(before), id) {
+				r.created = append(r.created, created{list, q.values, id, q.sent})
+			}
+		}
 		if r.compareCreated(ctx, x, before, theirs, append(ids, made), most); before.res.Cursor != "" {
 			r.probeAdding(ctx, q, before)
 		}
@@ -142,7 +151,7 @@ func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exch
 	if !q.namesRecord && !(q.ofRecords && len(q.values) > 0) {
 		return
 	}
-	if q.namesRecord && len(q.values) > 0 {
+	if q.namesRecord && len(q.values) > 0 && !r.isAction(q.op) {
 		own, known := r.bind(ctx, q.op, "B")
 		if !known {
 			return
@@ -321,32 +330,44 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	}
 }
 
-// probeChange changes or deletes a record that was created.
-func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
-	q, ok := r.example(ctx, op, "A")
-	i := slices.IndexFunc(r.created, func(c created) bool {
-		return len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, path.Clean(c.list.Path)+"/{")
-	})
-	switch {
-	case !ok:
-		r.skip(op, noRequest)
-		return
-	case i < 0:
-		r.skip(op, "no record was created that it could change")
-		return
+// ofCreated returns a request of A for a record that was created, and the position of the record, or why there is none. An action takes the last
+// record, because others may not be possible after it.
+func (r *run) ofCreated(q request) (own request, i int, why string) {
+	i = -1
+	for n, c := range r.created {
+		if len(q.op.PathParams) == len(c.values)+1 && strings.HasPrefix(q.op.Path, path.Clean(c.list.Path)+"/{") && (i < 0 || q.op.Method == http.MethodPost) {
+			i = n
+		}
+	}
+	if i < 0 {
+		return q, i, "no record was created that it could change"
 	}
 	made := r.created[i]
 	q.values, q.ofRecords = append(slices.Clone(made.values), made.id), true
 	if r.accept(q) == nil {
-		r.skip(op, "its path cannot have the ID of the record that was created")
-		return
+		return q, i, "its path cannot have the ID of the record that was created"
 	}
-	if replace(q.sent, op.PathParams[len(op.PathParams)-1].Name, made.id) { // the record names itself
+	if ok := true; replace(q.sent, q.op.PathParams[len(q.values)-1].Name, made.id) { // the record names itself
 		if q, ok = r.as(q, "A"); !ok {
-			r.skip(op, noRequest)
-			return
+			why = noRequest
 		}
 	}
+	return q, i, why
+}
+
+// probeChange changes or deletes a record that was created.
+func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
+	q, ok := r.example(ctx, op, "A")
+	if !ok {
+		r.skip(op, noRequest)
+		return
+	}
+	q, i, why := r.ofCreated(q)
+	if why != "" {
+		r.skip(op, why)
+		return
+	}
+	made := r.created[i]
 	q = withNewKey(q)
 	get := r.listAt(op.Path)
 	current := func() *exchange {
