@@ -236,11 +236,8 @@ func (r *run) probeOrder(op *upstream.Operation) int {
 
 // isAction reports whether an operation is a POST below a record that adds nothing to a list, and so may change the record.
 func (r *run) isAction(op *upstream.Operation) bool {
-	if op.Method != http.MethodPost || op.Read || len(op.PathParams) == 0 {
-		return false
-	}
 	list := r.listAt(op.Path)
-	return list == nil || list.Success() == nil || list.Success().Body == nil || recordSchema(list.Success()) == nil
+	return op.Method == http.MethodPost && !op.Read && len(op.PathParams) > 0 && (list == nil || !isList(list))
 }
 
 // claims are those of an assertion, besides its issuer and times.

@@ -255,6 +255,12 @@ func canonical(op *upstream.Operation, record any) string {
 	return encodeJSON(record)
 }
 
+// isList reports whether the response of success of an operation has a list of records.
+func isList(op *upstream.Operation) bool {
+	s := op.Success()
+	return s != nil && s.Body != nil && recordSchema(s) != nil
+}
+
 // recordSchema returns the schema of a list's records.
 func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
 	s := res.Body

@@ -85,6 +85,14 @@ paths:
       operationId: retireRack
       parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
       responses: {"204": {description: It is retired.}}
+  /racks/{rack}/note:
+    parameters: [{name: rack, in: path, required: true, schema: {type: string, pattern: "^[0-9]{3,9}$"}}]
+    get:
+      operationId: getNote
+      responses: {"200": {description: The note., content: {application/json: {schema: {type: object, properties: {text: {type: string}}}}}}, "404": {description: None.}}
+    delete:
+      operationId: removeNote
+      responses: {"204": {description: There is none.}}
   /racks/{rack}/slots:
     get:
       operationId: listSlots
@@ -125,6 +133,14 @@ components:
 const rackBody = `      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE, room_id: 1}}}}
 `
 
+// rackGet is the GET of a rack in the document.
+const rackGet = `    get:
+      operationId: getRack
+      parameters: [{name: If-None-Match, in: header, schema: {type: string}}]
+      responses:
+        "200": {description: The rack., headers: {ETag: {schema: {type: string}}}, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}
+`
+
 type rack struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -132,6 +148,7 @@ type rack struct {
 	Room    int    `json:"room_id"`
 	owner   string
 	version int
+	noted   bool // it has a note
 }
 
 // racks is a service of the document. What it is called with names the way in which it differs from others.
@@ -141,7 +158,7 @@ func racks(way string) http.Handler {
 	var all []*rack
 	rooms := map[string][]int{"1001": {11, 12}, "1002": {21, 22}}
 	add := func(owner, name, state string, room int) *rack {
-		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, Room: room, owner: owner, version: 1}
+		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, Room: room, owner: owner, version: 1, noted: len(all)%4 < 2}
 		if is("ids") {
 			r.ID = strconv.Itoa(1 + len(all))
 		}
@@ -298,6 +315,16 @@ func racks(way string) http.Handler {
 		found.State = "broken"
 		return 204, nil
 	})
+	handle("GET /racks/{rack}/note", func(_ http.ResponseWriter, _ *http.Request, _ string, found *rack) (int, any) {
+		if !found.noted {
+			return 404, nil
+		}
+		return 200, map[string]string{"text": "of " + found.ID}
+	})
+	handle("DELETE /racks/{rack}/note", func(_ http.ResponseWriter, _ *http.Request, _ string, found *rack) (int, any) {
+		found.noted = false
+		return 204, nil
+	})
 	handle("GET /racks/{rack}/slots", func(_ http.ResponseWriter, r *http.Request, _ string, found *rack) (int, any) {
 		const slots = 24
 		from, _ := strconv.Atoi(strings.TrimPrefix(r.FormValue("cursor"), "c"))
@@ -306,6 +333,9 @@ func racks(way string) http.Handler {
 			limit = min(limit, 2)
 		}
 		limit = cmp.Or(limit, 5)
+		if is("no slots") {
+			return 404, nil
+		}
 		if is("cursor") && from > 0 {
 			return 422, nil
 		}
@@ -343,6 +373,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 	}{
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
+		"204 for a DELETE of what cannot be read":       {way: "gone", change: []string{rackGet, ""}},
 		"409 for a DELETE of what is in use":            {way: "delete 409"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
@@ -354,6 +385,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"404 for a DELETE of one's own record":             {way: "delete 404", want: []string{"fault delete: removeRack: DELETE /racks/{rack} as A\n  expected success, because the business created the record and can read it\n  got      status 404"}},
 		"403 for a DELETE of one's own record":             {way: "delete 403", want: []string{"fault delete: removeRack: DELETE /racks/{rack} as A"}},
 		"a DELETE that is refused, and made":               {way: "done", want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status 404, and the change was made"}},
+		"a DELETE of what has no GET, refused, and made":   {way: "done", change: []string{rackGet, ""}, want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B"}},
 		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
 		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
@@ -361,6 +393,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"cursors without a size":                           {unsized: true},
 		"a cursor without a size that is refused":          {unsized: true, way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
 		"a cursor that is refused":                         {way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
+		"a list that is not there below its parent":        {way: "no slots", want: []string{"fault record: listSlots"}},
 		"records of another parent":                        {way: "parent", want: []string{"fault record: listSlots", "at       /slots/0/rack"}},
 		"an action by any business":                        {way: "retire", want: []string{"fault isolation: retireRack: POST /racks/{rack}/retire as B"}},
 		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},
