@@ -90,10 +90,15 @@ paths:
       responses:
         "204": {description: It is removed.}
   /notes/{note}/lines:
+    parameters:
+      - {name: note, in: path, required: true, schema: {type: integer, minimum: 1}}
+    post:
+      operationId: addLine
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {text: {type: string}}}}}}
+      responses: {"204": {description: It is added.}}
     get:
       operationId: listLines
-      parameters:
-        - {name: note, in: path, required: true, schema: {type: integer, minimum: 1}}
       responses:
         "200":
           description: The lines of a note.
@@ -203,7 +208,7 @@ func notes(broken ...string) http.Handler {
 			var body any
 			asked, _ := strconv.Atoi(r.PathValue("note"))
 			owned := owner
-			if is("foreign") && r.Method == http.MethodDelete && asked > len(all[owner]) {
+			if (is("foreign") && r.Method == http.MethodDelete || is("foreign line") && r.Method == http.MethodPost) && asked > len(all[owner]) {
 				owned = "a"
 			}
 			i := slices.IndexFunc(all[owned], func(n note) bool { return n.ID == asked && n.Text != "" })
@@ -266,6 +271,7 @@ func notes(broken ...string) http.Handler {
 		}
 		return 200, []any{map[string]string{"text": found.Text, "owner": owner}}
 	})
+	handle("POST /api/notes/{note}/lines", func(_ *http.Request, _ string, _ *note) (int, any) { return 204, nil })
 	handle("GET /api/moods", func(_ *http.Request, owner string, _ *note) (int, any) {
 		return 200, []any{map[string]string{"id": "calm-" + owner, "owner": owner}}
 	})
@@ -292,7 +298,7 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	require.NoError(t, err)
 	for way, rule := range map[string]string{
 		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete", "twice": "status",
-		"foreign": "isolation", "lines": "schema",
+		"foreign": "isolation", "foreign line": "isolation", "lines": "schema",
 	} {
 		for seed := range uint64(10) {
 			service := httptest.NewServer(notes(way))

@@ -170,7 +170,13 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 					r.addFinding("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})
 				}
 			}
-			for _, position := range r.random.Perm(len(ids))[:min(len(ids), maxSamples)] {
+			order := r.random.Perm(len(ids))
+			if i == 0 && label == "A" && r.B != "" && isIsolated(list) { // IDs that only A has come first
+				theirs := r.keys(r.list(ctx, list, nil, "B"))
+				has := func(position int) int { return min(slices.Index(theirs, ids[position]), 0) }
+				slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(has(a), has(b)) })
+			}
+			for _, position := range order[:min(len(ids), maxSamples)] {
 				longer = append(longer, append(slices.Clone(values), ids[position]))
 			}
 		}

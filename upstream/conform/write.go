@@ -160,6 +160,9 @@ func (r *run) probeCrossTenantCreate(ctx context.Context, q request, first *exch
 			return
 		}
 		q.values = own[0]
+	} else if len(q.values) > 0 && r.hasOwn(ctx, q.op, r.listAt(q.op.Path[:strings.LastIndexByte(q.op.Path, '}')+1]), q.values, "B") {
+		r.skip(q.op, sameID)
+		return
 	}
 	if q, _ = r.as(q, "B"); q.op.Forwards(headerKey) {
 		r.mustNotSucceed(ctx, q, "isolation", "a status from 400, because a record of A is named, although A sent the same Idempotency-Key")
