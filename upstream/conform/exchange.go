@@ -56,8 +56,9 @@ type exchange struct {
 	took       time.Duration
 	compressed bool // the body was compressed, and has been decoded
 
-	value   any   // the decoded body
-	records []any // the records in it
+	value   any    // the decoded body
+	in      string // its member with the records, if it has one
+	records []any  // the records in it
 	list    bool
 }
 
@@ -288,7 +289,8 @@ func (x *exchange) read(body []byte) {
 		return
 	}
 	found := x.value
-	if in := recordsIn(x.res); in != "" && (x.op.Method == http.MethodGet || x.res.Records != nil) {
+	if in := recordsIn(x.op, x.res); in != "" && (x.op.Method == http.MethodGet || x.res.Records != nil) {
+		x.in = in
 		found, _ = at(x.value, string(jsontext.Pointer("").AppendToken(in)))
 	}
 	switch v := found.(type) {
@@ -300,12 +302,12 @@ func (x *exchange) read(body []byte) {
 }
 
 // recordsIn returns the member of a response that has the records: the documented one, or else the only array of objects. It returns "" if there
-// is none, and if the response has an id, so that it is a record itself.
-func recordsIn(res *upstream.DocumentedResponse) (in string) {
+// is none, and if the response has an id or the last parameter of the path, so that it is a record itself.
+func recordsIn(op *upstream.Operation, res *upstream.DocumentedResponse) (in string) {
 	if res.Records != nil {
 		return res.Records.In
 	}
-	if res.Body.Property("id") != nil {
+	if res.Body.Property("id") != nil || isRecord(op) && res.Body.Property(op.PathParams[len(op.PathParams)-1].Name) != nil {
 		return ""
 	}
 	for _, p := range res.Body.Properties {

@@ -193,7 +193,7 @@ func (r *run) idIn(first *exchange, p *upstream.Param) string {
 
 // compareFilter compares the records of a filtered list with those of the whole list.
 func (r *run) compareFilter(first, x *exchange, name, value string) {
-	s := recordSchema(first.res)
+	s := recordSchema(first.op, first.res)
 	if s == nil || s.Property(name) == nil || !isPossible(s.Property(name).Schema, value) {
 		return
 	}

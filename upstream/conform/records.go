@@ -166,6 +166,7 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 				case id == "":
 				case p.Schema.InvalidReason(id) == "":
 					ids = append(ids, id)
+				case strings.Contains(op.Path, "{"+p.Name+"}/{"): // a part of the key, which is another member
 				default:
 					r.addFinding("record", x, Finding{Expected: "IDs that the paths of records can have", Got: "another one", Value: excerpt(id)})
 				}
@@ -212,22 +213,26 @@ func (r *run) listAt(at string) *upstream.Operation {
 
 // id returns the ID of a record of a list, or "".
 func (r *run) id(list *upstream.Operation, record any) string {
-	name, known := "id", ""
+	name, known, hasPath := "id", "", false
 	members, _ := record.(map[string]any)
 	for _, op := range r.operations {
 		rest, below := strings.CutPrefix(path.Clean(op.Path), path.Clean(list.Path)+"/{")
-		if !below || strings.Contains(rest, "/") {
+		param, deeper, _ := strings.Cut(rest, "}")
+		isMember := scalar(members[param]) != ""
+		switch {
+		case !below || strings.HasPrefix(deeper, "/{"):
 			continue
-		}
-		if param := strings.TrimSuffix(rest, "}"); scalar(members[param]) != "" {
-			name = param
+		case deeper == "" && !isMember:
+			name, hasPath = "id", true
+		case deeper == "", isMember && !hasPath:
+			name, hasPath = param, deeper == ""
 		}
 		for _, res := range op.Responses {
 			if res.Records == nil {
 				continue
 			}
 			for _, is := range res.Records.Is {
-				if rest == is.Param+"}" {
+				if deeper == "" && param == is.Param {
 					known = is.Property
 				}
 			}
@@ -264,13 +269,13 @@ func canonical(op *upstream.Operation, record any) string {
 // isList reports whether the response of success of an operation has a list of records.
 func isList(op *upstream.Operation) bool {
 	s := op.Success()
-	return s != nil && s.Body != nil && recordSchema(s) != nil
+	return s != nil && s.Body != nil && recordSchema(op, s) != nil
 }
 
 // recordSchema returns the schema of a list's records.
-func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
+func recordSchema(op *upstream.Operation, res *upstream.DocumentedResponse) *upstream.Schema {
 	s := res.Body
-	if in := recordsIn(res); in != "" {
+	if in := recordsIn(op, res); in != "" {
 		s = s.Property(in).Schema
 	}
 	return s.Items
@@ -279,8 +284,8 @@ func recordSchema(res *upstream.DocumentedResponse) *upstream.Schema {
 // pointerTo returns the pointer to a record, or to a member of it.
 func pointerTo(x *exchange, record int, names ...string) string {
 	pointer := jsontext.Pointer("")
-	if in := recordsIn(x.res); in != "" {
-		pointer = pointer.AppendToken(in)
+	if x.in != "" {
+		pointer = pointer.AppendToken(x.in)
 	}
 	if x.list {
 		pointer = pointer.AppendToken(strconv.Itoa(record))

@@ -80,6 +80,17 @@ paths:
         - {name: sku, in: path, required: true, schema: {type: string, pattern: "^sku-[0-9]+$"}}
         - {name: part, in: path, required: true, schema: {type: string}}
       responses: {"200": {description: A part., content: {application/json: {schema: {$ref: "#/components/schemas/Part"}}}}}
+  /makers: # which only what is below them can be asked for, by their codes
+    get:
+      operationId: listMakers
+      x-gatehouse-tenant: request
+      responses: {"200": {description: Makers., content: {application/json: {schema: {type: array, items: {type: object, required: [id, code], properties: {id: {type: integer}, code: {type: string}}}}}}}}
+  /makers/{code}/sheet:
+    get:
+      operationId: getSheet
+      x-gatehouse-tenant: request
+      parameters: [{name: code, in: path, required: true, schema: {type: string, pattern: "^m-[0-9]+$"}}]
+      responses: {"200": {description: A sheet., content: {application/json: {schema: {type: object, required: [text], properties: {text: {type: string}}}}}}}
   /days/{day}:
     get:
       operationId: getDay
@@ -109,6 +120,7 @@ type product struct {
 	Prices  any    `json:"prices,omitempty"`
 	Tags    []any  `json:"tags,omitempty"`
 	Secret  string `json:"password,omitempty"`
+	Parts   any    `json:"parts,omitempty"`
 	version int
 }
 
@@ -125,6 +137,9 @@ func stock(way string) http.Handler {
 		p := &product{ID: n, SKU: fmt.Sprint("sku-", 2*n), Name: name, Account: account, Active: active, version: 1}
 		if way == "names" {
 			p.Type, p.Prices = 7, map[string]any{phone: map[string]any{"amount": 7, phone: 7}}
+		}
+		if way == "natural" {
+			p.Parts = []any{map[string]string{"sku": "sku-1"}}
 		}
 		if way == "writeOnly" {
 			p.Secret = phone
@@ -242,6 +257,15 @@ func stock(way string) http.Handler {
 		}
 		return 404, nil, nil
 	})
+	handle("GET /makers", func(_ *http.Request, account string, _ *product) (int, any, http.Header) {
+		return 200, []any{map[string]any{"id": 1, "code": "m-" + account}}, nil
+	})
+	handle("GET /makers/{code}/sheet", func(r *http.Request, account string, _ *product) (int, any, http.Header) {
+		if r.PathValue("code") != "m-"+account {
+			return 404, nil, nil
+		}
+		return 200, map[string]string{"text": "of " + account}, nil
+	})
 	handle("GET /days/{day}", func(r *http.Request, _ string, _ *product) (int, any, http.Header) {
 		return 200, map[string]string{"day": r.PathValue("day")}, nil
 	})
@@ -250,8 +274,6 @@ func stock(way string) http.Handler {
 
 func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 	t.Parallel()
-	d, err := definition.Load(definition.File{Name: "stock.yaml", Text: []byte(stockDocument)}, definition.Options{})
-	require.NoError(t, err)
 	for name, c := range map[string]struct{ way, want string }{
 		"a usual service":                                {},
 		"a new record that is on the second page":        {way: "many"},
@@ -267,9 +289,16 @@ func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 		"a PUT that appends":                             {way: "appends", want: "fault idempotency: getProduct: GET /products/{sku} as A\n  at       /tags"},
 		"a PUT that adds a record":                       {way: "inserts", want: "fault idempotency: listProducts"},
 		"another business's part below one's own SKUs":   {way: "part", want: "fault isolation: getPart: GET /products/{sku}/parts/{part} as B"},
+		"records without an ID, with records inside":     {way: "natural"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			text := stockDocument
+			if c.way == "natural" {
+				text = strings.Replace(text, "{id: {type: integer, readOnly: true}, sku", "{parts: {type: array, items: {type: object, properties: {sku: {type: string}}}}, sku", 1)
+			}
+			d, err := definition.Load(definition.File{Name: "stock.yaml", Text: []byte(text)}, definition.Options{})
+			require.NoError(t, err)
 			for seed := range uint64(10) {
 				service := httptest.NewServer(stock(c.way))
 				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Seed: seed})

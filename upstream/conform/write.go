@@ -250,7 +250,7 @@ func (r *run) compareCreated(ctx context.Context, x, before, theirs *exchange, i
 		return
 	}
 	asked, _ := url.ParseQuery(before.clean.Raw) // with defaults, by which the list may leave the record out
-	made, s := x.record(), recordSchema(after.res)
+	made, s := x.record(), recordSchema(after.op, after.res)
 	expected := isWholeList(after) || after.res.Records != nil && len(after.res.Records.Order) > 0 // on the first page
 	for name, values := range asked {
 		isFilter := made == nil && s != nil && s.Property(name) != nil
