@@ -74,6 +74,18 @@ paths:
       requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
       responses:
         "201": {description: The note., content: {application/json: {schema: {$ref: "#/components/schemas/Note"}}}}
+  /report:
+    get:
+      operationId: getReport
+      x-gatehouse-tenant: request
+      parameters:
+        - {name: from, in: query, required: true, schema: {type: string, format: date}}
+        - {name: to, in: query, required: true, schema: {type: string, format: date}}
+        - {name: token, in: query, schema: {type: string, pattern: "^[0-9a-z-]{8,12}$"}}
+        - {name: reader, in: query, schema: {type: integer}}
+      responses:
+        "200": {description: A report., content: {application/json: {schema: {type: object, required: [notes], properties: {notes: {type: integer}}}}}}
+        "422": {description: It is refused., content: {application/json: {schema: {type: object, properties: {title: {type: string}}}}}}
   /notes/{note}:
     parameters:
       - {name: note, in: path, required: true, schema: {type: integer, minimum: 1}}
@@ -272,6 +284,14 @@ func notes(broken ...string) http.Handler {
 		return 200, []any{map[string]string{"text": found.Text, "owner": owner}}
 	})
 	handle("POST /api/notes/{note}/lines", func(_ *http.Request, _ string, _ *note) (int, any) { return 204, nil })
+	handle("GET /api/report", func(r *http.Request, owner string, _ *note) (int, any) {
+		from, _ := time.Parse(time.DateOnly, r.FormValue("from"))
+		to, _ := time.Parse(time.DateOnly, r.FormValue("to"))
+		if to.Before(from) || to.After(from.AddDate(1, 0, 0)) || r.FormValue("token") != "" || r.FormValue("reader") != "" {
+			return http.StatusUnprocessableEntity, map[string]string{"title": "It is refused."}
+		}
+		return 200, map[string]int{"notes": len(all[owner])}
+	})
 	handle("GET /api/moods", func(_ *http.Request, owner string, _ *note) (int, any) {
 		return 200, []any{map[string]string{"id": "calm-" + owner, "owner": owner}}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -152,9 +153,7 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			if q.query = withParam(first.request.query, p.Name, value); id != "" {
 				q.ofRecords, q.recordParam = true, p.Name
 			}
-			_, err := uuid.Parse(value)
-			isID := err == nil || !filters && strings.HasSuffix(strings.ToLower(p.Name), "id")
-			q.param, q.mayBeRefused = p.Name, value == unusualText || isID && id == "" // the ID of a record that does not exist
+			q.param, q.mayBeRefused = p.Name, !filters && mayBeRefused(first, p, len(values))
 			x := r.fetch(ctx, q, "parameter")
 			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
@@ -164,6 +163,18 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			}
 		}
 	}
+}
+
+// mayBeRefused reports whether a service may refuse values that the definition allows: of a text, an ID or a number without bounds, which may have to
+// be that of something that exists, and of one end of a range.
+func mayBeRefused(first *exchange, p *upstream.Param, values int) bool {
+	if format := p.Schema.Format; format == upstream.FormatText || format == upstream.FormatUUID {
+		return values == 1 || strings.HasSuffix(strings.ToLower(p.Name), "id")
+	}
+	query, _ := url.ParseQuery(first.query)
+	return slices.ContainsFunc(first.op.Params, func(other upstream.Param) bool {
+		return other.Name != p.Name && other.Schema.Format == p.Schema.Format && query.Has(other.Name)
+	})
 }
 
 // compareCrossTenant compares the records that A and B get if they are filtered by an ID of A. B may have records of its own with that ID.
