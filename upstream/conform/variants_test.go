@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
@@ -159,6 +160,9 @@ func racks(way string) http.Handler {
 	rooms := map[string][]int{"1001": {11, 12}, "1002": {21, 22}}
 	add := func(owner, name, state string, room int) *rack {
 		r := &rack{ID: fmt.Sprint(100 + len(all)), Name: name, State: state, Room: room, owner: owner, version: 1, noted: len(all)%4 < 2}
+		if is("everything", "template") {
+			r.ID = uuid.NewString()
+		}
 		if is("ids") {
 			r.ID = strconv.Itoa(1 + len(all))
 		}
@@ -185,7 +189,7 @@ func racks(way string) http.Handler {
 			case owner != "1001" && owner != "1002":
 			case r.PathValue("rack") == "":
 				status, body = serve(w, r, owner, nil)
-			case i < 0 || all[i].version == 0 || all[i].owner != owner && !(is("label", "retire") && strings.HasSuffix(r.URL.Path, "/"+way)):
+			case i < 0 || all[i].version == 0 || all[i].owner != owner && !is("everything") && !(is("label", "retire") && strings.HasSuffix(r.URL.Path, "/"+way)):
 				status = http.StatusNotFound
 				switch {
 				case is("gone") && r.Method == http.MethodDelete:
@@ -217,7 +221,7 @@ func racks(way string) http.Handler {
 		own := []*rack{}
 		for _, one := range all {
 			room := fmt.Sprint(one != nil && r.FormValue("room_id") == fmt.Sprint(one.Room)) == "true"
-			owned := one != nil && (one.owner == owner || room && is("filter"))
+			owned := one != nil && (one.owner == owner || room && is("filter") || is("everything") || one == all[0] && is("template"))
 			if owned && (room || r.FormValue("room_id") == "") && slices.Contains(r.URL.Query()["state"], one.State) {
 				own = append(own, one)
 				if is("join") {
@@ -362,6 +366,7 @@ func racks(way string) http.Handler {
 
 func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 	t.Parallel()
+	uuids := []string{`pattern: "^[0-9]{3,9}$"`, "format: uuid"}
 	for name, c := range map[string]struct {
 		way, state string
 		change     []string // texts of the document, each followed by what is there instead
@@ -406,6 +411,10 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"requests with one Idempotency-Key at a time":      {way: "race", rate: float64(time.Second / pause), want: []string{"fault idempotency: addRack", "one record for 5 requests at a time"}},
 		"IDs that the paths of records cannot have":        {way: "ids", want: []string{"fault record: listRacks", "IDs that the paths of records can have"}},
 		"a record that is listed after it was deleted":     {way: "listed", want: []string{"fault delete: listRacks", "a list without the record that was deleted"}},
+		"one record of another business, with UUIDs":       {way: "template", change: uuids, want: []string{"fault isolation: listRacks"}},
+		"records of any business, with UUIDs": {way: "everything", change: uuids, want: []string{
+			"fault isolation: listRacks", "fault isolation: getRack", "fault isolation: changeRack", "fault isolation: removeRack",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -321,6 +321,9 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 // hasOwn reports whether a business has a record of its own at the path of the other one's record. It must not be changed. If the list does not
 // decide, and get is not nil, get is called.
 func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string, label string) bool {
+	if !mayCoincide(values[0]) {
+		return false
+	}
 	var own *exchange
 	before, _, _ := strings.Cut(op.Path, "/{")
 	if list := r.listAt(before); list != nil {
