@@ -176,9 +176,7 @@ func (r *run) prepare(ctx context.Context) error {
 			r.operations = append(r.operations, op)
 		}
 	}
-	operations := slices.Clone(r.operations)
-	slices.SortStableFunc(operations, func(a, b *upstream.Operation) int { return cmp.Compare(r.probeOrder(a), r.probeOrder(b)) })
-	r.operations = operations
+	slices.SortStableFunc(r.operations, func(a, b *upstream.Operation) int { return cmp.Compare(r.probeOrder(a), r.probeOrder(b)) })
 	r.report.Operations = len(r.operations)
 	if r.B == "" {
 		r.report.Skipped = append(r.report.Skipped, "isolation: it needs a second business, --business B=ID")

@@ -38,9 +38,6 @@ type request struct {
 	repeats      int                 // how often it was repeated because the service limits requests
 }
 
-// maxRepeats is the maximum number of repetitions of a request because the service limits requests.
-const maxRepeats = 3
-
 // exchange is a request and its response.
 type exchange struct {
 	request
@@ -178,7 +175,7 @@ func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
 	}
 	after, stated := upstream.RetryAfter(x.header, time.Now())
 	limits := x.status == http.StatusTooManyRequests
-	if (limits || stated && x.status == http.StatusServiceUnavailable) && q.repeats < maxRepeats && after <= time.Minute && pause(ctx, max(after, time.Second)) {
+	if (limits || stated && x.status == http.StatusServiceUnavailable) && q.repeats < 3 && after <= time.Minute && pause(ctx, max(after, time.Second)) {
 		q.repeats++
 		return r.send(ctx, q)
 	}

@@ -94,13 +94,10 @@ func (r *run) compareParents(x *exchange) {
 
 // probeQuestion tests a POST that changes nothing.
 func (r *run) probeQuestion(ctx context.Context, op *upstream.Operation) {
-	q, ok := r.example(ctx, op, "A")
-	if !ok {
-		r.skip(op, noRequest)
-		return
+	if q, _, ok := r.prepared(ctx, op); ok {
+		r.fetch(ctx, q, "")
+		r.probeAssertions(ctx, q)
 	}
-	r.fetch(ctx, q, "")
-	r.probeAssertions(ctx, q)
 }
 
 // values returns values for a parameter, and whether records may be filtered by them.

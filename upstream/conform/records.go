@@ -203,8 +203,8 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 
 // listAt returns the GET of a path, with or without a slash at its end, or nil.
 func (r *run) listAt(at string) *upstream.Operation {
-	for _, op := range r.operations {
-		if path.Clean(op.Path) == path.Clean(at) && op.Method == http.MethodGet {
+	for _, op := range r.api.Operations() {
+		if path.Clean(op.Path) == path.Clean(at) && op.Method == http.MethodGet && !op.ByGateway {
 			return op
 		}
 	}

@@ -128,6 +128,7 @@ type product struct {
 func stock(way string) http.Handler {
 	var mu sync.Mutex
 	var all []*product
+	way, foreign := strings.CutSuffix(way, " foreign") // each business may change all products
 	created, sent, perBusiness := map[string]*product{}, 0, 25
 	if way == "many" {
 		perBusiness = 60
@@ -156,7 +157,9 @@ func stock(way string) http.Handler {
 			mu.Lock()
 			defer mu.Unlock()
 			account := r.Header.Get("X-Business-Id")
-			i := slices.IndexFunc(all, func(p *product) bool { return p.SKU == r.PathValue("sku") && p.Account == account })
+			i := slices.IndexFunc(all, func(p *product) bool {
+				return p.SKU == r.PathValue("sku") && (p.Account == account || foreign && r.Method == http.MethodPut)
+			})
 			status, body, header := http.StatusNotFound, any(nil), http.Header(nil)
 			switch {
 			case account != "1001" && account != "1002":
@@ -227,7 +230,7 @@ func stock(way string) http.Handler {
 		switch {
 		case way == "upsert":
 			panic("conform changes a record that it did not create")
-		case r.Header.Get("If-Match") != etag(p) || way == "another version":
+		case !foreign && r.Header.Get("If-Match") != etag(p) || way == "another version":
 			return 412, nil, nil
 		case changed.SKU != p.SKU || changed.Account != account:
 			return 400, nil, nil
@@ -282,6 +285,8 @@ func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 		"a creation that returns an existing record":     {way: "upsert", want: "skipped addProduct: its response has a record that existed before"},
 		"a weak ETag":                                    {way: "weak", want: "expected a strong ETag"},
 		"another ETag in each response":                  {way: "unstable", want: "expected the same ETag while the record stays the same"},
+		"a weak ETag, and a PUT by any business":         {way: "weak foreign", want: "fault isolation: changeProduct"},
+		"another ETag, and a PUT by any business":        {way: "unstable foreign", want: "fault isolation: changeProduct"},
 		"a current ETag that is refused":                 {way: "another version", want: "expected the change, for an If-Match with the current version"},
 		"409 for an Idempotency-Key of another business": {way: "key", want: "fault isolation: addProduct: POST /products as B\n  expected a record of B, although A sent the same Idempotency-Key\n  got      status 409"},
 		"empty lists below records":                      {way: "no parts", want: "skipped listParts: A has no records in it"},

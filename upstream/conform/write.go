@@ -53,18 +53,38 @@ func withNewKey(q request) request {
 	return q
 }
 
+// prepared returns the request that the reference shows: for a record that was created, with its position, if the operation changes one. It reports
+// why there is no request. An action takes the last record, because others may not be possible after it.
+func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, i int, ok bool) {
+	why := noRequest
+	if q, ok = r.example(ctx, op, "A"); ok && (op.Method != http.MethodPost || r.isAction(op)) {
+		ok, why = false, "no record was created that it could change"
+		for n, c := range r.created {
+			if len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, path.Clean(c.list.Path)+"/{") && (!ok || op.Method == http.MethodPost) {
+				i, ok = n, true
+				q.values, q.ofRecords = append(slices.Clone(c.values), c.id), true
+			}
+		}
+		if ok && replace(q.sent, op.PathParams[len(op.PathParams)-1].Name, r.created[i].id) { // the record names itself
+			q, ok = r.as(q, "A")
+			why = noRequest
+		}
+		if ok && r.accept(q) == nil {
+			ok, why = false, "its path cannot have the ID of the record that was created"
+		}
+	}
+	if !ok {
+		r.skip(op, why)
+	}
+	return withNewKey(q), i, ok
+}
+
 // probeCreate tests an operation that creates records.
 func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
-	q, ok := r.example(ctx, op, "A")
-	why := map[bool]string{false: noRequest}[ok]
-	if ok && r.isAction(op) {
-		q, _, why = r.ofCreated(q)
-	}
-	if why != "" {
-		r.skip(op, why)
+	q, _, ok := r.prepared(ctx, op)
+	if !ok {
 		return
 	}
-	q = withNewKey(q)
 	r.probeAssertions(ctx, q)
 	list := r.listAt(op.Path)
 	var before, theirs *exchange // the lists of A and B
@@ -339,45 +359,13 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	}
 }
 
-// ofCreated returns a request of A for a record that was created, and the position of the record, or why there is none. An action takes the last
-// record, because others may not be possible after it.
-func (r *run) ofCreated(q request) (own request, i int, why string) {
-	i = -1
-	for n, c := range r.created {
-		if len(q.op.PathParams) == len(c.values)+1 && strings.HasPrefix(q.op.Path, path.Clean(c.list.Path)+"/{") && (i < 0 || q.op.Method == http.MethodPost) {
-			i = n
-		}
-	}
-	if i < 0 {
-		return q, i, "no record was created that it could change"
-	}
-	made := r.created[i]
-	q.values, q.ofRecords = append(slices.Clone(made.values), made.id), true
-	if r.accept(q) == nil {
-		return q, i, "its path cannot have the ID of the record that was created"
-	}
-	if ok := true; replace(q.sent, q.op.PathParams[len(q.values)-1].Name, made.id) { // the record names itself
-		if q, ok = r.as(q, "A"); !ok {
-			why = noRequest
-		}
-	}
-	return q, i, why
-}
-
 // probeChange changes or deletes a record that was created.
 func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
-	q, ok := r.example(ctx, op, "A")
+	q, i, ok := r.prepared(ctx, op)
 	if !ok {
-		r.skip(op, noRequest)
-		return
-	}
-	q, i, why := r.ofCreated(q)
-	if why != "" {
-		r.skip(op, why)
 		return
 	}
 	made := r.created[i]
-	q = withNewKey(q)
 	get := r.listAt(op.Path)
 	current := func() *exchange {
 		if get == nil {
@@ -389,6 +377,10 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	matches := op.Forwards(headerMatch)
 	if matches {
 		version, found := r.version(op, previous)
+		again := current()
+		other, _ := r.version(op, again)
+		q.header.Set(headerMatch, version)
+		isAllowed, expected, got := r.accept(q) != nil, "", "another one"
 		switch {
 		case !found && !previous.ok() && !isRecord(op):
 			r.skip(op, "If-Match: what it changes is not there yet")
@@ -397,25 +389,20 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			r.addFinding("create", previous, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", previous.status)})
 			return
 		case !found:
-			r.addFinding("header", previous, Finding{Expected: "the ETag of a record, which is needed to change it", Got: "none"})
-			return
-		}
-		again := current()
-		switch other, _ := r.version(op, again); {
+			expected, got = "the ETag of a record, which is needed to change it", "none"
 		case again.ok() && other != version && reflect.DeepEqual(again.value, previous.value):
-			r.addFinding("header", again, Finding{Expected: "the same ETag while the record stays the same", Got: "another one"})
-			return
+			expected = "the same ETag while the record stays the same"
 		case strings.HasPrefix(version, "W/"):
-			r.addFinding("header", previous, Finding{Expected: "a strong ETag, because If-Match never matches a weak one (RFC 9110, section 13.1.1)", Got: "a weak one"})
-			return
-		}
-		if matches = version != ""; matches {
-			if q.header.Set(headerMatch, version); r.accept(q) == nil {
-				r.addFinding("header", previous, Finding{Expected: "a version that the definition allows as If-Match", Got: "another one"})
-				return
-			}
-		} else {
+			expected, got = "a strong ETag, because If-Match never matches a weak one (RFC 9110, section 13.1.1)", "a weak one"
+		case version == "":
 			r.skip(op, "If-Match: neither an ETag of the GET of its path is documented, nor a version of its tool")
+		case !isAllowed:
+			expected = "a version that the definition allows as If-Match"
+		}
+		if expected != "" {
+			r.addFinding("header", previous, Finding{Expected: expected, Got: got})
+		}
+		if matches = expected == "" && version != ""; version == "" || !isAllowed {
 			q.header.Del(headerMatch)
 			if slices.ContainsFunc(op.Headers, func(p upstream.Param) bool { return p.Name == headerMatch && p.Required }) {
 				return
