@@ -585,3 +585,26 @@ func TestPathsThatAreNotSelectedAreNotFaults(t *testing.T) {
 func tries(n int, items string) string {
 	return "{oneOf: [{type: array, maxItems: 1, items: " + items + "}" + strings.Repeat(", {type: array, maxItems: 1, items: {type: string}}", n-1) + "]}"
 }
+
+// An extension that stands one level too high would do nothing.
+func TestExtensionsWhereNothingReadsThemDoNotLoad(t *testing.T) {
+	t.Parallel()
+	const document = `{openapi: 3.1.0, info: {title: x, version: "1", INFO: 1}, tags: [{name: a, x-gatehouse-area: {title: A}, TAG: 1}], servers: [{url: /v1, SERVER: 1}], x-gatehouse-tenant: none,
+		components: {COMPONENTS: 1, schemas: {SCHEMAS: {type: string}}}, paths: {PATHS: 1, /a: {get: {responses: {RESPONSES: 1, "204": {description: x}}}}}}`
+	for place, want := range map[string]string{
+		"INFO": "/info/", "TAG": "/tags/0/", "SERVER": "/servers/0/", "COMPONENTS": "/components/", "SCHEMAS": "/components/schemas/", "PATHS": "/paths/", "RESPONSES": "/paths/~1a/get/responses/",
+	} {
+		for extension, ok := range map[string]bool{"x-other-" + strings.ToLower(place): true, "x-gatehouse-internal": false} {
+			text := strings.ReplaceAll(document, place+":", extension+":")
+			for other := range strings.FieldsSeq("INFO TAG SERVER COMPONENTS SCHEMAS PATHS RESPONSES") {
+				text = strings.ReplaceAll(text, other+":", "x-"+other+":")
+			}
+			_, err := load(text, definition.Options{})
+			if ok {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want+extension+": ")
+			}
+		}
+	}
+}

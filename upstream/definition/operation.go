@@ -52,6 +52,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	}
 	base = c.base()
 	c.members(c.root.get("paths"))
+	c.checkExtensions()
 	if tenant := c.root.get(extTenant); tenant.Node != nil {
 		c.string(tenant)
 	}
@@ -96,6 +97,20 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	}
 	c.faultIf(len(all) == 0 && len(c.faults) == 0, c.root.get("paths"), "no operation is served")
 	return base, all
+}
+
+// checkExtensions reports extensions of ours where nothing reads them, such as one level too high.
+func (c *compiler) checkExtensions() {
+	components := c.root.get("components")
+	places := slices.Concat([]node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items(), c.root.get("tags").items())
+	for _, e := range components.entries() {
+		places = append(places, e.value)
+	}
+	for _, n := range places {
+		for _, e := range n.entries() {
+			c.faultIf(strings.HasPrefix(e.name, extPrefix) && e.name != extArea, e.value, "%s does nothing here: put it into what it is for", e.name)
+		}
+	}
 }
 
 // base returns the path of the first server.
@@ -678,7 +693,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 	for _, e := range c.members(all) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
-		case strings.HasPrefix(e.name, "x-"):
+		case strings.HasPrefix(e.name, "x-") && !strings.HasPrefix(e.name, extPrefix):
 			continue
 		case name == "DEFAULT" && all.get("4XX").Node == nil, name == "4XX":
 			status = 4

@@ -10,7 +10,7 @@ import (
 
 const maxActions = 1000
 
-// applyOverlay applies an OpenAPI Overlay 1.0, document, to the document root. Both come from parse. It registers in origin the file of every name
+// applyOverlay applies an OpenAPI Overlay 1.0, or 1.1 without copy, document, to the document root. Both come from parse. It registers in origin the file of every name
 // and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
 func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
 	o := overlay{search: search{root: root, workLeft: maxWork}, file: file, origin: origin}
@@ -31,14 +31,14 @@ func (o *overlay) apply(top node) []*FaultError {
 	o.size = measure(o.root)
 	o.allowOnly(top, "overlay", "info", "extends", "actions")
 	info := top.get("info")
-	o.allowOnly(info, "title", "version")
+	o.allowOnly(info, "title", "version", "description")
 	for _, text := range []node{info.get("title"), info.get("version")} {
 		if info.isObject() && text.text() == "" {
 			o.fault(text, "a text is missing")
 		}
 	}
-	if version := top.get("overlay"); !regexp.MustCompile(`^1\.0\.\d+$`).MatchString(version.text()) {
-		o.fault(version, "the version of the Overlay Specification must be 1.0.0, not %q", version.text())
+	if version := top.get("overlay"); !regexp.MustCompile(`^1\.[01]\.\d+$`).MatchString(version.text()) {
+		o.fault(version, "the version of the Overlay Specification must be 1.0.0 or 1.1.0, not %q", version.text())
 	}
 	actions := top.get("actions")
 	if n := len(actions.items()); n == 0 || n > maxActions {
@@ -65,7 +65,7 @@ func (o *overlay) allowOnly(n node, names ...string) {
 		o.fault(n, "an object is missing")
 	}
 	for _, e := range n.entries() {
-		if !slices.Contains(names, e.name) && !strings.HasPrefix(e.name, "x-") {
+		if !slices.Contains(names, e.name) && (!strings.HasPrefix(e.name, "x-") || strings.HasPrefix(e.name, extPrefix)) {
 			o.fault(e.value, "%s is not possible here: possible are %s", e.name, strings.Join(names, ", "))
 		}
 	}
