@@ -225,6 +225,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a tenant that is a boolean":               field("{properties: {s: {type: boolean}}, x-gatehouse-tenant: s}", "", "the tenant s must be a string or an integer"),
 		"a tenant that is a list":                  field("{properties: {s: {type: string}}, x-gatehouse-tenant: [s]}", "/x-gatehouse-tenant", "must be a text"),
 		"a tenant of one alternative":              field("{oneOf: [{properties: {business_id: {type: string}, k: {const: a}}, required: [k]}, {properties: {k: {const: b}}, required: [k]}]}", "", "every alternative must declare the tenant, or none"),
+		"a visibility of one alternative":          field("{anyOf: [{properties: {st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}, n: {type: string}}}]}", "", "one alternative would show what x-gatehouse-visible hides in another"),
 		"a tenant of one alternative, nested":      field("{oneOf: [{properties: {business_id: {type: string}}}, {anyOf: [{properties: {business_id: {type: string}}}, {properties: {k: {type: string}}}]}]}", "/oneOf/1", "every alternative must declare the tenant"),
 		"extensible enum that is a text":           field("{type: string, x-extensible-enum: a}", "/x-extensible-enum", "must be a list"),
 		"a member that waits for itself":           {"x: {type: string}", "x: {allOf: [{$ref: \"#/components/schemas/Order/properties/x\"}, {type: string}]}", 19, recordAt + "/properties/x/allOf/1", "circle"},
@@ -604,6 +605,34 @@ func TestExtensionsWhereNothingReadsThemDoNotLoad(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, want+extension+": ")
+			}
+		}
+	}
+}
+
+func TestVisibilityOfAlternativesThatAreDecidedLoads(t *testing.T) {
+	t.Parallel()
+	for _, choice := range []string{
+		`{oneOf: [{required: [k], properties: {k: {const: a}, st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [k, st], properties: {k: {const: b}, st: {type: string}}}]}`,
+		`{oneOf: [{properties: {n: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}]}`,
+		`{anyOf: [{x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}, {type: "null"}]}`,
+	} {
+		_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/a: {get: {responses: {"200": {description: x, content: {application/json: {schema: `+choice+`}}}}}}}}`, definition.Options{})
+		require.NoError(t, err)
+	}
+}
+
+// A caller who sends one of any names as a filter must not change everything.
+func TestWriteWithParametersOfAnyNameDoesNotLoad(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{"delete": "its members can have any name", "get": ""} {
+		for _, schema := range []string{`{type: object, additionalProperties: {type: string}}`, `{anyOf: [{type: object, additionalProperties: true}, {type: "null"}]}`} {
+			_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/a: {`+method+`: {parameters: [{name: filter, in: query, schema: `+schema+`}],
+				responses: {"204": {description: x}}}}}}`, definition.Options{})
+			if want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want)
 			}
 		}
 	}

@@ -448,8 +448,16 @@ func (c *compiler) membersInQuery(p node) (names []string) {
 	if p.get("schema").Node == nil || style != "" && style != "form" || explode.Node != nil && !c.flag(explode) {
 		return nil
 	}
-	for _, member := range c.schema(p.get("schema")).Properties {
-		names = append(names, member.Name)
+	s := withoutNull(c.schema(p.get("schema")))
+	all := []*upstream.Schema{s}
+	if s.Choice != nil {
+		all = s.Choice.Alternatives
+	}
+	for _, s := range all {
+		c.faultIf(s.Types&^upstream.TypeNull == upstream.TypeObject && s.Additional != nil, p, "its members can have any name, and the operation would do something else without them: list them as parameters, or as members of an object")
+		for _, member := range s.Properties {
+			names = append(names, member.Name)
+		}
 	}
 	return names
 }

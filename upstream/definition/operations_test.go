@@ -157,7 +157,7 @@ func TestWritesAreRefusedRatherThanSentWithoutAParameter(t *testing.T) {
 	t.Parallel()
 	const extra = `{name: X-Version, in: header, schema: {type: string}},
         {name: filter, in: query, style: deepObject, schema: {properties: {user: {type: string}}}}, {name: only, in: query, schema: {oneOf: [{type: string}, {type: integer}]}}, {name: expand, in: query, style: deepObject, schema: {properties: {a: {type: string}}}},
-        {name: range, in: query, schema: {properties: {since: {type: string}, limit: {type: integer}}}}, {name: limit, in: query, schema: {type: integer}}`
+        {name: range, in: query, schema: {anyOf: [{properties: {since: {type: string}, limit: {type: integer}}}, {properties: {until: {type: string}}}, {type: "null"}]}}, {name: limit, in: query, schema: {type: integer}}`
 	d := loaded(t, definition.Options{}, "components:\n", `  /sessions:
     delete: {operationId: end, x-gatehouse-tenant: none, x-gatehouse-upstream: {query: {expand: lines}}, parameters: [`+extra+`], responses: {"204": {}}}
     post: {operationId: search, x-gatehouse-tenant: none, x-gatehouse-read: true, parameters: [`+extra+`], responses: {"204": {}}}
@@ -165,7 +165,7 @@ components:
 `)
 	for query, lost := range map[string]string{
 		"": "", "limit=5": "", "other=1&user=7&filters=1&%zz=1": "", "expand=all": "",
-		"filter[user]=7": "filter", "limit=5&filter%5Buser%5D=7": "filter", "filter=7": "filter", "only=": "only", "since=2026-01-01": "since", "range=1": "range",
+		"filter[user]=7": "filter", "limit=5&filter%5Buser%5D=7": "filter", "filter=7": "filter", "only=": "only", "since=2026-01-01": "since", "until=2026-01-01": "until", "range=1": "range",
 	} {
 		m, ok := d.API.Match("/sessions?" + query)
 		require.True(t, ok)

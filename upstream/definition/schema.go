@@ -1064,6 +1064,13 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
+		shows := func(o *upstream.Schema) bool {
+			return o.Visible != "" && slices.ContainsFunc(objects, func(other *upstream.Schema) bool {
+				return other.Visible != o.Visible && other.Property(o.Visible) != nil
+			})
+		}
+		c.faultIf(!info.view.request && slices.ContainsFunc(objects, shows), info.node, "one alternative would show what %s hides in another: let all that have the member say so, or add a "+
+			"discriminator or a constant that is required", extVisible)
 	}
 	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
