@@ -272,8 +272,8 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 	if unknown.n > 0 {
 		err = k.checkDistinct(unknown, begin)
 	}
-	if s != nil && s.Additional != nil && unknown.n > maxFree {
-		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
+	if s != nil && s.Additional != nil && unknown.n > s.maxFree() {
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
 	}
 	return kept, err
 }

@@ -145,8 +145,8 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
 		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers)+" members")
 	}
-	if s.Additional != nil && unknown.n > maxFree {
-		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
+	if s.Additional != nil && unknown.n > s.maxFree() {
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
 	}
 	return placed, mark, nil
 }

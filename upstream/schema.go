@@ -71,7 +71,7 @@ const (
 	// MaxTried is the maximum number of alternatives that are tried, because nothing decides between them.
 	MaxTried = 8
 
-	// maxFree is the maximum number of members of a map, and of all objects in a value of free JSON.
+	// maxFree is the maximum number of members of a map, and of all objects in a value of free JSON, unless Rules.MaxMembers is larger.
 	maxFree = 1000
 
 	// maxUnique is the maximum number of items of an array whose items must differ.
@@ -169,6 +169,14 @@ func AnyJSON() *Schema { return &Schema{Types: typeAny, free: true} }
 
 // FreeJSON reports whether s comes from AnyJSON.
 func (s *Schema) FreeJSON() bool { return s.free }
+
+// maxFree returns the maximum number of members of a map, and of all objects in a value of free JSON.
+func (s *Schema) maxFree() int {
+	if s.Rules == nil {
+		return maxFree
+	}
+	return max(maxFree, s.Rules.MaxMembers)
+}
 
 // Property returns the property with a name, or nil.
 func (s *Schema) Property(name string) *Property {

@@ -192,8 +192,8 @@ func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 			members++
 		}
 	}
-	if members > maxFree {
-		k.note(ruleAlways, s, "", describeRange(0, maxFree)+" members")
+	if members > s.maxFree() {
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
 	}
 	if k.isRequest && !numbersAreModerate(k.out[start:]) {
 		k.note(ruleAlways, s, "", moderate)
