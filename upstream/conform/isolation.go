@@ -155,7 +155,11 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		q := first.request
 		p := &first.op.PathParams[n-1]
 		before, _, _ := strings.Cut(first.op.Path, "/{"+p.Name+"}")
-		if q.values = slices.Clone(values); r.invent(p, &q.values[n-1], r.idsOf(ctx, before, values[:n-1])) {
+		var ids []string
+		if list := r.listAt(before); list != nil && len(list.PathParams) == n-1 {
+			ids = r.keys(r.list(ctx, list, values[:n-1], "A"))
+		}
+		if q.values = slices.Clone(values); r.invent(p, &q.values[n-1], ids) {
 			x := r.fetch(ctx, q, "unknown-id")
 			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
 				r.addFinding("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
@@ -184,16 +188,6 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	unknown.label = "unknown"
 	ask(unknown, "no records for a business that does not exist", true)
-}
-
-// idsOf returns the IDs in the list of A at a path.
-func (r *run) idsOf(ctx context.Context, path string, values []string) []string {
-	if list := r.listAt(path); list != nil && len(list.PathParams) == len(values) {
-		if x := r.list(ctx, list, values, "A"); x != nil {
-			return r.keys(x)
-		}
-	}
-	return nil
 }
 
 // invent replaces an ID by one that probably does not exist, and reports whether it could.

@@ -128,13 +128,11 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, "its response has no ID, and no Location with one: what it creates is only counted")
 		r.compareCreated(ctx, x, before, nil, nil, most)
 	default:
-		r.created = append(r.created, created{list, q.values, made, q.sent})
-		for _, id := range ids {
-			if !slices.Contains(r.keys(before), id) {
-				r.created = append(r.created, created{list, q.values, id, q.sent})
-			}
+		ids = append([]string{made}, ids...)
+		for _, id := range slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(r.keys(before), id) }) {
+			r.created = append(r.created, created{list, q.values, id, q.sent})
 		}
-		if r.compareCreated(ctx, x, before, theirs, append(ids, made), most); before.res.Cursor != "" {
+		if r.compareCreated(ctx, x, before, theirs, ids, most); before.res.Cursor != "" {
 			r.probeAdding(ctx, q, before)
 		}
 	}
