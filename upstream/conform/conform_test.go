@@ -51,6 +51,7 @@ paths:
       parameters:
         - {name: offset, in: query, schema: {type: integer, maximum: 10000, default: 0}}
         - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 10}}
+        - {name: kind, in: query, schema: {type: string, enum: [k1, k2, k3, k4, k5, k6, k7, k8]}}
         - {name: pinned, in: query, schema: {type: boolean}}
         - {name: folder_id, in: query, schema: {type: string, pattern: "^f[0-9]$"}}
         - {name: since, in: query, schema: {type: string, format: date}}
@@ -246,7 +247,7 @@ func notes(broken ...string) http.Handler {
 	handle("GET /api/notes", func(r *http.Request, owner string, _ *note) (int, any) {
 		offset, _ := strconv.Atoi(r.FormValue("offset"))
 		limit, _ := strconv.Atoi(r.FormValue("limit"))
-		if is("limit") && limit > 40 || is("since") && r.FormValue("since") != "" {
+		if kind := r.FormValue("kind"); kind != "" && is(kind) || is("limit") && limit > 40 || is("since") && r.FormValue("since") != "" {
 			return http.StatusUnprocessableEntity, map[string]string{"title": "It is refused."}
 		}
 		own := []note{}
@@ -318,7 +319,7 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	require.NoError(t, err)
 	for way, rule := range map[string]string{
 		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete", "twice": "status",
-		"foreign": "isolation", "foreign line": "isolation", "lines": "schema",
+		"foreign": "isolation", "foreign line": "isolation", "k7": "parameter", "lines": "schema",
 	} {
 		for seed := range uint64(10) {
 			service := httptest.NewServer(notes(way))

@@ -151,7 +151,7 @@ func (r *run) reportCommon() {
 // probeUnknown sends requests with an ID that does not exist, without a business, and for a business that does not exist.
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string, known bool) {
 	n := len(values)
-	if n > 0 && (known || slices.Contains([]upstream.Format{upstream.FormatText, upstream.FormatUUID}, first.op.PathParams[n-1].Schema.Format)) { // any date may exist
+	if n > 0 && (known || first.op.PathParams[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
 		q := first.request
 		p := &first.op.PathParams[n-1]
 		before, _, _ := strings.Cut(first.op.Path, "/{"+p.Name+"}")

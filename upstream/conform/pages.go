@@ -60,10 +60,14 @@ func bound(p *upstream.Param, upper bool, byDefault int) int {
 
 // isShortPage reports whether a list has fewer records than were asked for, so that no page follows. x must be ok.
 func isShortPage(x *exchange) bool {
-	if x.res.Records == nil || x.res.Records.AtMost == 0 {
+	if x.res.Records != nil && x.res.Records.AtMost > 0 {
+		return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
+	}
+	if x.res.Records == nil || x.res.Cursor != "" {
 		return x.res.Cursor == ""
 	}
-	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
+	page, _ := pageParam(x) // its size is not known
+	return page == nil
 }
 
 // isWholeList reports whether a list has all records: no page follows. x must be ok.

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxValues   = 5 // of a parameter
+	maxValues   = 20 // of a parameter
 	unusualText = `gatehouse conform é'"%`
 )
 

@@ -134,6 +134,9 @@ components:
 const rackBody = `      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE, room_id: 1}}}}
 `
 
+// rackSize is the parameter of the document with the size of a page of racks.
+const rackSize = "        - {name: size, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}\n"
+
 // rackGet is the GET of a rack in the document.
 const rackGet = `    get:
       operationId: getRack
@@ -214,7 +217,7 @@ func racks(way string) http.Handler {
 	}
 	handle("GET /racks", func(_ http.ResponseWriter, r *http.Request, owner string, _ *rack) (int, any) {
 		page, _ := strconv.Atoi(r.FormValue("page"))
-		size, _ := strconv.Atoi(r.FormValue("size"))
+		size, _ := strconv.Atoi(cmp.Or(r.FormValue("size"), "4"))
 		if is("clamped") {
 			size = min(size, 4)
 		}
@@ -379,6 +382,8 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a usual service":                               {},
 		"204 for a DELETE of what does not exist":       {way: "gone"},
 		"204 for a DELETE of what cannot be read":       {way: "gone", change: []string{rackGet, ""}},
+		"202 for a DELETE that is made later":           {way: "delete 202", change: []string{`"204": {description: It is gone.}`, `"202": {description: It will be gone.}`}},
+		"pages without a size":                          {change: []string{rackSize, "", ", at_most: size", ""}},
 		"409 for a DELETE of what is in use":            {way: "delete 409"},
 		"pages that are shorter than asked for":         {way: "short"},
 		"a filter whose default leaves out the example": {state: "new"},
