@@ -115,16 +115,17 @@ func (c *compiler) checkExtensions() {
 
 // base returns the path of the first server.
 func (c *compiler) base() string {
-	servers := c.root.get("servers")
-	c.list(servers)
-	url := servers.member("0").get("url")
-	path := url.text()
-	if _, rest, ok := strings.Cut(path, "://"); ok {
-		if _, path, ok = strings.Cut(rest, "/"); ok {
-			path = "/" + path
+	all := c.list(c.root.get("servers"))
+	if len(all) == 0 {
+		return ""
+	}
+	url := all[0].get("url")
+	path := serverPath(url.text())
+	for _, other := range all[1:] {
+		if serverPath(other.get("url").text()) != path {
+			c.warn(other, "is ignored: the path of the first server holds for all operations")
 		}
 	}
-	path = strings.TrimSuffix(path, "/")
 	if path == "" {
 		return ""
 	}
@@ -134,6 +135,15 @@ func (c *compiler) base() string {
 		}
 	}
 	return path
+}
+
+// serverPath returns the path of a server's URL, without a slash at its end.
+func serverPath(url string) string {
+	if _, rest, ok := strings.Cut(url, "://"); ok {
+		_, path, _ := strings.Cut(rest, "/")
+		url = "/" + path
+	}
+	return strings.TrimSuffix(url, "/")
 }
 
 // literalSegment reports whether s can be a segment of a path as it is.

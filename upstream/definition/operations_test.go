@@ -35,6 +35,18 @@ func warnings(d *definition.Definition) string {
 	return strings.Join(all, "\n")
 }
 
+// An overlay that updates servers appends one.
+func TestFurtherServersWithAnotherPathCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for servers, want := range map[string]bool{
+		"[{url: /v1}, {url: /v2}]": true, "[{url: https://a.example/v1}, {url: https://b.example}]": true, "[{url: https://a.example/v1}, {url: https://b.example/v1/}, {url: /v1}]": false,
+	} {
+		d := loaded(t, definition.Options{}, "paths:", "servers: "+servers+"\npaths:")
+		require.Equal(t, "/v1", d.API.Base())
+		require.Equal(t, want, strings.Contains(warnings(d), "/servers/1: is ignored: the path of the first server holds"), warnings(d))
+	}
+}
+
 func TestRecordsThatNeedNotHaveTheTenantCauseAWarning(t *testing.T) {
 	t.Parallel()
 	const customer = `{type: object, properties: {account: {type: string}}}`
