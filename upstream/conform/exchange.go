@@ -252,13 +252,17 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	}
 	defer response.Body.Close()
 	x.status, x.header = response.StatusCode, response.Header
-	if err := upstream.Decode(response); err != nil {
+	decode, err := upstream.Decode(response)
+	if err != nil {
 		return err //nolint:wrapcheck // failure describes it
 	}
 	x.compressed = response.Uncompressed
 	x.body, err = io.ReadAll(io.LimitReader(response.Body, upstream.DefaultMaxResponseSize+1))
 	if err == nil && int64(len(x.body)) > upstream.DefaultMaxResponseSize {
 		err = upstream.ErrResponseTooLarge
+	}
+	if err == nil && decode != nil {
+		x.body, err = decode(x.body, upstream.DefaultMaxResponseSize)
 	}
 	return err
 }

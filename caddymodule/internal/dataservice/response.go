@@ -3,6 +3,7 @@ package dataservice
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,7 +55,8 @@ func (r *response) drop() {
 func (r *response) read(ctx context.Context, deadline time.Time, res *http.Response) error {
 	r.Status, r.Header = res.StatusCode, res.Header
 	r.drop() // the body of an earlier attempt
-	if err := upstream.Decode(res); err != nil {
+	decode, err := upstream.Decode(res)
+	if err != nil {
 		return err
 	}
 	if n := res.ContentLength; n > r.maxSize {
@@ -73,8 +75,12 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 		if res.ContentLength >= n {
 			size = res.ContentLength
 		}
+		claim := size
+		if decode != nil {
+			claim += r.maxSize
+		}
 		for limit := int64(0); err == nil && n > limit && n <= size; {
-			if err := r.acquireMemory(ctx, deadline, size); err != nil {
+			if err := r.acquireMemory(ctx, deadline, claim); err != nil {
 				r.drop()
 				return err
 			}
@@ -82,7 +88,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 				body.SetPatience(stallTimeout, func() bool { return !r.service.shares.isContended() })
 			}
 			if limit = size; r.memory.held < r.memory.claim {
-				limit = r.memory.held
+				limit = min(size, r.memory.held)
 			}
 			r.body.Grow(int(limit+1-n) + bytes.MinRead)
 			n, err = r.readUpTo(res.Body, limit+1-n)
@@ -95,19 +101,43 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 		err = fmt.Errorf("%w: %w", ErrResponseTruncated, &exchangeError{err})
 	case n > r.maxSize:
 		err = upstream.ErrResponseTooLarge
-	default:
-		if keep := r.memory.held; keep > 0 {
-			if used := int64(r.body.Len()); keep > 2*used { // the service did not say how much it would be
-				r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
-				keep = used
-			}
-			r.service.shares.releaseMemory(&r.memory, keep)
-		}
-		r.Body = r.body.Bytes()
-		return nil
+	case decode != nil && n > 0:
+		err = r.decode(ctx, deadline, decode)
 	}
-	r.drop()
-	return err
+	if err != nil {
+		r.drop()
+		return err
+	}
+	if keep := r.memory.held; keep > 0 {
+		if used := int64(r.body.Len()); keep > 2*used { // the service did not say how much it would be
+			r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
+			keep = used
+		}
+		r.service.shares.releaseMemory(&r.memory, keep)
+	}
+	r.Body = r.body.Bytes()
+	return nil
+}
+
+// decode decodes the body. A large body that was read has the memory for it already.
+func (r *response) decode(ctx context.Context, deadline time.Time, decode func(body []byte, limit int64) ([]byte, error)) error {
+	for _, limit := range []int64{maxPooledBody, largeResponse, r.maxSize} {
+		limit = min(limit, r.maxSize)
+		for limit > largeResponse && (r.memory.claim == 0 || r.memory.held < r.memory.claim) {
+			if err := r.acquireMemory(ctx, deadline, limit); err != nil {
+				return err
+			}
+		}
+		decoded, err := decode(r.body.Bytes(), limit)
+		switch {
+		case err == nil:
+			r.body = *bytes.NewBuffer(decoded)
+			return nil
+		case !errors.Is(err, upstream.ErrResponseTooLarge):
+			return fmt.Errorf("%w: %w", ErrResponseTruncated, &exchangeError{err})
+		}
+	}
+	return upstream.ErrResponseTooLarge
 }
 
 // readUpTo reads up to n more bytes and returns the length of the body.

@@ -3,9 +3,12 @@ package dataservice
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/hex"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -40,6 +43,9 @@ func TestCompressedResponsesAreDecodedWithinTheirLimit(t *testing.T) {
 	}
 	body := `{"events":[` + strings.Repeat(`{"id":1},`, 9000) + `{}]}`
 	bomb := strings.Repeat(" ", 9<<20)
+	noise := make([]byte, 3<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	random := hex.EncodeToString(noise) // half of its size in zstd
 	for name, c := range map[string]struct {
 		codings []string
 		body    string
@@ -54,6 +60,10 @@ func TestCompressedResponsesAreDecodedWithinTheirLimit(t *testing.T) {
 		"no body":                   {[]string{"gzip"}, "", "", nil},
 		"gzip bomb":                 {[]string{"gzip"}, zip(bomb), "", upstream.ErrResponseTooLarge},
 		"gzip bomb in gzip bomb":    {[]string{"gzip"}, zip(zip(bomb)), zip(bomb), nil}, // decoded once
+		"zstd, one frame to skip":   {[]string{"zstd"}, standard(body) + "\x50\x2a\x4d\x18\x01\x00\x00\x00x" + standard("x"), body + "x", nil},
+		"large zstd":                {[]string{"zstd"}, standard(bomb[:8<<20]), bomb[:8<<20], nil},
+		"zstd of a random text":     {[]string{"zstd"}, standard(random), random, nil},
+		"cut zstd":                  {[]string{"zstd"}, standard(body)[:40], "", ErrResponseTruncated},
 		"zstd bomb":                 {[]string{"zstd"}, standard(bomb), "", upstream.ErrResponseTooLarge},
 		"cut gzip":                  {[]string{"gzip"}, zip(body)[:100], "", ErrResponseTruncated},
 		"a wrong checksum":          {[]string{"gzip"}, zip(body)[:len(zip(body))-1] + "x", "", ErrResponseTruncated},
@@ -88,4 +98,37 @@ func TestCompressedResponsesAreDecodedWithinTheirLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Most encoders declare a window of 8 MiB, however little they send.
+func TestZstdTakesNoMemoryForItsWindow(t *testing.T) {
+	body := strings.Repeat(`{"id":1},`, 5000)
+	sent := compressed(t, body, func(w io.Writer) io.WriteCloser {
+		e, err := zstd.NewWriter(w)
+		require.NoError(t, err)
+		_, err = io.WriteString(e, "[")
+		require.NoError(t, err)
+		require.NoError(t, e.Flush()) // so that it does not know the size
+		return e
+	})
+	var header zstd.Header
+	require.NoError(t, header.Decode([]byte(sent)))
+	require.EqualValues(t, 8<<20, header.WindowSize)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "zstd")
+		_, _ = io.WriteString(w, sent)
+	}))
+	t.Cleanup(srv.Close)
+	s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+srv.Listener.Addr().String()+`"}]}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const calls = 10
+	for range calls {
+		res, err := s.Do(t.Context(), call())
+		require.NoError(t, err)
+		require.Equal(t, "["+body, string(res.Body))
+		res.Release()
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(calls*4<<20))
 }
