@@ -208,8 +208,7 @@ func (r *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// probeOrder returns when an operation has its turn: reads first, then operations that create, change and delete records. Actions come after
-// changes, because a record cannot be changed after some.
+// probeOrder returns when an operation has its turn: reads first, then what creates and changes records, actions, which may end changes, and deletions.
 func (r *run) probeOrder(op *upstream.Operation) int {
 	switch {
 	case op.Read:

@@ -261,6 +261,9 @@ func notes(broken ...string) http.Handler {
 		if is("pages") {
 			from = offset * limit // as if it were a page
 		}
+		if is("last page") && from > 0 && from+limit > len(own) {
+			own = own[:0]
+		}
 		return 200, map[string]any{"notes": own[min(from, len(own)):min(from+limit, len(own))], "offset": offset}
 	})
 	handle("POST /api/notes", func(r *http.Request, owner string, _ *note) (int, any) {
@@ -318,7 +321,7 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 	d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(notesDocument)}, definition.Options{})
 	require.NoError(t, err)
 	for way, rule := range map[string]string{
-		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "delete": "delete", "twice": "status",
+		"": "", "filter": "filter", "folder": "filter", "limit": "parameter", "since": "parameter", "pages": "paging", "last page": "paging", "delete": "delete", "twice": "status",
 		"foreign": "isolation", "foreign line": "isolation", "k7": "parameter", "lines": "schema",
 	} {
 		for seed := range uint64(10) {

@@ -184,11 +184,7 @@ func (r *run) sendNow(ctx context.Context, x *exchange) *exchange {
 	}
 	if x.err == nil {
 		x.res, x.refused = q.op.CheckHeader(x.status, x.header, q.header.Get("If-None-Match") != "")
-		if x.read(r.published(x)); x.ok() {
-			r.mu.Lock()
-			r.report.Succeeded++
-			r.mu.Unlock()
-		}
+		x.read(r.published(x))
 	}
 	x.took = time.Since(start)
 	return x
@@ -377,7 +373,9 @@ func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 		r.addFinding(rule, x, Finding{Expected: cmp.Or(expected, "a complete response"), Got: got, Value: excerpt(x.err.Error())})
 		return
 	}
-	r.addHints(x)
+	if r.addHints(x); x.ok() {
+		r.report.Succeeded++
+	}
 	got := fmt.Sprintf("status %d", x.status)
 	var contract *upstream.ContractError
 	_, passed := errors.AsType[*upstream.StatusError](x.refused)

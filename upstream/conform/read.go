@@ -23,7 +23,10 @@ const (
 // probeRead tests an operation that changes nothing.
 func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	if op.Method != http.MethodGet {
-		r.probeQuestion(ctx, op)
+		if q, _, ok := r.prepared(ctx, op); ok {
+			r.fetch(ctx, q, "")
+			r.probeAssertions(ctx, q)
+		}
 		return
 	}
 	samples, known := r.bind(ctx, op, "A")
@@ -92,14 +95,6 @@ func (r *run) compareParents(x *exchange) {
 	}
 }
 
-// probeQuestion tests a POST that changes nothing.
-func (r *run) probeQuestion(ctx context.Context, op *upstream.Operation) {
-	if q, _, ok := r.prepared(ctx, op); ok {
-		r.fetch(ctx, q, "")
-		r.probeAssertions(ctx, q)
-	}
-}
-
 // values returns values for a parameter, and whether records may be filtered by them.
 func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 	s := p.Schema
@@ -162,8 +157,7 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 	}
 }
 
-// mayBeRefused reports whether a service may refuse values that the definition allows: of a text, an ID or a number without bounds, which may have to
-// be that of something that exists, and of one end of a range.
+// mayBeRefused reports whether a service may refuse values of a parameter that the definition allows: they may name nothing, or no range.
 func mayBeRefused(first *exchange, p *upstream.Param, values int) bool {
 	if format := p.Schema.Format; format == upstream.FormatText || format == upstream.FormatUUID {
 		return values == 1 || strings.HasSuffix(strings.ToLower(p.Name), "id")

@@ -380,13 +380,10 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		q.header.Set(headerMatch, version)
 		isAllowed, expected, got := r.accept(q) != nil, "", "another one"
 		switch {
-		case !found && !previous.ok() && !isRecord(op):
-			r.skip(op, "If-Match: what it changes is not there yet")
-			return
-		case !found && !previous.ok():
+		case !found && !previous.ok() && isRecord(op):
 			r.addFinding("create", previous, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", previous.status)})
 			return
-		case !found:
+		case !found && previous.ok():
 			expected, got = "the ETag of a record, which is needed to change it", "none"
 		case again.ok() && other != version && reflect.DeepEqual(again.value, previous.value):
 			expected = "the same ETag while the record stays the same"
