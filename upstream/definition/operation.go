@@ -711,7 +711,8 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 	for _, e := range c.members(all) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
-		case strings.HasPrefix(e.name, "x-") && !strings.HasPrefix(e.name, extPrefix):
+		case strings.HasPrefix(e.name, "x-"):
+			c.faultIf(strings.HasPrefix(e.name, extPrefix), e.value, "%s does nothing here: put it into a response", e.name)
 			continue
 		case name == "DEFAULT" && all.get("4XX").Node == nil, name == "4XX":
 			status = 4
