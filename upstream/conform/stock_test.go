@@ -215,6 +215,8 @@ func stock(way string) http.Handler {
 		switch way {
 		case "weak":
 			return `W/"` + strconv.Itoa(p.version) + `"`
+		case "one etag":
+			return `"1"`
 		case "unstable":
 			return strconv.Quote(strconv.Itoa(sent))
 		}
@@ -291,6 +293,7 @@ func TestConformKnowsNaturalKeysAndVersions(t *testing.T) {
 		"409 for an Idempotency-Key of another business": {way: "key", want: "fault isolation: addProduct: POST /products as B\n  expected a record of B, although A sent the same Idempotency-Key\n  got      status 409"},
 		"empty lists below records":                      {way: "no parts", want: "skipped listParts: A has no records in it"},
 		"a writeOnly member in responses":                {way: "writeOnly", want: "hint undocumented: listProducts: GET /products as A\n  at       /products/0/password\n  expected no member that is writeOnly"},
+		"an ETag that stays when the record is changed":  {way: "one etag", want: "fault conditional: getProduct: GET /products/{sku} as A\n  expected another ETag"},
 		"a PUT that appends":                             {way: "appends", want: "fault idempotency: getProduct: GET /products/{sku} as A\n  at       /tags"},
 		"a PUT that adds a record":                       {way: "inserts", want: "fault idempotency: listProducts"},
 		"another business's part below one's own SKUs":   {way: "part", want: "fault isolation: getPart: GET /products/{sku}/parts/{part} as B"},

@@ -497,6 +497,9 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		r.created[i].sent = sent
 		r.compareStored(op, now, sent)
 		version, _ := r.version(op, now)
+		if was, _ := r.version(op, previous); was != "" && was == version && previous.ok() && previous.res.ETag && r.changed(op, previous, now, q.sent) {
+			r.addFinding("conditional", now, Finding{Expected: "another ETag, because the record was changed", Got: "the same one"})
+		}
 		if op.Method == http.MethodPut {
 			again := withNewKey(q)
 			if matches {
