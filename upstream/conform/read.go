@@ -150,8 +150,8 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			if x.ok() && filters && first.list {
 				r.compareFilter(first, x, p.Name, value)
 			}
-			if q.label = "B"; x.ok() && id != "" && r.B != "" && isIsolated(q.op) && len(q.values) == 0 {
-				r.compareCrossTenant(ctx, x, r.send(ctx, q))
+			if x.ok() && first.list && r.B != "" && isIsolated(x.op) && len(x.values) == 0 {
+				r.compareCrossTenant(ctx, first, x, id != "")
 			}
 		}
 	}
@@ -168,15 +168,24 @@ func mayBeRefused(first *exchange, p *upstream.Param, values int) bool {
 	})
 }
 
-// compareCrossTenant compares the records that A and B get if they are filtered by an ID of A. B may have records of its own with that ID.
-func (r *run) compareCrossTenant(ctx context.Context, a, b *exchange) {
+// compareCrossTenant looks for records of B in the list that A gets with a value of a parameter. If the value is an ID of A, it also looks for
+// records of A in what B gets with it. B may have records of its own with that ID.
+func (r *run) compareCrossTenant(ctx context.Context, first, a *exchange, isID bool) {
 	own := r.list(ctx, a.op, nil, "B")
-	if !b.ok() || !own.ok() {
-		return
+	has := func(list *exchange) func(any) bool {
+		return func(record any) bool { return slices.Contains(r.keys(list), r.key(a.op, record)) }
 	}
-	isOwn := func(record any) bool { return slices.Contains(r.keys(own), r.key(a.op, record)) }
-	if f, found := r.commonRecord(a, b); found && !slices.ContainsFunc(b.records, isOwn) {
-		r.addFinding("isolation", b, f)
+	theirs, q := *own, a.request
+	theirs.records = slices.DeleteFunc(slices.Clone(own.records), has(first))
+	if f, found := r.commonRecord(&theirs, a); found {
+		f.Expected, f.Got = "records of A", "a record that is in the list of B, and not in that of A"
+		r.addFinding("isolation", a, f)
+	}
+	if q.label = "B"; isID && own.ok() {
+		b := r.send(ctx, q)
+		if f, found := r.commonRecord(a, b); found && b.ok() && !slices.ContainsFunc(b.records, has(own)) {
+			r.addFinding("isolation", b, f)
+		}
 	}
 }
 

@@ -249,7 +249,6 @@ func (r *run) key(op *upstream.Operation, record any) string {
 	return canonical(op, record)
 }
 
-// keys returns the keys of the records in a response, if there is one.
 func (r *run) keys(x *exchange) (all []string) {
 	for _, record := range cmp.Or(x, &exchange{}).records {
 		all = append(all, r.key(x.op, record))

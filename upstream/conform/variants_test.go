@@ -38,6 +38,7 @@ paths:
         - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
         - {name: size, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
         - {name: room_id, in: query, schema: {type: integer}}
+        - {name: since, in: query, schema: {type: string, format: date}}
         - {name: state, in: query, schema: {type: array, maxItems: 2, items: {type: string, enum: [used, new, broken]}, default: [used, broken]}}
       responses:
         "200":
@@ -224,7 +225,7 @@ func racks(way string) http.Handler {
 		own := []*rack{}
 		for _, one := range all {
 			room := fmt.Sprint(one != nil && r.FormValue("room_id") == fmt.Sprint(one.Room)) == "true"
-			owned := one != nil && (one.owner == owner || room && is("filter") || is("everything") || one == all[0] && is("template"))
+			owned := one != nil && (one.owner == owner || room && is("filter") || is("everything") || is("since") && r.FormValue("since") != "" || one == all[0] && is("template"))
 			if owned && (room || r.FormValue("room_id") == "") && slices.Contains(r.URL.Query()["state"], one.State) {
 				own = append(own, one)
 				if is("join") {
@@ -408,6 +409,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"an action by any business":                        {way: "retire", want: []string{"fault isolation: retireRack: POST /racks/{rack}/retire as B"}},
 		"a download of any business":                       {way: "label", want: []string{"fault isolation: getLabel"}},
 		"a filter by an ID of another business":            {way: "filter", want: []string{"fault isolation: listRacks: GET /racks?room_id={room_id} as B"}},
+		"a filter that leaves out the business":            {way: "since", want: []string{"fault isolation: listRacks: GET /racks?since=2024-02-29&size=50 as A\n  at       /racks/1\n  expected records of A"}},
 		"a record of another business named in a creation": {way: "room", want: []string{"fault isolation: addRack: POST /racks as B", "because a record of A is named"}},
 		"a record of another business named in a change":   {way: "other room", want: []string{"fault isolation: changeRack: PATCH /racks/{rack} as A", "because a record of B is named"}},
 		"304 for any ETag":                                 {way: "304", want: []string{"fault conditional: getRack", "an ETag that it never had"}},
