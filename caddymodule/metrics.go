@@ -141,7 +141,7 @@ type gauges struct {
 	descs []*prometheus.Desc
 
 	buildInfo, ready, limitsShared, limiterQueue, limiterWait, limiterTrips, credentialsReady, credentialFileValid, credentialsCached,
-	redisConnections, redisTimeouts, upstreamConnections *prometheus.Desc
+	redisConnections, redisTimeouts, upstreamConnections, upstreamAddresses *prometheus.Desc
 }
 
 func newGauges() *gauges {
@@ -164,6 +164,7 @@ func newGauges() *gauges {
 	g.redisConnections = desc("redis_connections", "Connections to Redis by state: idle, in_use.", "state")
 	g.redisTimeouts = desc("redis_pool_timeouts_total", "Commands that got no connection to Redis in time, because all were in use.")
 	g.upstreamConnections = desc("upstream_connections", "Connections to data services by state: idle, in_use.", "state")
+	g.upstreamAddresses = desc("upstream_addresses", "Static addresses of data services by state: available, avoided.", "state")
 	return g
 }
 
@@ -193,13 +194,17 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(g.redisTimeouts, prometheus.CounterValue, float64(stats.Timeouts))
 	}
 	if len(a.services) > 0 {
-		var idle, inUse int
+		var idle, inUse, available, avoided int
 		for _, s := range a.services {
 			i, u := s.Connections()
 			idle, inUse = idle+i, inUse+u
+			can, no := s.Availability()
+			available, avoided = available+can, avoided+no
 		}
 		gauge(g.upstreamConnections, float64(idle), "idle")
 		gauge(g.upstreamConnections, float64(inUse), "in_use")
+		gauge(g.upstreamAddresses, float64(available), "available")
+		gauge(g.upstreamAddresses, float64(avoided), "avoided")
 	}
 	if a.limiter != nil {
 		stats := a.limiter.Stats()

@@ -133,6 +133,8 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 	}
 	require.Equal(t, 1, logged.Len())
 	require.Equal(t, dead.Addr().String(), logged.All()[0].ContextMap()["upstream_address"])
+	available, avoided := s.Availability()
+	require.Equal(t, []int{1, 1}, []int{available, avoided})
 }
 
 // nameServer is a DNS server that has the address 127.0.0.1 for all names.

@@ -143,6 +143,18 @@ func (s *Service) Connections() (idle, inUse int) {
 	return idle, inUse
 }
 
+// Availability returns how many of the static addresses are called, and how many are avoided because they failed or are unhealthy.
+func (s *Service) Availability() (available, avoided int) {
+	for _, b := range s.static {
+		if b.fails.Load() < s.policy.maxFails && b.upstream.Healthy() {
+			available++
+		} else {
+			avoided++
+		}
+	}
+	return available, avoided
+}
+
 // Do makes a call and reads the response whole. The caller must release the response.
 //
 // A call that may have reached a data service is retried only if it is a GET. The error is safe to log. It is
