@@ -204,6 +204,7 @@ type checker struct {
 	allViolations bool        // with listing: what is invalid is listed for all records, what is removed is not
 	trying        bool        // alternatives of a choice are being tried
 	strict        bool        // unknown members are invalid
+	hides         bool        // what is read has something inside that must not leave, maybe by another name
 	reread        int         // bytes that were read again
 	matcher       patternMatcher
 	report        Report

@@ -172,8 +172,8 @@ func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 }
 
 // ruleUnlessGuarded returns a rule that an object or array breaks, or ruleAlways if the tenant is checked or something is removed in such values.
-func (s *Schema) ruleUnlessGuarded(rule string) string {
-	if s.guarded {
+func (k *checker) ruleUnlessGuarded(s *Schema, rule string) string {
+	if s.guarded || k.hides {
 		return ruleAlways
 	}
 	return rule
@@ -213,7 +213,7 @@ func guard(operations []*Operation) {
 	withhold(parents)
 	for s := range parents {
 		if s.from != nil {
-			s.from.tree.markHidden()
+			s.from.tree.markHidden(false)
 		}
 	}
 }

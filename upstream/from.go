@@ -79,8 +79,12 @@ func (s *Schema) compileSources() {
 		s.from.add(i, &s.Properties[i], nil, false)
 	}
 	slices.Reverse(s.from.parts)
-	for _, name := range s.from.concealed {
-		s.from.tree.member(name).hasHidden = true
+	for _, pointer := range s.from.concealed {
+		at := &s.from.tree
+		for name := range jsontext.Pointer(pointer).Tokens() {
+			at = at.member(name)
+			at.hasHidden = true
+		}
 	}
 	s.from.assignSlots(&s.from.tree)
 }
@@ -156,12 +160,13 @@ func (f *sources) assignSlots(b *branch) {
 	}
 }
 
-// markHidden sets hasHidden for all branches below b, and reports whether anything below b must not leave.
-func (b *branch) markHidden() (hides bool) {
+// markHidden sets hasHidden for all branches below b, and reports whether anything below b must not leave. around says whether something of what b is in
+// must not.
+func (b *branch) markHidden(around bool) (hides bool) {
 	for _, child := range b.children {
 		own := slices.ContainsFunc(child.targets, func(t target) bool { return t.internal || t.property.Schema.guarded })
-		inner := child.markHidden()
-		child.hasHidden = child.hasHidden || inner || own && len(child.targets) > 1
+		inner := child.markHidden(around || own || child.hasHidden)
+		child.hasHidden = child.hasHidden || around || inner || own && len(child.targets) > 1
 		hides = hides || inner || own
 	}
 	return hides
@@ -287,9 +292,9 @@ func (k *checker) member(b *branch, base, depth int) error {
 		}
 		times++
 	}
-	if enforce := k.enforce; enforce == EnforceTenant && b.hasHidden {
-		k.enforce = EnforceMembers // what is undocumented in one property may be what another must not show
-		defer func() { k.enforce = enforce }()
+	if hides := k.hides; b.hasHidden && !hides {
+		k.hides = true // what is undocumented in one property may be what another must not show
+		defer func() { k.hides = hides }()
 	}
 	for i := range b.targets {
 		t := &b.targets[i]

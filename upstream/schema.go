@@ -94,7 +94,7 @@ type Schema struct {
 	Refused    string     // not empty: no value is valid in a request, for this reason
 
 	Withheld  bool     // in responses, further members, or values for which there is no alternative, are writeOnly and must not leave
-	Concealed []string // members of the data service of which a hidden object is made: they never leave as undocumented
+	Concealed []string // pointers to the data service's members of which a hidden object is made: they never leave as undocumented
 
 	Tenant        string   // the property that names the business to which an object belongs; empty: none
 	AlsoTenant    string   // another one, which may be absent

@@ -46,7 +46,7 @@ func (k *checker) value(s *Schema, depth int) (span, error) {
 	case first == '[' && s.Types&TypeArray != 0:
 		return k.array(s, depth+1)
 	case first == '{' || first == '[':
-		k.note(s.ruleUnlessGuarded(ruleType), s, "", "")
+		k.note(k.ruleUnlessGuarded(s, ruleType), s, "", "")
 		return k.skip(depth)
 	}
 	v := k.scalar(first, start)
@@ -239,7 +239,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	case 0:
 		rule := ruleType
 		if first == '{' || first == '[' {
-			rule = s.ruleUnlessGuarded(ruleType)
+			rule = k.ruleUnlessGuarded(s, ruleType)
 		}
 		k.note(rule, s, "", "")
 		return k.skip(depth)
@@ -279,7 +279,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	k.invalid = invalid
 	rule := ruleChoice
 	if first == '{' || first == '[' {
-		rule = s.ruleUnlessGuarded(rule)
+		rule = k.ruleUnlessGuarded(s, rule)
 	}
 	k.note(rule, s, "", "")
 	return k.skip(depth)
@@ -334,9 +334,9 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 		if len(k.listed) > listed {
 			k.prefixPointers(listed, k.undocumented(rawName, true))
 		}
-	case isRecord && k.passUnknown && !s.Withheld:
+	case isRecord && k.passUnknown && !s.Withheld && !k.hides:
 		v, err = k.freeJSON(AnyJSON(), depth)
-	case k.enforce == EnforceTenant && !k.strict && !s.Withheld && !s.isReserved(k.unquote(rawName)):
+	case k.enforce == EnforceTenant && !k.strict && !k.hides && !s.Withheld && !s.isReserved(k.unquote(rawName)):
 		if v, err = k.freeJSON(AnyJSON(), depth); err == nil && !s.hasSimilarName(k.unquote(rawName)) {
 			k.addDeviation(ruleUndocumented, k.undocumented(rawName, false))
 		}

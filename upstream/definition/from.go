@@ -130,11 +130,11 @@ func (c *compiler) hasPointers(s *upstream.Schema) bool {
 	return c.pointerResults[s]
 }
 
-// appendConcealed appends the first names of all pointers in the schema n of a hidden member, if the data service does not have that as one object. Its
-// members of these names must not pass as undocumented.
-func (c *compiler) appendConcealed(names []string, p *upstream.Property, n node) []string {
+// appendConcealed appends all pointers in the schema n of a hidden member, if the data service does not have that as one object. Its members there must
+// not pass as undocumented.
+func (c *compiler) appendConcealed(pointers []string, p *upstream.Property, n node) []string {
 	if p.From != nil {
-		return names
+		return pointers
 	}
 	seen := map[*yaml.Node]bool{}
 	var visit func(n node)
@@ -159,12 +159,12 @@ func (c *compiler) appendConcealed(names []string, p *upstream.Property, n node)
 				from = from.get("member")
 			}
 			if strings.HasPrefix(from.text(), "/") {
-				names, c.usesFrom = append(names, namesIn(from.text())[0]), true
+				pointers, c.usesFrom = append(pointers, from.text()), true
 			}
 		}
 	}
 	visit(n)
-	return names
+	return pointers
 }
 
 // mapResponse sets where the data service has the body or the records of a response, checks all sources, and returns the schema of the body.
@@ -267,8 +267,8 @@ func (c *sourceChecker) checkMembers(in frame, s *upstream.Schema, depth int) {
 	if !c.spend(1 + len(s.Properties)) {
 		return
 	}
-	for _, name := range s.Concealed {
-		*in.places = append(*in.places, memberPlace{"a hidden member", []string{name, ""}, nil, in.node})
+	for _, pointer := range s.Concealed {
+		*in.places = append(*in.places, memberPlace{"a hidden member", append(namesIn(pointer), ""), nil, in.node})
 	}
 	for i := range s.Properties {
 		p, n := &s.Properties[i], in.node
@@ -359,7 +359,7 @@ func (c *sourceChecker) reveals(s, inner *upstream.Schema, seen map[[2]*upstream
 		return inner.Withheld && whole || slices.ContainsFunc(inner.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a) })
 	}
 	return inner.Visible != "" && whole || inner.Withheld && passes(nil, anyName) ||
-		slices.ContainsFunc(inner.Concealed, func(name string) bool { return passes(nil, name, "") }) ||
+		slices.ContainsFunc(inner.Concealed, func(pointer string) bool { return passes(nil, append(namesIn(pointer), "")...) }) ||
 		inner.Items != nil && passes(inner.Items, anItem) || inner.Additional != nil && passes(inner.Additional, anyName) ||
 		slices.ContainsFunc(inner.Properties, func(p upstream.Property) bool {
 			switch {

@@ -113,36 +113,54 @@ func TestMappedBodiesCostLittle(t *testing.T) { //nolint:paralleltest // it meas
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(500*len(body)))
 }
 
+// Where something is hidden, everything else may deviate as elsewhere.
+func TestDeviationsPassBesideHiddenMembers(t *testing.T) {
+	t.Parallel()
+	op, q := operationOf(t, elsewhere(t, upstream.EnforceTenant, `customer: {type: object, required: [name, city], properties: {name: {type: string}, city: {type: string}}},
+		score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /customer/score}`, false), http.MethodPost, "/v1/a")
+	var out bytes.Buffer
+	report, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","customer":{"name":5,"score":"secret","x":"secret"}}`))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"account":"17","customer":{"name":5}}`, out.String())
+	require.Equal(t, []upstream.Deviation{{Pointer: "/customer/name", Rule: "type", Count: 1}, {Pointer: "/customer/city", Rule: "missing", Count: 1}}, report.Deviations)
+	_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"account":"17","customer":[{"score":"secret"}]}`))
+	require.ErrorIs(t, err, upstream.ErrContractViolation, "it may have what must not leave")
+}
+
 // Nothing that is writeOnly or internal leaves by its name at the data service, however much passes.
 func TestWhatMustNotLeaveDoesNotLeaveByAnotherName(t *testing.T) {
 	t.Parallel()
 	const name = `name: {type: string, x-gatehouse-from: nm}, `
 	for title, c := range map[string]struct{ properties, body string }{
-		"a writeOnly object without a place":          {name + `card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"cc":{"number":"secret"}`},
-		"one with nothing else that is mapped":        {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"CC":{"number":"secret"}`},
-		"one that is referred to":                     {`card: {$ref: "#/components/schemas/S/properties/other"}, other: {type: object, writeOnly: true, allOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
-		"one that may be null":                        {`card: {writeOnly: true, anyOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}, {type: "null"}]}`, `"cc":{"number":"secret"}`},
-		"one of two objects":                          {name + `card: {writeOnly: true, oneOf: [{type: object, properties: {iban: {type: string}}}, {type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
-		"one in another":                              {name + `c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: {member: /cc/number, as: string}}}}}}`, `"nn":"x","cc":{"number":"secret"}`},
-		"one in a member that leaves":                 {`cust: {type: object, properties: {n: {type: string}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cust/number}}}`, `"cust":{"n":"x","number":"secret"}`},
-		"an internal member of one that leaves":       {`cust: {type: object, properties: {n: {type: string}}}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
-		"one of an internal object":                   {`cust: {type: object, properties: {n: {type: string}}}, audit: {type: object, x-gatehouse-internal: true, properties: {score: {type: string, x-gatehouse-from: /cust/score}}}`, `"cust":{"n":"x","score":"secret"}`},
-		"one of an internal object, in a text":        {`cust: {type: string}, audit: {type: object, x-gatehouse-internal: true, properties: {in: {type: object, properties: {score: {type: string, x-gatehouse-from: /cust/score}}}}}`, `"cust":{"n":"x","score":"secret"}`},
-		"one of a text that is an object":             {`cust: {type: string}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
-		"a member that becomes two":                   {`a: {type: object, properties: {n: {type: string, writeOnly: true}}, x-gatehouse-from: x}, b: {type: string, x-gatehouse-from: x}`, `"x":{"n":"secret"}`},
-		"values of a map":                             {`m: {type: object, properties: {n: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`, `"m":{"n":"x","pin":"secret"}`},
-		"an alternative":                              {`v: {oneOf: [{type: string}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an alternative of objects":                   {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, writeOnly: true, required: [pin], properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an alternative of several objects":           {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, properties: {o: {type: string}}}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
-		"an internal member of another object":        {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, required: [b], properties: {b: {type: string}, pin: {type: string, x-gatehouse-internal: true}}}]}`, `"v":{"n":"x","PIN":"secret"}`},
-		"one of an object with another constant":      {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}}}, {type: object, required: [k], properties: {k: {const: y}, pin: {type: string, x-gatehouse-internal: true, x-gatehouse-from: p}}}]}`, `"v":{"k":"x","p":"secret"}`},
-		"an internal member of an object in another":  {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}, d: {type: object, properties: {n: {type: string}}}}}, {type: object, required: [k], properties: {k: {const: y}, d: {type: object, properties: {pin: {type: string, x-gatehouse-internal: true}}}}}]}`, `"v":{"k":"x","d":{"n":"x","pin":"secret"}}`},
-		"one of an item in another":                   {`v: {anyOf: [{type: object, properties: {d: {type: array, maxItems: 2, items: {type: object, properties: {n: {type: string}}}}}}, {type: object, properties: {b: {type: integer}, d: {type: array, maxItems: 2, items: {type: object, properties: {pin: {type: string, writeOnly: true}}}}}}]}`, `"v":{"b":"x","d":[{"pin":"secret"}]}`},
-		"an object that is a text in another":         {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}, d: {type: string}}}, {type: object, required: [k], properties: {k: {const: y}, d: {type: object, properties: {pin: {type: string, writeOnly: true}}}}}]}`, `"v":{"k":"x","d":{"pin":"secret"}}`},
-		"values of a map of another object":           {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}}}, {type: object, required: [k], properties: {k: {const: y}}, additionalProperties: {type: string, writeOnly: true}}]}`, `"v":{"k":"x","pin":"secret"}`},
-		"another business's object of another object": {`v: {oneOf: [{type: object, required: [o], properties: {o: {type: object, properties: {account: {type: string}}}}}, {type: object, properties: {n: {type: string}}}]}`, `"v":{"o":[{"account":"secret"}],"n":"x"}`},
-		"an alternative of texts":                     {`v: {oneOf: [{type: integer}, {type: string, writeOnly: true}]}`, `"v":"secret"`},
-		"a writeOnly member with another's place":     {name + `pin: {type: string, writeOnly: true, x-gatehouse-from: /x/pin}, x: {type: object, properties: {n: {type: string}}}`, `"x":{"pin":"secret"}`},
+		"a writeOnly object without a place":            {name + `card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"cc":{"number":"secret"}`},
+		"one with nothing else that is mapped":          {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}`, `"CC":{"number":"secret"}`},
+		"one that is referred to":                       {`card: {$ref: "#/components/schemas/S/properties/other"}, other: {type: object, writeOnly: true, allOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
+		"one that may be null":                          {`card: {writeOnly: true, anyOf: [{type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}, {type: "null"}]}`, `"cc":{"number":"secret"}`},
+		"one of two objects":                            {name + `card: {writeOnly: true, oneOf: [{type: object, properties: {iban: {type: string}}}, {type: object, properties: {number: {type: string, x-gatehouse-from: /cc/number}}}]}`, `"cc":{"number":"secret"}`},
+		"one in another":                                {name + `c: {type: object, properties: {n: {type: string, x-gatehouse-from: /nn}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: {member: /cc/number, as: string}}}}}}`, `"nn":"x","cc":{"number":"secret"}`},
+		"one in a member that leaves":                   {`cust: {type: object, properties: {n: {type: string}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cust/number}}}`, `"cust":{"n":"x","number":"secret"}`},
+		"an internal member of one that leaves":         {`cust: {type: object, properties: {n: {type: string}}}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"one of an internal object":                     {`cust: {type: object, properties: {n: {type: string}}}, audit: {type: object, x-gatehouse-internal: true, properties: {score: {type: string, x-gatehouse-from: /cust/score}}}`, `"cust":{"n":"x","score":"secret"}`},
+		"one of an internal object, in a text":          {`cust: {type: string}, audit: {type: object, x-gatehouse-internal: true, properties: {in: {type: object, properties: {score: {type: string, x-gatehouse-from: /cust/score}}}}}`, `"cust":{"n":"x","score":"secret"}`},
+		"one of an object of which a part is published": {`c: {type: object, properties: {d: {type: object, properties: {n: {type: string}, pin: {type: string, writeOnly: true}}}}}, d: {type: object, x-gatehouse-from: /c/d, properties: {n: {type: string}}}`, `"c":{"d":{"n":"x","pin":"secret"}}`},
+		"one of an object with pointers of its own":     {`cust: {type: object, x-gatehouse-from: c, properties: {n: {type: string, x-gatehouse-from: /nm}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /deep/score}}}, deep: {type: object, x-gatehouse-from: /c/deep, properties: {city: {type: string}}}`, `"c":{"nm":"x","deep":{"city":"y","score":"secret"}}`},
+		"a part of an internal object":                  {`raw: {type: object, x-gatehouse-internal: true, x-gatehouse-from: c, properties: {score: {type: string}}}, info: {type: object, x-gatehouse-from: /c/info, properties: {city: {type: string}}}`, `"c":{"info":{"city":"y","score":"secret"}}`},
+		"a writeOnly object deeper in one that leaves":  {`card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /payment/card/number}}}, card_summary: {type: object, x-gatehouse-from: /payment/card, properties: {brand: {type: string}}}`, `"payment":{"card":{"brand":"v","number":"secret"}}`},
+		"one of a text that is an object":               {`cust: {type: string}, score: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /cust/score}`, `"cust":{"n":"x","score":"secret"}`},
+		"a member that becomes two":                     {`a: {type: object, properties: {n: {type: string, writeOnly: true}}, x-gatehouse-from: x}, b: {type: string, x-gatehouse-from: x}`, `"x":{"n":"secret"}`},
+		"values of a map":                               {`m: {type: object, properties: {n: {type: string}}, additionalProperties: {type: string, writeOnly: true}}`, `"m":{"n":"x","pin":"secret"}`},
+		"an alternative":                                {`v: {oneOf: [{type: string}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of objects":                     {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, writeOnly: true, required: [pin], properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an alternative of several objects":             {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, properties: {o: {type: string}}}, {type: object, writeOnly: true, properties: {pin: {type: string}}}]}`, `"v":{"pin":"secret"}`},
+		"an internal member of another object":          {`v: {oneOf: [{type: object, properties: {n: {type: string}}}, {type: object, required: [b], properties: {b: {type: string}, pin: {type: string, x-gatehouse-internal: true}}}]}`, `"v":{"n":"x","PIN":"secret"}`},
+		"one of an object with another constant":        {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}}}, {type: object, required: [k], properties: {k: {const: y}, pin: {type: string, x-gatehouse-internal: true, x-gatehouse-from: p}}}]}`, `"v":{"k":"x","p":"secret"}`},
+		"an internal member of an object in another":    {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}, d: {type: object, properties: {n: {type: string}}}}}, {type: object, required: [k], properties: {k: {const: y}, d: {type: object, properties: {pin: {type: string, x-gatehouse-internal: true}}}}}]}`, `"v":{"k":"x","d":{"n":"x","pin":"secret"}}`},
+		"one of an item in another":                     {`v: {anyOf: [{type: object, properties: {d: {type: array, maxItems: 2, items: {type: object, properties: {n: {type: string}}}}}}, {type: object, properties: {b: {type: integer}, d: {type: array, maxItems: 2, items: {type: object, properties: {pin: {type: string, writeOnly: true}}}}}}]}`, `"v":{"b":"x","d":[{"pin":"secret"}]}`},
+		"an object that is a text in another":           {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}, d: {type: string}}}, {type: object, required: [k], properties: {k: {const: y}, d: {type: object, properties: {pin: {type: string, writeOnly: true}}}}}]}`, `"v":{"k":"x","d":{"pin":"secret"}}`},
+		"values of a map of another object":             {`v: {oneOf: [{type: object, required: [k], properties: {k: {const: x}}}, {type: object, required: [k], properties: {k: {const: y}}, additionalProperties: {type: string, writeOnly: true}}]}`, `"v":{"k":"x","pin":"secret"}`},
+		"another business's object of another object":   {`v: {oneOf: [{type: object, required: [o], properties: {o: {type: object, properties: {account: {type: string}}}}}, {type: object, properties: {n: {type: string}}}]}`, `"v":{"o":[{"account":"secret"}],"n":"x"}`},
+		"an alternative of texts":                       {`v: {oneOf: [{type: integer}, {type: string, writeOnly: true}]}`, `"v":"secret"`},
+		"a writeOnly member with another's place":       {name + `pin: {type: string, writeOnly: true, x-gatehouse-from: /x/pin}, x: {type: object, properties: {n: {type: string}}}`, `"x":{"pin":"secret"}`},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
