@@ -1,6 +1,7 @@
 package dataservice
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -525,6 +526,7 @@ func TestResponseHoldsNoMoreMemoryThanItNeeds(t *testing.T) {
 			res, err := s.Do(t.Context(), c)
 			if assert.NoError(t, err) {
 				assert.Len(t, res.Body, size)
+				assert.LessOrEqual(t, int64(cap(res.Body)), maxSize+1+bytes.MinRead)
 			}
 			return res
 		}

@@ -90,7 +90,9 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 			if limit = size; r.memory.held < r.memory.claim {
 				limit = min(size, r.memory.held)
 			}
-			r.body.Grow(int(limit+1-n) + bytes.MinRead)
+			grown := make([]byte, n, limit+1+bytes.MinRead) // Grow would take twice as much
+			copy(grown, r.body.Bytes())
+			r.body = *bytes.NewBuffer(grown)
 			n, err = r.readUpTo(res.Body, limit+1-n)
 		}
 	}
