@@ -447,7 +447,7 @@ func (n *node) add(segments []string, p *Path) {
 }
 
 // find returns the path of the rest of a target. A literal segment wins, and if the rest does not fit, the parameter is tried: package
-// definition bounds how often that can happen.
+// definition bounds how often that can happen for paths with operations, and the document's size for all.
 func (n *node) find(rest string, values *[MaxPathParams]string, depth int, fits func(string) bool) *Path {
 	segment, rest, more := strings.Cut(rest, "/")
 	for _, next := range [...]*node{n.literal[segment], n.parameter} {

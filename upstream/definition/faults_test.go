@@ -225,7 +225,10 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a tenant that is a boolean":               field("{properties: {s: {type: boolean}}, x-gatehouse-tenant: s}", "", "the tenant s must be a string or an integer"),
 		"a tenant that is a list":                  field("{properties: {s: {type: string}}, x-gatehouse-tenant: [s]}", "/x-gatehouse-tenant", "must be a text"),
 		"a tenant of one alternative":              field("{oneOf: [{properties: {business_id: {type: string}, k: {const: a}}, required: [k]}, {properties: {k: {const: b}}, required: [k]}]}", "", "every alternative must declare the tenant, or none"),
-		"a visibility of one alternative":          field("{anyOf: [{properties: {st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}, n: {type: string}}}]}", "", "one alternative would show what x-gatehouse-visible hides in another"),
+		"a visibility of one alternative":          field("{anyOf: [{properties: {st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}, n: {type: string}}}]}", "", "every alternative must have the same x-gatehouse-visible, or none"),
+		"a visibility beside no member":            field("{oneOf: [{properties: {n: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}]}", "", "every alternative must have the same x-gatehouse-visible, or none"),
+		"a visibility beside other values":         field("{anyOf: [{x-gatehouse-visible: {st: [open, draft]}, required: [st], properties: {st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}]}", "", "every alternative must have the same x-gatehouse-visible, or none"),
+		"a visibility beside a nested choice":      field("{anyOf: [{oneOf: [{properties: {st: {type: string}}}, {properties: {k: {type: string}}}]}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}]}", "", "every alternative must have the same x-gatehouse-visible, or none"),
 		"a tenant of one alternative, nested":      field("{oneOf: [{properties: {business_id: {type: string}}}, {anyOf: [{properties: {business_id: {type: string}}}, {properties: {k: {type: string}}}]}]}", "/oneOf/1", "every alternative must declare the tenant"),
 		"extensible enum that is a text":           field("{type: string, x-extensible-enum: a}", "/x-extensible-enum", "must be a list"),
 		"a member that waits for itself":           {"x: {type: string}", "x: {allOf: [{$ref: \"#/components/schemas/Order/properties/x\"}, {type: string}]}", 19, recordAt + "/properties/x/allOf/1", "circle"},
@@ -590,12 +593,12 @@ func tries(n int, items string) string {
 // An extension that stands one level too high would do nothing.
 func TestExtensionsWhereNothingReadsThemDoNotLoad(t *testing.T) {
 	t.Parallel()
-	const document = `{openapi: 3.1.0, info: {title: x, version: "1", INFO: 1}, tags: [{name: a, x-gatehouse-area: {title: A}, TAG: 1}], servers: [{url: /v1, SERVER: 1}], x-gatehouse-tenant: none,
+	const document = `{openapi: 3.1.0, info: {title: x, version: "1", INFO: 1}, tags: [{name: a, TAG: {title: A}}], servers: [{url: /v1, SERVER: 1}], x-gatehouse-tenant: none,
 		components: {COMPONENTS: 1, schemas: {SCHEMAS: {type: string}}}, paths: {PATHS: 1, /a: {get: {responses: {RESPONSES: 1, "204": {description: x}}}}}}`
 	for place, want := range map[string]string{
 		"INFO": "/info/", "TAG": "/tags/0/", "SERVER": "/servers/0/", "COMPONENTS": "/components/", "SCHEMAS": "/components/schemas/", "PATHS": "/paths/", "RESPONSES": "/paths/~1a/get/responses/",
 	} {
-		for extension, ok := range map[string]bool{"x-other-" + strings.ToLower(place): true, "x-gatehouse-internal": false} {
+		for extension, ok := range map[string]bool{"x-other-" + strings.ToLower(place): true, "x-gatehouse-internal": false, "x-gatehouse-area": place == "TAG"} {
 			text := strings.ReplaceAll(document, place+":", extension+":")
 			for other := range strings.FieldsSeq("INFO TAG SERVER COMPONENTS SCHEMAS PATHS RESPONSES") {
 				text = strings.ReplaceAll(text, other+":", "x-"+other+":")
@@ -614,7 +617,6 @@ func TestVisibilityOfAlternativesThatAreDecidedLoads(t *testing.T) {
 	t.Parallel()
 	for _, choice := range []string{
 		`{oneOf: [{required: [k], properties: {k: {const: a}, st: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [k, st], properties: {k: {const: b}, st: {type: string}}}]}`,
-		`{oneOf: [{properties: {n: {type: string}}}, {x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}]}`,
 		`{anyOf: [{x-gatehouse-visible: {st: [open]}, required: [st], properties: {st: {type: string}}}, {type: "null"}]}`,
 	} {
 		_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/a: {get: {responses: {"200": {description: x, content: {application/json: {schema: `+choice+`}}}}}}}}`, definition.Options{})
@@ -626,7 +628,8 @@ func TestVisibilityOfAlternativesThatAreDecidedLoads(t *testing.T) {
 func TestWriteWithParametersOfAnyNameDoesNotLoad(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]string{"delete": "its members can have any name", "get": ""} {
-		for _, schema := range []string{`{type: object, additionalProperties: {type: string}}`, `{anyOf: [{type: object, additionalProperties: true}, {type: "null"}]}`} {
+		for _, schema := range []string{`{type: object, additionalProperties: {type: string}}`, `{anyOf: [{type: object, additionalProperties: true}, {type: "null"}]}`,
+			`{type: [object, string], additionalProperties: {type: string}}`, `{oneOf: [{anyOf: [{type: object, additionalProperties: {type: string}}, {type: integer}]}, {type: string}]}`} {
 			_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/a: {`+method+`: {parameters: [{name: filter, in: query, schema: `+schema+`}],
 				responses: {"204": {description: x}}}}}}`, definition.Options{})
 			if want == "" {

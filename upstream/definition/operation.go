@@ -102,13 +102,14 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 // checkExtensions reports extensions of ours where nothing reads them, such as one level too high.
 func (c *compiler) checkExtensions() {
 	components := c.root.get("components")
-	places := slices.Concat([]node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items(), c.root.get("tags").items())
+	tags := c.root.get("tags").items()
+	places := slices.Concat(tags, []node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items())
 	for _, e := range components.entries() {
 		places = append(places, e.value)
 	}
-	for _, n := range places {
+	for i, n := range places {
 		for _, e := range n.entries() {
-			c.faultIf(strings.HasPrefix(e.name, extPrefix) && e.name != extArea, e.value, "%s does nothing here: put it into what it is for", e.name)
+			c.faultIf(strings.HasPrefix(e.name, extPrefix) && (e.name != extArea || i >= len(tags)), e.value, "%s has no effect here: put it into the operation, schema, parameter or response that it is for", e.name)
 		}
 	}
 }
@@ -458,13 +459,8 @@ func (c *compiler) membersInQuery(p node) (names []string) {
 	if p.get("schema").Node == nil || style != "" && style != "form" || explode.Node != nil && !c.flag(explode) {
 		return nil
 	}
-	s := withoutNull(c.schema(p.get("schema")))
-	all := []*upstream.Schema{s}
-	if s.Choice != nil {
-		all = s.Choice.Alternatives
-	}
-	for _, s := range all {
-		c.faultIf(s.Types&^upstream.TypeNull == upstream.TypeObject && s.Additional != nil, p, "its members can have any name, and the operation would do something else without them: list them as parameters, or as members of an object")
+	for _, s := range c.leaves([]*upstream.Schema{c.schema(p.get("schema"))}) {
+		c.faultIf(s.Types&upstream.TypeObject != 0 && s.Additional != nil, p, "its members can have any name, and the operation would do something else without them: list them as parameters, or as members of an object")
 		for _, member := range s.Properties {
 			names = append(names, member.Name)
 		}
@@ -712,7 +708,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
 		case strings.HasPrefix(e.name, "x-"):
-			c.faultIf(strings.HasPrefix(e.name, extPrefix), e.value, "%s does nothing here: put it into a response", e.name)
+			c.faultIf(strings.HasPrefix(e.name, extPrefix), e.value, "%s has no effect here: put it into a response", e.name)
 			continue
 		case name == "DEFAULT" && all.get("4XX").Node == nil, name == "4XX":
 			status = 4

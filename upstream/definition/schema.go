@@ -1054,7 +1054,9 @@ func (c *compiler) decide(s *upstream.Schema) {
 			overlap = max(overlap, n)
 		}
 	}
-	if owned := c.countWithTenant(objects); owned > 0 && owned < len(objects) && !info.view.request {
+	all := c.leaves(objects)
+	owned := func(o *upstream.Schema) bool { return o.Tenant != "" }
+	if slices.ContainsFunc(all, owned) && slices.ContainsFunc(all, func(o *upstream.Schema) bool { return !owned(o) }) && !info.view.request {
 		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
 	}
 	if d := info.discriminator; d.Node != nil {
@@ -1064,13 +1066,11 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
-		shows := func(o *upstream.Schema) bool {
-			return o.Visible != "" && slices.ContainsFunc(objects, func(other *upstream.Schema) bool {
-				return other.Visible != o.Visible && other.Property(o.Visible) != nil
-			})
+		differs := func(o *upstream.Schema) bool {
+			return o.Visible != all[0].Visible || !slices.Equal(o.VisibleValues, all[0].VisibleValues)
 		}
-		c.faultIf(!info.view.request && slices.ContainsFunc(objects, shows), info.node, "one alternative would show what %s hides in another: let all that have the member say so, or add a "+
-			"discriminator or a constant that is required", extVisible)
+		c.faultIf(!info.view.request && slices.ContainsFunc(all, differs), info.node, "every alternative must have the same %s, or none: one without it would show what another hides. "+
+			"Or add a discriminator, or a constant that is required", extVisible)
 	}
 	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
@@ -1089,17 +1089,16 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 }
 
-// countWithTenant returns how many objects declare their tenant. A choice does if all objects in it do.
-func (c *compiler) countWithTenant(objects []*upstream.Schema) (n int) {
+// leaves returns objects, and instead of a choice of objects these.
+func (c *compiler) leaves(objects []*upstream.Schema) (all []*upstream.Schema) {
 	for _, o := range objects {
 		if o.Choice != nil && c.infos[o].level <= maxNested {
-			inner := slices.DeleteFunc(slices.Clone(o.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&upstream.TypeObject == 0 })
-			n += b2i(c.countWithTenant(inner) == len(inner))
+			all = append(all, c.leaves(slices.DeleteFunc(slices.Clone(o.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&upstream.TypeObject == 0 }))...)
 		} else {
-			n += b2i(o.Tenant != "")
+			all = append(all, o)
 		}
 	}
-	return n
+	return all
 }
 
 // compileDiscriminator compiles a discriminator.
