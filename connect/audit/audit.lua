@@ -52,7 +52,8 @@ if call('HLEN', KEYS[1]) > 0 then
   for i = 2, #KEYS do
     known[KEYS[i]] = true
   end
-  local pending = call('HGETALL', KEYS[1])
+  -- Not all: calls that wait long would make each other's steps slow. Further steps, or the next sweep, find the others.
+  local pending = call('HRANDFIELD', KEYS[1], step == 'sweep' and 1000 or 16, 'WITHVALUES')
   for i = 1, #pending, 2 do
     local begun, entry = string.match(pending[i + 1], '^(%d+) (.*)$')
     local to = string.match(KEYS[1], '.*:') .. (string.match(entry, '"action":"([^"]*)"') or '')

@@ -70,6 +70,31 @@ func TestUnresolvedChangeBecomesUnknown(t *testing.T) {
 	}
 }
 
+// One business with many calls that wait must not keep Redis busy for all others.
+func TestStepsLookAtFewPendingEntries(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	log, _ := newLog(t, client)
+	ctx := t.Context()
+	_, err := log.Begin(ctx, entry(audit.KeyIssued, "first"))
+	require.NoError(t, err)
+	abandon(t, client, audit.ResolveWithin+time.Minute)
+	key := prefix(t) + "audit:{biz_1}:pending"
+	pending, err := client.HVals(ctx, key).Result()
+	require.NoError(t, err)
+	const more = 1500
+	for i := range more {
+		require.NoError(t, client.HSet(ctx, key, fmt.Sprint("more", i), pending[0]).Err())
+	}
+	_, err = log.Begin(ctx, entry(audit.KeyIssued, "last"))
+	require.NoError(t, err)
+	require.InDelta(t, more+2-16, client.HLen(ctx, key).Val(), 1, "the last one may be among the 16")
+	for range 2 {
+		listed(t, log)
+	}
+	require.EqualValues(t, 1, client.HLen(ctx, key).Val())
+}
+
 // again runs every script twice, as go-redis does after a reply is lost.
 func again(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if err := next(ctx, cmd); err != nil || cmd.Name() != "evalsha" {
