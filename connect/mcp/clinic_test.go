@@ -127,7 +127,7 @@ func TestOnlyWhatIsSafeToRepeatIsCalledSafe(t *testing.T) {
 	}{
 		"a creation without a key": {"create_animal", object{"code": "AN-1234"}, "Calling again may do it twice. Read or list", "safe"},
 		"a run without a key":      {"call_owner", object{"id": 17}, "Calling again may do it twice. Read or list", "safe"},
-		"a creation with a key":    {"create_visit", object{"id": 17, "at": "ten"}, "with the same arguments is safe for 10 minutes. After that, it may do it twice", "Calling again may"},
+		"a creation with a key":    {"create_visit", object{"id": 17, "at": "ten"}, "with the same arguments is safe until 10 minutes after the first of these calls. After that, it may do it twice", "Calling again may"},
 		"a POST that changes":      {"pay_bill", object{"id": 17}, "Calling again may do it twice. Read or list", "safe"},
 		"a change that adds":       {"change_shots", object{"id": 17, "add": []any{"rabies"}}, "Calling again may do it twice. Read or list", "safe"},
 		"a change":                 {"change_animal", object{"id": 17, "code": "AN-1234"}, "Calling again later with the same arguments is safe.", "twice"},

@@ -163,7 +163,7 @@ func (t *tool) again(e *data.Error) string {
 	case !e.Uncertain || t.Idempotent:
 		return advice
 	case t.key:
-		return fmt.Sprintf("%s for %.0f minutes. After that, it may do it twice: read or list the records first.",
+		return fmt.Sprintf("%s until %.0f minutes after the first of these calls. After that, it may do it twice: read or list the records first.",
 			strings.TrimSuffix(advice, "."), IdempotencyWindow.Minutes())
 	}
 	return "Calling again may do it twice. Read or list the records first, and call again only if it was not done."
