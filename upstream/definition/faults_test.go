@@ -628,8 +628,10 @@ func TestVisibilityOfAlternativesThatAreDecidedLoads(t *testing.T) {
 func TestWriteWithParametersOfAnyNameDoesNotLoad(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]string{"delete": "its members can have any name", "get": ""} {
-		for _, schema := range []string{`{type: object, additionalProperties: {type: string}}`, `{anyOf: [{type: object, additionalProperties: true}, {type: "null"}]}`,
-			`{type: [object, string], additionalProperties: {type: string}}`, `{oneOf: [{anyOf: [{type: object, additionalProperties: {type: string}}, {type: integer}]}, {type: string}]}`} {
+		for _, schema := range []string{
+			`{type: object, additionalProperties: {type: string}}`, `{anyOf: [{type: object, additionalProperties: true}, {type: "null"}]}`,
+			`{type: [object, string], additionalProperties: {type: string}}`, `{oneOf: [{anyOf: [{type: object, additionalProperties: {type: string}}, {type: integer}]}, {type: string}]}`,
+		} {
 			_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/a: {`+method+`: {parameters: [{name: filter, in: query, schema: `+schema+`}],
 				responses: {"204": {description: x}}}}}}`, definition.Options{})
 			if want == "" {
