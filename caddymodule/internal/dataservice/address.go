@@ -35,8 +35,8 @@ type backend struct {
 const maxDynamicBackends = 256
 
 const (
-	lookupTimeout = time.Minute // of dynamic addresses, with all retries
-	slowLookup    = time.Second // how long calls wait for one if addresses are known
+	defaultLookupTimeout = time.Minute // of dynamic addresses, with all retries
+	slowLookup           = time.Second // how long calls wait for one if addresses are known
 )
 
 // prepareAddresses creates the backends of addresses that do not depend on the request.
@@ -180,7 +180,7 @@ func (s *Service) lookUp(ctx context.Context, deadline time.Time, retries int) (
 
 // runLookup looks up the dynamic addresses, for s.lookup.
 func (s *Service) runLookup(again bool) {
-	ctx, cancel := context.WithTimeout(s.ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.lookupTimeout)
 	defer cancel()
 	source := s.proxy.DynamicUpstreams
 	var found []*reverseproxy.Upstream

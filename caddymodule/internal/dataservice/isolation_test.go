@@ -187,7 +187,7 @@ func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
 		s := loaded(t, `{"handler":"reverse_proxy","dynamic_upstreams":{"source":"a","name":"`+name+`.","port":"`+port+`","versions":{"ipv4":true},
 			"refresh":"1ms","resolver":{"addresses":["`+dns.address+`"]}}}`)
 		core, logged := observer.New(zap.InfoLevel)
-		s.logger = zap.New(core)
+		s.logger, s.lookupTimeout = zap.New(core), 2*time.Second // otherwise, it depends on this machine's resolv.conf
 		return s, logged
 	}
 	known, logged := load("known.test")
@@ -213,7 +213,7 @@ func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
 	}
 	require.Less(t, time.Since(start), 5*time.Second, "calls do not wait for lookups after one that failed")
 	dns.silent.Store(false)
-	require.NoError(t, do(t, unknown, callOf("b", "/", patience)))
+	require.Eventually(t, func() bool { return do(t, unknown, callOf("b", "/", patience)) == nil }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return do(t, known, callOf("b", "/", patience)) == nil && logged.Len() == 2 }, patience, time.Millisecond)
 }
 

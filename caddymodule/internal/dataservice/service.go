@@ -69,10 +69,11 @@ type Service struct {
 	dynamic map[string]*backend // by dial address, if static is nil
 
 	// Of dynamic addresses:
-	found        []*reverseproxy.Upstream // by the last lookup that succeeded, or the static ones
-	lookup       chan struct{}            // closed at the end of the current lookup; nil if there is none
-	lookupBegan  time.Time
-	lookupFailed bool // the last one
+	found         []*reverseproxy.Upstream // by the last lookup that succeeded, or the static ones
+	lookup        chan struct{}            // closed at the end of the current lookup; nil if there is none
+	lookupBegan   time.Time
+	lookupFailed  bool // the last one
+	lookupTimeout time.Duration
 }
 
 // Load loads the reverse_proxy handler raw, which is the given field of a module's struct. The caller must close the service.
@@ -114,6 +115,7 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 	s := &Service{
 		proxy: proxy, transport: transport, policy: selectionPolicy{proxy: proxy}, ctx: ctx, logger: ctx.Logger(), settings: settings,
 		asserter: o.Asserter, shares: o.Shares, observe: o.Observe, server: new(caddyhttp.Server), dynamic: map[string]*backend{},
+		lookupTimeout: defaultLookupTimeout,
 	}
 	s.policy.maxFails = math.MaxInt64
 	if proxy.HealthChecks != nil && proxy.HealthChecks.Passive != nil {
