@@ -140,12 +140,16 @@ func (s *Service) backends(req *http.Request, deadline time.Time, retries int) (
 
 // lookUp returns the addresses, of which those that are dynamic are looked up. Caddy does so for one service after the other, and forgets addresses if it
 // fails. So a lookup runs in the background, and calls share it. They wait until their deadlines, but at most slowLookup if addresses are known, and not
-// at all after a lookup that failed.
+// at all after a lookup that failed. Then, the next one begins slowLookup after it at the earliest.
 func (s *Service) lookUp(ctx context.Context, deadline time.Time, retries int) ([]*reverseproxy.Upstream, error) {
 	if s.proxy.DynamicUpstreams == nil {
 		return s.proxy.Upstreams, nil
 	}
 	s.mu.Lock()
+	if s.lookup == nil && s.lookupFailed && len(s.found) > 0 && time.Since(s.lookupBegan) < slowLookup {
+		defer s.mu.Unlock()
+		return s.found, nil
+	}
 	if s.lookup == nil {
 		s.lookup, s.lookupBegan = make(chan struct{}), time.Now()
 		go s.runLookup(retries > 0) //nolint:contextcheck // it outlives the request
@@ -192,18 +196,20 @@ func (s *Service) runLookup(again bool) {
 		found, err = source.GetUpstreams(req)
 	}
 	failed := err != nil || len(found) == 0 // several sources log their errors themselves
+	dns, ok := errors.AsType[*net.DNSError](err)
+	removed := ok && dns.IsNotFound // an answer: other services may get the known addresses
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case failed && !s.lookupFailed && s.ctx.Err() == nil:
-		s.logger.Error("looking up the addresses of a data service failed, using static or known ones", zap.Error(err))
-	case !failed && s.lookupFailed:
-		s.logger.Info("looking up the addresses of a data service succeeds again")
-	}
 	if !failed {
 		s.found = found
-	} else if len(s.proxy.Upstreams) > 0 {
+	} else if removed || len(s.proxy.Upstreams) > 0 {
 		s.found = s.proxy.Upstreams
+	}
+	switch {
+	case failed && !s.lookupFailed && s.ctx.Err() == nil:
+		s.logger.Error("looking up the addresses of a data service failed", zap.Int("addresses_in_use", len(s.found)), zap.Error(err))
+	case !failed && s.lookupFailed:
+		s.logger.Info("looking up the addresses of a data service succeeds again")
 	}
 	s.lookupFailed = failed
 	close(s.lookup)

@@ -141,7 +141,9 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 // nameServer is a DNS server that has the address 127.0.0.1 for all names.
 type nameServer struct {
 	address string
-	silent  atomic.Bool // it does not respond
+	silent  atomic.Bool   // it does not respond
+	rcode   atomic.Uint32 // if it is not 0, there is no address
+	queries atomic.Int64
 }
 
 func newNameServer(t *testing.T) *nameServer {
@@ -158,14 +160,17 @@ func newNameServer(t *testing.T) *nameServer {
 				return
 			}
 			var m dnsmessage.Message
+			s.queries.Add(1)
 			if s.silent.Load() || m.Unpack(buffer[:n]) != nil {
 				continue
 			}
 			m.Response, m.Additionals = true, nil
-			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
-				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
-			}}
+			if m.RCode = dnsmessage.RCode(s.rcode.Load()); m.RCode == dnsmessage.RCodeSuccess {
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+					Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+				}}
+			}
 			if reply, err := m.Pack(); err == nil {
 				_, _ = conn.WriteTo(reply, from)
 			}
@@ -176,22 +181,25 @@ func newNameServer(t *testing.T) *nameServer {
 	return s
 }
 
-// Caddy looks up the addresses of all services one after the other, and knows no deadline.
-func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
-	dns := newNameServer(t)
+// lookedUp starts a data service, and returns it with a name that dns looks up.
+func lookedUp(t *testing.T, dns *nameServer, name string) (*Service, *observer.ObservedLogs) {
+	t.Helper()
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(service.Close)
 	_, port, err := net.SplitHostPort(service.Listener.Addr().String())
 	require.NoError(t, err)
-	load := func(name string) (*Service, *observer.ObservedLogs) {
-		s := loaded(t, `{"handler":"reverse_proxy","dynamic_upstreams":{"source":"a","name":"`+name+`.","port":"`+port+`","versions":{"ipv4":true},
-			"refresh":"1ms","resolver":{"addresses":["`+dns.address+`"]}}}`)
-		core, logged := observer.New(zap.InfoLevel)
-		s.logger, s.lookupTimeout = zap.New(core), 2*time.Second // otherwise, it depends on this machine's resolv.conf
-		return s, logged
-	}
-	known, logged := load("known.test")
-	unknown, _ := load("unknown.test")
+	s := loaded(t, `{"handler":"reverse_proxy","dynamic_upstreams":{"source":"a","name":"`+name+`.","port":"`+port+`","versions":{"ipv4":true},
+		"refresh":"1ms","resolver":{"addresses":["`+dns.address+`"]}}}`)
+	core, logged := observer.New(zap.InfoLevel)
+	s.logger, s.lookupTimeout = zap.New(core), 2*time.Second // otherwise, it depends on this machine's resolv.conf
+	return s, logged
+}
+
+// Caddy looks up the addresses of all services one after the other, and knows no deadline.
+func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
+	dns := newNameServer(t)
+	known, logged := lookedUp(t, dns, "known.test")
+	unknown, _ := lookedUp(t, dns, "unknown.test")
 	require.NoError(t, do(t, known, callOf("b", "/", patience)))
 	dns.silent.Store(true)
 	var calls sync.WaitGroup
@@ -215,6 +223,34 @@ func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
 	dns.silent.Store(false)
 	require.Eventually(t, func() bool { return do(t, unknown, callOf("b", "/", patience)) == nil }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return do(t, known, callOf("b", "/", patience)) == nil && logged.Len() == 2 }, patience, time.Millisecond)
+}
+
+// Another service may have the addresses of one that was removed.
+func TestAddressesOfANameThatNoLongerExistsAreNotUsed(t *testing.T) {
+	dns := newNameServer(t)
+	s, logged := lookedUp(t, dns, "removed.test")
+	require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	dns.rcode.Store(uint32(dnsmessage.RCodeNameError))
+	require.Eventually(t, func() bool { return errors.Is(do(t, s, callOf("b", "/", patience)), ErrUnreachable) }, patience, time.Millisecond)
+	require.ErrorIs(t, do(t, s, callOf("b", "/", patience)), ErrUnreachable)
+	require.Equal(t, 1, logged.Len())
+	dns.rcode.Store(uint32(dnsmessage.RCodeSuccess))
+	require.NoError(t, do(t, s, callOf("b", "/", patience)))
+}
+
+func TestDNSThatRefusesIsNotAskedForEachCall(t *testing.T) {
+	dns := newNameServer(t)
+	s, logged := lookedUp(t, dns, "refused.test")
+	require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	dns.rcode.Store(uint32(dnsmessage.RCodeRefused))
+	before := dns.queries.Load()
+	require.Eventually(t, func() bool { return do(t, s, callOf("b", "/", patience)) == nil && logged.Len() == 1 }, patience, time.Millisecond)
+	queries, start := dns.queries.Load()-before, time.Now() // of one lookup: it depends on this machine's resolv.conf
+	for range 1000 {
+		require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	}
+	lookups := 1 + int64(time.Since(start)/slowLookup)
+	require.LessOrEqual(t, dns.queries.Load()-before, queries*(1+lookups))
 }
 
 func TestClientThatLeavesFailsNoAddress(t *testing.T) {
