@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -371,6 +372,14 @@ func TestCheckReportsNoDefaults(t *testing.T) {
 	found, status := checkFile(t, strings.Replace(soundCaddyfile, addresses, addresses+" http://localhost:4\ntimeout 3s", 1), "--offline")
 	assert.Empty(t, found)
 	assert.Equal(t, "0", status)
+}
+
+// Each address has connections of its own, and how many addresses there are is not known.
+func TestCheckCountsNoConnectionsToDynamicAddresses(t *testing.T) {
+	const address = "upstream http://localhost:3"
+	require.Contains(t, soundCaddyfile, address)
+	found, _ := checkFile(t, strings.Replace(soundCaddyfile, address, "upstream {\ndynamic srv _data._tcp.internal.\ntransport http {\nmax_conns_per_host 10\n}\n}", 1), "--offline")
+	assert.False(t, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH069" }), found)
 }
 
 // Each mistake is found by its rule, on its line, and by no other.

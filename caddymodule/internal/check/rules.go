@@ -626,6 +626,9 @@ func (c *checker) checkConnections() {
 		inFlight = cmp.Or(c.app.Limits.InFlight, inFlight)
 	}
 	for _, u := range c.upstreams() {
+		if u.DynamicUpstreamsRaw != nil { // each has so many, and how many there are is not known
+			continue
+		}
 		if n := u.transport.MaxConnsPerHost * max(1, len(u.Upstreams)); n > 0 && n <= inFlight {
 			c.report("GH069", u.pointer+"/transport/max_conns_per_host", "the data service has at most %d connections, and one key may have %d calls in progress", n, inFlight)
 		}
