@@ -121,18 +121,17 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 	if name := protectedHeaderOp(proxy); name != "" {
 		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
 	}
-	if transport.TLS != nil {
-		if err := checkPlaceholders("tls_server_name", upstreamPlaceholder.ReplaceAllString(transport.TLS.ServerName, "")); err != nil {
+	if transport.TLS != nil && transport.TLS.ServerName != upstreamHost { // which is the default
+		if err := checkPlaceholders("tls_server_name", transport.TLS.ServerName); err != nil {
 			return err
 		}
 	}
 	return checkAddresses(proxy)
 }
 
-var (
-	placeholder         = regexp.MustCompile(`\{([^{}"\s]+)\}`) // but no JSON
-	upstreamPlaceholder = regexp.MustCompile(`\{http\.reverse_proxy\.upstream\.\w+\}`)
-)
+const upstreamHost = "{http.reverse_proxy.upstream.host}"
+
+var placeholder = regexp.MustCompile(`\{([^{}"\s]+)\}`) // but no JSON
 
 // checkAddresses rejects addresses with placeholders that may depend on the request: a caller could choose where the request and its assertion are
 // sent.

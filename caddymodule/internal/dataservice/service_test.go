@@ -129,7 +129,8 @@ type holder struct {
 // Callers share the connections to an address.
 func TestCallersCannotChooseTheNameInTheCertificate(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"data.internal": true, "{env.NAME}": true, "{http.reverse_proxy.upstream.host}": true, "{http.request.host}": false, "{tenant}.internal": false,
+		"data.internal": true, "{env.NAME}": true, "{http.reverse_proxy.upstream.host}": true, "{http.request.host}": false,
+		"api.{http.reverse_proxy.upstream.host}": false, "{http.reverse_proxy.upstream.hostport}": false, "{tenant}.internal": false,
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tryLoad(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],"transport":{"protocol":"http","tls":{"server_name":"`+name+`"}}}`)
