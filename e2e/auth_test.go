@@ -113,7 +113,7 @@ func TestProtectedRouteServesWhomItsKeysAllow(t *testing.T) {
 }
 
 // A key for the API "shop" is not one for a resource "shop" of what has no name.
-func TestNameOfAnAPIIsNoResourceOfAnother(t *testing.T) {
+func TestNameOfAnAPIIsNotAResourceOfAnother(t *testing.T) {
 	t.Parallel()
 	p := newProtected(t)
 	o := p.options(highLimits, "")

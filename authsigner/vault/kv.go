@@ -187,7 +187,8 @@ func (s *Source) path(current *session, part, publicKey string) string {
 }
 
 // with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token
-// may have been revoked or the role's policies may have changed; likewise if the KV engine may have been upgraded. ErrDenied is no failure of Vault.
+// may have been revoked or the role's policies may have changed; likewise if the KV engine may have been upgraded. ErrDenied is not a
+// failure of Vault.
 func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	current, err := s.acquire(ctx)
 	if err != nil {

@@ -121,7 +121,7 @@ func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 }
 
 // A policy may exclude keys: those that nobody has, and those of another prefix. Callers can name them.
-func TestDeniedKeysAreNoOutage(t *testing.T) {
+func TestDeniedKeysAreNotAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]struct {
 		policy string
