@@ -10,8 +10,8 @@ import (
 
 const maxActions = 1000
 
-// applyOverlay applies an OpenAPI Overlay 1.0, or 1.1 without copy, document, to the document root. Both come from parse. It registers in origin the file of every name
-// and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
+// applyOverlay applies document, an OpenAPI Overlay 1.0, or 1.1 without copy, to the document root. Both come from parse. It registers in origin the
+// file of every name and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
 func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
 	o := overlay{search: search{root: root, workLeft: maxWork}, file: file, origin: origin}
 	return o.apply(rootNode(document))
