@@ -24,6 +24,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/dnstest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/oauthtest"
 )
 
@@ -340,44 +341,19 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 func rebinder(t testing.TB) (*net.Resolver, *atomic.Int32) {
 	t.Helper()
 	asked := &atomic.Int32{}
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buffer := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(buffer)
-			if err != nil {
-				return
+	server := dnstest.Start(t, func(m *dnsmessage.Message) bool {
+		if m.Questions[0].Type == dnsmessage.TypeA {
+			address := [4]byte{93, 184, 216, 34}
+			if asked.Add(1) > 1 {
+				address = [4]byte{127, 0, 0, 1}
 			}
-			var m dnsmessage.Message
-			if m.Unpack(buffer[:n]) != nil || len(m.Questions) != 1 {
-				continue
-			}
-			m.Response, m.Additionals = true, nil
-			if m.Questions[0].Type == dnsmessage.TypeA {
-				address := [4]byte{93, 184, 216, 34}
-				if asked.Add(1) > 1 {
-					address = [4]byte{127, 0, 0, 1}
-				}
-				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
-					Body:   &dnsmessage.AResource{A: address},
-				}}
-			}
-			if reply, err := m.Pack(); err == nil {
-				_, _ = conn.WriteTo(reply, from)
-			}
+			dnstest.Answer(m, address)
 		}
-	}()
-	t.Cleanup(func() {
-		_ = conn.Close()
-		<-done
+		return true
 	})
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "udp4", conn.LocalAddr().String())
+		return d.DialContext(ctx, "udp4", server)
 	}}, asked
 }
 

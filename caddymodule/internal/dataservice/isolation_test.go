@@ -27,6 +27,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/dnstest"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -142,42 +143,20 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 type nameServer struct {
 	address string
 	silent  atomic.Bool   // it does not respond
-	rcode   atomic.Uint32 // if it is not 0, there is no address
+	rcode   atomic.Uint32 // an error, which it returns instead of the address
 	queries atomic.Int64
 }
 
 func newNameServer(t *testing.T) *nameServer {
 	t.Helper()
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &nameServer{address: conn.LocalAddr().String()}
-	var done sync.WaitGroup
-	done.Go(func() {
-		buffer := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			var m dnsmessage.Message
-			s.queries.Add(1)
-			if s.silent.Load() || m.Unpack(buffer[:n]) != nil {
-				continue
-			}
-			m.Response, m.Additionals = true, nil
-			if m.RCode = dnsmessage.RCode(s.rcode.Load()); m.RCode == dnsmessage.RCodeSuccess {
-				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
-					Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
-				}}
-			}
-			if reply, err := m.Pack(); err == nil {
-				_, _ = conn.WriteTo(reply, from)
-			}
+	s := new(nameServer)
+	s.address = dnstest.Start(t, func(m *dnsmessage.Message) bool {
+		s.queries.Add(1)
+		if m.RCode = dnsmessage.RCode(s.rcode.Load()); m.RCode == dnsmessage.RCodeSuccess {
+			dnstest.Answer(m, [4]byte{127, 0, 0, 1})
 		}
+		return !s.silent.Load()
 	})
-	t.Cleanup(done.Wait)
-	t.Cleanup(func() { _ = conn.Close() })
 	return s
 }
 
