@@ -79,7 +79,7 @@ func (b *gzipBody) Read(p []byte) (int, error) {
 		}
 		r, err := gzip.NewReader(in)
 		if err != nil {
-			return 0, err //nolint:wrapcheck // as below
+			return 0, err //nolint:wrapcheck // the caller describes it
 		}
 		b.reader = r
 	}

@@ -120,7 +120,7 @@ func TestDenialByPolicyCausesFewLogins(t *testing.T) {
 	b.eventuallyFound(t)
 }
 
-// A policy may exclude keys: those that nobody has, and those of another prefix. Callers can name them.
+// A policy may deny keys that do not exist, or that have another prefix. Callers can send such keys.
 func TestDeniedKeysAreNotAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]struct {

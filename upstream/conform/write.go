@@ -53,8 +53,8 @@ func withNewKey(q request) request {
 	return q
 }
 
-// prepared returns the request that the reference shows: for a record that was created, with its position, if the operation changes one. It reports
-// why there is no request. An action takes the last record, because others may not be possible after it.
+// prepared returns the request that the reference shows: for a record that was created, with its position, if the operation changes one. If it
+// cannot be made, it reports why. An action gets the record that was created last, because an action such as cancel may rule out changes to it.
 func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, i int, ok bool) {
 	why := noRequest
 	if q, ok = r.example(ctx, op, "A"); ok && (op.Method != http.MethodPost || r.isAction(op)) {
