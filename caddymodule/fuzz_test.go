@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,8 +58,9 @@ func FuzzCaddyfile(f *testing.F) {
 }
 
 // FuzzDirectives makes Caddyfiles of its input that are nearly right, with every directive and option that we have:
-// adapting never panics; what adapts, adapts to the same after it was formatted; an error names the file and the line, and
-// holds no secret, wherever one was written and whatever is wrong beside it.
+// adapting never panics; what adapts, adapts to the same after it was formatted, unless a token goes on over several lines:
+// Caddy's formatter cuts the spaces at the ends of these; an error names the file and the line, and holds no secret, wherever
+// one was written and whatever is wrong beside it.
 func FuzzDirectives(f *testing.F) {
 	f.Add([]byte{})
 	for n := range 64 {
@@ -82,6 +84,11 @@ func FuzzDirectives(f *testing.F) {
 			return
 		}
 		require.True(t, json.Valid([]byte(first)))
+		tokens, err := caddyfile.Tokenize([]byte(input), "Caddyfile")
+		require.NoError(t, err)
+		if slices.ContainsFunc(tokens, func(token caddyfile.Token) bool { return strings.Contains(token.Text, "\n") }) {
+			return
+		}
 		formatted := caddyfile.Format([]byte(input))
 		second, err := adaptation(formatted)
 		require.NoError(t, err, "formatted:\n%s", formatted)
