@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/certtest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
 )
 
@@ -41,6 +44,24 @@ func TestSlowResponsesOutlastTheTimeoutOfTheBody(t *testing.T) {
 			require.Equal(t, "done", a.Body)
 		})
 	}
+}
+
+// The gateway starts although the authority of a certificate accepts a question about its revocation and never answers.
+func TestSilentOCSPResponderDoesNotKeepTheGatewayFromStarting(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
+	ca := certtest.NewCA(t)
+	cert, key := ca.OCSPCert(t, "http://"+silent.Addr().String())
+	secure := gatewaytest.FreeAddr(t)
+	gatewaytest.Start(t, gatewaytest.Options{Extra: "https://" + secure + " {\n\ttls " + cert + " " + key + "\n\trespond served\n}"})
+	conn, err := (&tls.Dialer{Config: &tls.Config{ServerName: "ocsp.test", RootCAs: ca.ClientTLS().RootCAs, MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", secure)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	asked, err := silent.Accept()
+	require.NoError(t, err, "the authority was not asked")
+	require.NoError(t, asked.Close())
 }
 
 // The write timeout begins when a call's result is there, behind Caddy's own timeouts, too.

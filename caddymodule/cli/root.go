@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -49,6 +51,9 @@ func Main() {
 	caddymodule.RedirectLibraryLogs()
 	caddy.CustomBinaryName = cmp.Or(caddy.CustomBinaryName, "gatehouse") // -ldflags may have set it
 	caddy.CustomLongDescription = programLong
+	// Loading a configuration asks the authority of each certificate file for an OCSP response, through this client. Without a timeout, one
+	// that does not answer holds it back.
+	http.DefaultClient.Timeout = 5 * time.Second
 	caddycmd.Main()
 }
 

@@ -45,6 +45,18 @@ func (ca *CA) ServerCert(tb testing.TB) (cert, key string) {
 	})
 }
 
+// OCSPCert issues a server certificate whose OCSP responder is at url. Its file also has the authority's certificate.
+func (ca *CA) OCSPCert(tb testing.TB, url string) (cert, key string) {
+	tb.Helper()
+	cert, key = ca.issue(tb, "ocsp.test", &x509.Certificate{OCSPServer: []string{url}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	leaf, err := os.ReadFile(cert)
+	require.NoError(tb, err)
+	issuer, err := os.ReadFile(ca.Path)
+	require.NoError(tb, err)
+	require.NoError(tb, os.WriteFile(cert, append(leaf, issuer...), 0o600))
+	return cert, key
+}
+
 // ClientCert issues a certificate to sign in with and returns the paths of the PEM files. Issuing one of the same
 // name again replaces the files.
 func (ca *CA) ClientCert(tb testing.TB, name string) (cert, key string) {
