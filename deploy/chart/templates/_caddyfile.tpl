@@ -32,6 +32,10 @@ no value can end a token, or become a placeholder.
 	admin localhost:2019
 	# Certificates are files, and nothing is kept when the pod ends.
 	auto_https off
+	{{- if $tls }}
+	# The network policy does not let pods reach an authority's OCSP responder.
+	ocsp_stapling off
+	{{- end }}
 	persist_config off
 	grace_period {{ .Values.drain.graceSeconds }}s
 
