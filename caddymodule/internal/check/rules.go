@@ -133,9 +133,13 @@ func (c *checker) checkIneffective() {
 		if s.ClientIPHeaders != nil && s.TrustedProxiesRaw == nil {
 			c.report("GH006", s.pointer+"/client_ip_headers", "client_ip_headers has no effect without trusted_proxies")
 		}
-		for i, w := range s.wrappers {
-			if w.Wrapper == "proxy_protocol" && w.Allow == nil {
-				c.report("GH006", fmt.Sprintf("%s/listener_wrappers/%d/proxy_protocol", s.pointer, i), "proxy_protocol ignores all addresses without allow, which names the load balancers")
+		if i := slices.IndexFunc(s.wrappers, isProxyProtocol); i >= 0 {
+			pointer := fmt.Sprintf("%s/listener_wrappers/%d/proxy_protocol", s.pointer, i)
+			if s.wrappers[i].Allow == nil {
+				c.report("GH006", pointer, "proxy_protocol ignores all addresses without allow, which names the load balancers")
+			}
+			if c.servesTLS(s) && !slices.ContainsFunc(s.wrappers[i:], func(w listenerWrapper) bool { return w.Wrapper == "tls" }) {
+				c.report("GH070", pointer, "proxy_protocol reads its header from inside TLS, because no tls follows it")
 			}
 		}
 	}
@@ -149,6 +153,8 @@ func (c *checker) checkIneffective() {
 		}
 	}
 }
+
+func isProxyProtocol(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }
 
 func (c *checker) checkTrustedProxies() {
 	for _, s := range c.servers {
@@ -557,15 +563,18 @@ func (c *checker) checkWeakened() {
 	}
 }
 
-func (c *checker) checkSiteTLS() {
+// servesTLS reports whether a server uses TLS, be it by automatic HTTPS.
+func (c *checker) servesTLS(s *serverConfig) bool {
 	port := fmt.Sprintf(":%d", cmp.Or(c.http.HTTPPort, caddyhttp.DefaultHTTPPort))
+	onlyHTTP := !slices.ContainsFunc(s.Listen, func(a string) bool { return !strings.HasSuffix(a, port) })
+	return s.TLSConnPolicies != nil || !onlyHTTP && !s.AutoHTTPS.Disabled && slices.ContainsFunc(c.placed, func(h configfile.Handler) bool {
+		return c.servers[h.Server] == s && slices.ContainsFunc(h.Hosts, func(host string) bool { return !slices.Contains(s.AutoHTTPS.Skip, host) })
+	})
+}
+
+func (c *checker) checkSiteTLS() {
 	for _, s := range c.public() {
-		onlyHTTP := !slices.ContainsFunc(s.Listen, func(a string) bool { return !strings.HasSuffix(a, port) })
-		if s.TLSConnPolicies != nil || s.TrustedProxiesRaw != nil ||
-			slices.ContainsFunc(s.wrappers, func(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }) ||
-			!onlyHTTP && !s.AutoHTTPS.Disabled && slices.ContainsFunc(c.placed, func(h configfile.Handler) bool {
-				return c.servers[h.Server] == s && slices.ContainsFunc(h.Hosts, func(host string) bool { return !slices.Contains(s.AutoHTTPS.Skip, host) })
-			}) {
+		if s.TrustedProxiesRaw != nil || slices.ContainsFunc(s.wrappers, isProxyProtocol) || c.servesTLS(s) {
 			continue
 		}
 		for _, h := range slices.Backward(c.handlers) {
