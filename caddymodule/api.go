@@ -433,6 +433,8 @@ func (h *API) respond(w http.ResponseWriter, host, business string, documented *
 		writeBody(w, res.Status, documented.MediaType(res.Header.Get("Content-Type")), body, etag)
 	case documented.Unchecked != nil:
 		header["X-Content-Type-Options"] = []string{"nosniff"}
+		// an image or a page of a public operation opens on the same origin as the pages of a connection server
+		header["Content-Security-Policy"] = []string{"script-src 'none'; form-action 'none'; base-uri 'none'"}
 		writeBody(w, res.Status, res.Header.Get("Content-Type"), res.Body, etag)
 	default:
 		writeBody(w, res.Status, "", nil, etag)

@@ -188,6 +188,7 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 			case 200:
 				if c.body == "%PDF" {
 					media = "application/pdf"
+					require.Contains(t, a.Header.Get("Content-Security-Policy"), "script-src 'none'; form-action 'none'")
 				}
 			}
 			require.Equal(t, media, a.Header.Get("Content-Type"))
