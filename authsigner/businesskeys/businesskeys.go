@@ -296,8 +296,8 @@ func (m *Manager) Revoke(ctx context.Context, businessID, publicKey string) erro
 	if err != nil {
 		return err
 	}
-	// A second attempt must find out that the key was revoked.
-	if err := m.owners.set(ctx, map[string]string{publicKey: businessID}); err != nil {
+	// A second attempt must find out that the key was revoked, unless Redis's memory is full: revoking is more important.
+	if err := m.owners.set(ctx, map[string]string{publicKey: businessID}); err != nil && !redis.IsOOMError(err) {
 		return err
 	}
 	m.o.Invalidate(ctx, publicKey)

@@ -490,3 +490,15 @@ func TestRotationKeepsAccountAndWhatTheOperatorHasSet(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, cred.Record())
 }
+
+func TestKeysCanBeRevokedWhileRedisIsFull(t *testing.T) {
+	t.Parallel()
+	server, store := redistest.Start(t), newStore(t)
+	key := issueKeys(t, store, acme, 1)[0]
+	m := newManager(t, store, server.Client(t))
+	require.NoError(t, server.SetFull(t.Context(), true))
+	require.NoError(t, m.Revoke(t.Context(), acme, key))
+	_, err := store.KeyStore.Lookup(t.Context(), key)
+	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+	require.ErrorIs(t, m.Revoke(t.Context(), acme, key), authsigner.ErrUnknownKey, "the owner could not be stored")
+}

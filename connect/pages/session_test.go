@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 )
@@ -180,8 +181,8 @@ func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func TestFailedSignOutEverywhereCanBeRepeated(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []failing{{"del", ":devices:"}, {"set", ":sessions:"}} {
-		t.Run(fault.name, func(t *testing.T) {
+	for _, fault := range []failing{{"del", ":devices:"}, {"del", ":sessions:"}} {
+		t.Run(fault.key, func(t *testing.T) {
 			t.Parallel()
 			f := &failing{}
 			client := redis.NewClient(&redis.Options{Addr: shared.Options().Addrs[0]})
@@ -200,6 +201,40 @@ func TestFailedSignOutEverywhereCanBeRepeated(t *testing.T) {
 			assert.Empty(t, devices)
 		})
 	}
+}
+
+func TestSigningOutAndRevokingWorkWhileRedisIsFull(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), redistest.Start(t)
+	w := newWorld(t, func(o *pages.Options) {
+		o.Redis = server.Client(t)
+		var err error
+		o.Audit, err = audit.New(audit.Options{Redis: o.Redis, Prefix: o.Prefix, Log: o.Log})
+		require.NoError(t, err)
+	})
+	w.keys.keys = []fakeKey{{Key: pages.Key{PublicKey: "pk_live_saltbush", Version: "v0", Active: true}, business: owner.BusinessID}}
+	w.oauth.grants = []oauth.Grant{{ID: "gr_1", ClientName: "Assistant", BusinessID: owner.BusinessID, AccountID: owner.ID}}
+	b, here, phone, colleague := w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(ownerEmail), w.signIn(memberEmail)
+	require.NoError(t, server.SetFull(ctx, true))
+	b.follow(b.post(pages.KeysPath, b.keyForm("revoke", "pk_live_saltbush"))).requires(http.StatusOK, "The key is revoked.")
+	assert.Empty(t, w.keys.all())
+	form := b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath)
+	form.Set("connection", "gr_1")
+	b.post(pages.ConnectionsPath, form).requires(http.StatusSeeOther)
+	assert.Empty(t, w.oauth.grants)
+	here.follow(here.signOut("here")).requires(http.StatusOK, "You are signed out.")
+	assert.False(t, here.signedIn())
+	require.True(t, phone.signedIn())
+	b.follow(b.signOut("everywhere")).requires(http.StatusOK, "You are signed out, here and everywhere else.")
+	assert.False(t, b.signedIn())
+	assert.False(t, phone.signedIn())
+	assert.True(t, colleague.signedIn())
+	w.browser().trySignIn(ownerEmail, ownerPassword).requires(http.StatusServiceUnavailable)
+
+	require.NoError(t, server.SetFull(ctx, false))
+	assert.False(t, phone.signedIn())
+	assert.True(t, w.signIn(ownerEmail).signedIn())
+	assert.False(t, phone.signedIn(), "a later sign-in does not restore the session")
 }
 
 func TestSessionsWorkOnEveryRedis(t *testing.T) {

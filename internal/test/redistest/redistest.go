@@ -207,6 +207,16 @@ func (s *Server) command(ctx context.Context, args ...any) (string, error) {
 	return reply, nil
 }
 
+// SetFull makes the server refuse commands that may take memory, as it does when it has reached its maxmemory, or no longer.
+func (s *Server) SetFull(ctx context.Context, full bool) error {
+	limit := "0"
+	if full {
+		limit = "1" // byte
+	}
+	_, err := s.command(ctx, "CONFIG", "SET", "maxmemory", limit)
+	return err
+}
+
 // Stop ends the server with SIGTERM, as an orderly shutdown does, and waits.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
 
