@@ -21,26 +21,16 @@ const storeTimeout = 2 * time.Second
 //go:embed idempotency.lua
 var idempotencyScript string
 
-//go:embed forget.lua
-var forgetScript string
-
 // store keeps idempotency keys and pending confirmations in Redis. All keys of a connection are in one slot, and all have a TTL.
 type store struct {
 	client redis.UniversalClient
 	prefix string
-	key    *redis.Script
-	forget *redis.Script
+	script *redis.Script
 }
 
 // newStore returns a store whose keys in Redis begin with prefix.
 func newStore(client redis.UniversalClient, prefix string) *store {
-	return &store{
-		client: client, prefix: prefix + "mcp:", key: redis.NewScript(idempotencyScript), forget: redis.NewScript(forgetScript),
-	}
-}
-
-func (s *store) callsKey(grantID, area string) string {
-	return s.prefix + "calls:{" + grantID + "}:" + area
+	return &store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
 }
 
 // do executes Redis commands, also after the client has disconnected, because it may retry. An absent value is not an error.
@@ -53,45 +43,39 @@ func (s *store) do(ctx context.Context, what string, commands func(context.Conte
 	return nil
 }
 
-// Key returns the idempotency key of a call. It is the same for equal connections, areas and fingerprints within IdempotencyWindow
-// of the first call, unless ForgetCreated has removed it.
-func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (key string, err error) {
-	err = s.do(ctx, "storing an idempotency key", func(ctx context.Context) (err error) {
-		key, err = s.key.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, hash(fingerprint), rand.Text(), IdempotencyWindow.Milliseconds()).Text()
+// run runs a step of idempotency.lua for a connection's calls in an area.
+func (s *store) run(ctx context.Context, what, grantID, area, step string, args ...any) (reply string, err error) {
+	err = s.do(ctx, what, func(ctx context.Context) (err error) {
+		calls, args := s.prefix+"calls:{"+grantID+"}:"+area, append([]any{step, IdempotencyWindow.Milliseconds()}, args...)
+		reply, err = s.script.Run(ctx, s.client, []string{calls}, args...).Text()
 		return err
 	})
-	return key, err
+	return reply, err
+}
+
+// Key returns the idempotency key of a call. It is the same for equal connections, areas and fingerprints within IdempotencyWindow
+// of the first call, unless ForgetCreated has removed it.
+func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
+	return s.run(ctx, "storing an idempotency key", grantID, area, "key", hash(fingerprint), rand.Text())
+}
+
+// RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether it was stored
+// before.
+func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
+	reply, err := s.run(ctx, "storing a created record", grantID, area, "created", hash(fingerprint), key, record)
+	return reply == "known", err
+}
+
+// ForgetCreated removes the idempotency key of the call that created a record.
+func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
+	_, err := s.run(ctx, "removing an idempotency key", grantID, area, "forget", record)
+	return err
 }
 
 // hash returns the SHA-256 of a text in base64url, such as the field of a fingerprint. Fields of records begin with a space instead.
 func hash(text string) string {
 	digest := sha256.Sum256([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(digest[:])
-}
-
-// RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether it was stored
-// before.
-func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
-	calls, value := s.callsKey(grantID, area), hash(fingerprint)+" "+key
-	err = s.do(ctx, "storing a created record", func(ctx context.Context) error {
-		var before *redis.StringCmd
-		_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			before = p.HGet(ctx, calls, " "+record)
-			p.HSet(ctx, calls, " "+record, value)
-			p.PExpire(ctx, calls, IdempotencyWindow)
-			return nil
-		})
-		known = before.Val() == value
-		return err
-	})
-	return known && err == nil, err
-}
-
-// ForgetCreated removes the idempotency key of the call that created a record.
-func (s *store) ForgetCreated(ctx context.Context, grantID, area, record string) error {
-	return s.do(ctx, "removing an idempotency key", func(ctx context.Context) error {
-		return s.forget.Run(ctx, s.client, []string{s.callsKey(grantID, area)}, " "+record).Err()
-	})
 }
 
 // CreateConfirmation stores a pending confirmation of subject and returns its secret ID, which the response must contain.

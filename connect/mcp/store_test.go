@@ -97,3 +97,25 @@ func TestForgettingARecordKeepsTheKeyOfALaterCall(t *testing.T) {
 	forget("contact 2")
 	require.NotEqual(t, second, key())
 }
+
+// A business can have 100 connections, each with a hash for every area.
+func TestExpiredCallsTakeNoMemoryWhileOthersAreMade(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithClock())
+	client := patient(t, server.Options().Simple())
+	m := mcp.NewStore(client, "")
+	step := func(d time.Duration) { require.NoError(t, server.StepClock(d)) }
+	size := func() int64 {
+		keys := client.Keys(t.Context(), "*").Val()
+		require.Len(t, keys, 1)
+		return client.HLen(t.Context(), keys[0]).Val()
+	}
+	adds(t, m, 0, busiest)
+	require.GreaterOrEqual(t, size(), int64(2*busiest))
+	step(mcp.IdempotencyWindow - time.Minute)
+	recent := adds(t, m, busiest, busiest+1)
+	step(mcp.IdempotencyWindow + time.Minute)
+	adds(t, m, busiest+1, busiest+2)
+	require.LessOrEqual(t, size(), int64(5), "two calls, their records, and when it was pruned")
+	require.Equal(t, recent, adds(t, m, busiest, busiest+1))
+}
