@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo" //nolint:depguard // the service that the tools are for
 	"github.com/gatehouse-gateway/gatehouse/internal/test/connecttest"
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/transcript"
 )
 
@@ -312,6 +313,24 @@ func TestCallsAreRateLimitedPerConnection(t *testing.T) {
 
 	s.redis.Close()
 	call(t, s.connect(modern, "bearer", nil), "calendars_list", nil)
+}
+
+// While Redis's memory is full, existing tokens remain valid for reading.
+func TestCallsAreRateLimitedWhileRedisIsFull(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	s := newSetup(t, shared, func(o *mcp.Options) { o.Redis = patient(t, redis.Options().Simple()) })
+	s.server.SetRate(1)
+	s.allow("second", s.owner, "mcp:use")
+	require.NoError(t, redis.SetFull(t.Context(), true))
+	require.NotContains(t, s.post("bearer", modern, callMessage(modern, "calendars_list", object{})).Text, "Error ")
+	denied := s.post("bearer", modern, callMessage(modern, "calendars_list", object{}))
+	assert.Contains(t, denied.Text, "Error RATE_LIMITED")
+	assert.Equal(t, "60", denied.Header.Get("Retry-After"))
+	assert.Equal(t, http.StatusTooManyRequests, s.post("bearer", modern, listMessage(modern, "")).StatusCode)
+	assert.Equal(t, http.StatusOK, s.post("second", modern, listMessage(modern, "")).StatusCode, "another connection")
+	require.NoError(t, redis.SetFull(t.Context(), false))
+	assert.Equal(t, http.StatusOK, s.post("bearer", modern, listMessage(modern, "")).StatusCode)
 }
 
 func TestRateLimitedRequestIsToldWhenToRetry(t *testing.T) {

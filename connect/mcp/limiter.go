@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
@@ -15,11 +17,12 @@ import (
 const (
 	requestsPerMinute = 120 // of a connection
 	limiterTimeout    = 500 * time.Millisecond
+	maxLocal          = 10_000 // connections that are counted locally
 )
 
 // limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait, which it also sets as Retry-After. If
-// Redis is unavailable, all requests are allowed, because an owner has approved the connection. A request whose client has disconnected
-// is counted too, because it may still be executed.
+// Redis is unavailable or full, this gateway counts by itself. A request whose client has disconnected is counted too, because it may
+// still be executed.
 func (s *Server) limit(ctx context.Context, h http.Header, grantID string) time.Duration {
 	start := time.Now()
 	counting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
@@ -27,9 +30,16 @@ func (s *Server) limit(ctx context.Context, h http.Header, grantID string) time.
 	result, err := s.limiter.Allow(counting, s.o.Prefix+"mcp:{"+grantID+"}", s.rate)
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.Limit += time.Since(start) })
 	if err != nil {
-		s.o.Log.Warn("counting a request failed, allowing it", zap.String("request_id", requestlog.ID(ctx)),
+		s.o.Log.Warn("counting a request in Redis failed, counting it locally", zap.String("request_id", requestlog.ID(ctx)),
 			zap.String("grant_id", grantID), zap.Error(err))
-		return 0
+		interval := s.rate.Period / time.Duration(s.rate.Rate)
+		local, _ := s.local.ComputeIfAbsent(grantID, func() (*rate.Limiter, bool) {
+			return rate.NewLimiter(rate.Every(interval), s.rate.Burst), false
+		})
+		result = &redis_rate.Result{RetryAfter: interval}
+		if local.Allow() {
+			return 0
+		}
 	}
 	if result.Allowed > 0 {
 		return 0

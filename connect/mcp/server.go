@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
+	"golang.org/x/time/rate"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 	"github.com/gatehouse-gateway/gatehouse/connect/data"
@@ -112,6 +113,7 @@ type Server struct {
 	store          *store
 	limiter        *redis_rate.Limiter
 	rate           redis_rate.Limit // of a connection's requests
+	local          *otter.Cache[string, *rate.Limiter]
 	implementation *sdk.Implementation
 	handler        http.Handler // of the SDK
 	allMethods     bool         // serve all methods of the SDK, for conformance tests
@@ -132,6 +134,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
 		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, toolList]{MaximumSize: maxLists}),
+		local: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: maxLocal}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	options := sdk.ServerOptions{
