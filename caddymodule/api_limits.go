@@ -86,8 +86,8 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	}
 }
 
-// largeBody is the size in bytes from which on checking a body costs more than asking the limiter twice.
-const largeBody = 64 << 10
+// largeBody is the size in bytes from which on checking a body may cost more than asking the limiter twice.
+const largeBody = 16 << 10
 
 // exhausted reports whether the limit denies a request with a large body, which is then not checked: who is over the limit could keep
 // the gateway busy otherwise. It sets res if it is.

@@ -205,7 +205,7 @@ type checker struct {
 	trying        bool        // alternatives of a choice are being tried
 	strict        bool        // unknown members are invalid
 	hides         bool        // what is read has something inside that must not leave, maybe by another name
-	reread        int         // bytes that were read again
+	work          int         // of choices and undocumented members, in about the time in which a byte is read
 	matcher       patternMatcher
 	report        Report
 
@@ -233,9 +233,11 @@ const (
 	// maxPooled is the largest capacity, in bytes, of a buffer that returns to the pool.
 	maxPooled = 1 << 20
 
-	// Of a body of n bytes, maxRereads*n + rereadAllowance bytes may be read again for choices and undocumented members.
-	// rereadAllowance leaves room for small bodies.
-	maxRereads, rereadAllowance = 64, 64 << 10
+	// Choices and undocumented members of a body of n bytes may take maxWork*n + workAllowance of work: a byte that is read again is 1, and what takes
+	// longer is more. 64 alternatives can be tried for each byte of a usual body. workAllowance leaves room for small bodies.
+	maxWork, workAllowance    = 128, 256 << 10
+	workOfValue, workOfMember = 16, 12 // of an object or array, and of each member or item
+	workOfPattern             = 96     // also of an item that must differ from others
 )
 
 // newChecker returns a checker for a body, which may have the buffers of an earlier one. It must be released.

@@ -202,7 +202,7 @@ func (k *checker) callerPath(target string) string {
 	if k.op.api == nil {
 		return ""
 	}
-	own := k.op.api.callerPath(target, k.business, func() bool { return k.countReread(len(target)) == nil })
+	own := k.op.api.callerPath(target, k.business, func() bool { return k.countWork(len(target)) == nil })
 	if own == "" {
 		return ""
 	}

@@ -299,7 +299,7 @@ func (k *checker) member(b *branch, base, depth int) error {
 	for i := range b.targets {
 		t := &b.targets[i]
 		if times++; times > 1 {
-			if err := k.countReread(k.pos - start); err != nil {
+			if err := k.countWork(k.pos - start); err != nil {
 				return err
 			}
 			k.pos = start

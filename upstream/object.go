@@ -16,6 +16,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	if depth > maxDepth {
 		return span{}, k.tooDeep()
 	}
+	k.countTried(2 * len(s.Properties))
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
 	before := objectState{start: start, extra: extra, listed: listed, crossTenantRecords: k.report.CrossTenant}
 	if s.visible >= 0 {
@@ -103,7 +104,9 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 		}
 		p := &s.Properties[i]
 		if previous = i + 1; k.spans[base+i].end != 0 {
-			k.note(ruleAlways, p.Schema, p.Name, givenTwice)
+			if k.listing {
+				k.addViolation(p.Schema, p.Name, givenTwice)
+			}
 			return 0, 0, k.duplicate()
 		}
 		var first byte // as kind does, which is too large to be inlined

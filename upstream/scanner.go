@@ -118,6 +118,7 @@ func (k *checker) nextOrEnd(end byte, n int) bool {
 		return false
 	case c == end:
 		k.pos++
+		k.work += workOfValue + n*workOfMember
 		return false
 	case n == 0:
 		return true
@@ -321,7 +322,7 @@ func (k *checker) checkDistinct(in names, start int) error {
 		return nil
 	}
 	value := k.body[start:k.pos]
-	if err := k.countReread(len(value)); err != nil {
+	if err := k.countWork(8 * len(value)); err != nil {
 		return err
 	}
 	if bytes.Count(value, []byte{':'}) > maxNames {

@@ -71,6 +71,9 @@ func (k *checker) scalar(first byte, start int) span {
 
 // isValidScalar reports whether a value that is neither an object nor an array is valid. first is its first byte.
 func (k *checker) isValidScalar(s *Schema, first byte, v span) bool {
+	if k.trying && s.Rules != nil {
+		k.work += workOfMember + workOfPattern*len(s.Rules.Patterns)
+	}
 	if first == '"' {
 		if s.Types&TypeString == 0 || s.Format != FormatText && !s.Format.valid(k.text(v)) {
 			return false
@@ -106,6 +109,12 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	listedBefore := len(k.listed)
 	var items []string
 	for ; k.next(']', n); n++ {
+		if r := s.Rules; k.isRequest && r != nil && r.MaxItems >= 0 && n >= r.MaxItems { // the array is invalid
+			if _, err := k.skip(depth); err != nil {
+				return span{}, err
+			}
+			continue
+		}
 		before := len(k.out)
 		if kept > 0 {
 			k.out = append(k.out, ',')
@@ -127,6 +136,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 		kept++
 		if s.Rules != nil && s.Rules.Unique && n <= maxUnique {
 			items = append(items, canonical(k.out[from:]))
+			k.countTried(workOfPattern + 8*(len(k.out)-from))
 		}
 	}
 	if k.broken {
@@ -215,6 +225,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		defer func() { k.enforce = EnforceTenant }()
 	}
 	first, start := k.kind(), k.pos
+	k.countTried(len(s.Choice.Alternatives) / 4)
 	var fitting [MaxTried]*Schema
 	n := 0
 	for _, alternative := range s.Choice.Alternatives {
@@ -257,7 +268,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			k.strict, k.invalid = strict, fault{}
 			v, err := k.value(alternative, depth)
 			if err == nil {
-				err = k.countReread(k.pos - start)
+				err = k.countWork(k.pos - start)
 			}
 			if err != nil {
 				return span{}, err
@@ -315,7 +326,7 @@ func (k *checker) decidingValue(name string) (value string, err error) {
 	if k.broken {
 		return "", k.notJSON()
 	}
-	if err := k.countReread(k.pos - start); err != nil {
+	if err := k.countWork(k.pos - start); err != nil {
 		return "", err
 	}
 	k.pos = start
@@ -328,6 +339,7 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 	var v span
 	var err error
 	listed := len(k.listed)
+	k.countTried(2 * workOfMember)
 	switch {
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)

@@ -37,12 +37,19 @@ func (k *checker) duplicate() error {
 	return k.violation(ErrContractViolation, "", noDuplicates)
 }
 
-// countReread counts bytes that are read again. It bounds the work for a hostile response.
-func (k *checker) countReread(n int) error {
-	if k.reread += n; k.reread > maxRereads*len(k.body)+rereadAllowance {
+// countWork counts bytes that are read again, or other work. It bounds what a hostile body costs.
+func (k *checker) countWork(n int) error {
+	if k.work += n; k.work > maxWork*len(k.body)+workAllowance {
 		return k.violation(ErrContractViolation, "", "fewer nested choices and undocumented members")
 	}
 	return nil
+}
+
+// countTried counts what reading a value costs beyond its bytes, if that is a part of an alternative that is tried.
+func (k *checker) countTried(n int) {
+	if k.trying {
+		k.work += n
+	}
 }
 
 // faultError returns the error for the fault that was noted, or nil. For requests, and with judging, it leaves faults to the list.
@@ -81,7 +88,8 @@ func (k *checker) note(rule string, s *Schema, name, why string) {
 	if k.invalid.schema == nil {
 		k.invalid = fault{schema: s, path: name, why: why}
 	}
-	if k.listing {
+	k.countTried(workOfMember)
+	if k.listing && (!k.isRequest || !k.trying) { // otherwise, the alternative does not fit
 		k.addViolation(s, name, why)
 	}
 }

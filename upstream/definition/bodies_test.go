@@ -212,6 +212,7 @@ func TestInvalidBodiesAreListedByPointerAndReason(t *testing.T) {
 		"a leading zero":             {valid(`,"count":017`), []string{"expected valid JSON in UTF-8 (byte 68)"}},
 		"no number":                  {valid(`,"amount":NaN`), []string{"expected valid JSON in UTF-8 (byte 69)"}},
 		"too many items":             {valid(`,"tags":["a","b","c","d"]`), []string{"/tags expected at most 3 items"}},
+		"what is after the last":     {valid(`,"tags":["a","b","c",1,{"a":[2]}]`), []string{"/tags expected at most 3 items"}},
 		"the same item twice":        {valid(`,"tags":["a","\u0061"]`), []string{"/tags expected different items"}},
 		"an invalid item":            {valid(`,"tags":["a",""]`), []string{"/tags/1 is too short"}},
 		"an invalid value of a map":  {valid(`,"labels":{"a b":"long"}`), []string{"/labels/a b is too long"}},

@@ -1,6 +1,7 @@
 package definition_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -116,6 +117,78 @@ func TestHostileAnswersEndInAnError(t *testing.T) {
 			_, err = answer(t, d, "/orders/1", 200, `{"business_id":"b","x":`+test.bad+"}")
 			require.ErrorIs(t, err, upstream.ErrContractViolation)
 			require.ErrorContains(t, err, test.message)
+		})
+	}
+}
+
+// hostileBodies returns an operation for each of some definitions, and bodies of a size that cost as much as possible there: each of their many small values is
+// read with up to 64 combinations of alternatives, of which none fits.
+func hostileBodies(t testing.TB, size int) map[string]hostileBody {
+	t.Helper()
+	oneOf := func(member string, value string) string {
+		return "{oneOf: [" + strings.Join(numbered("{type: object, properties: {a: "+value+", "+member+"%d: {type: integer}}, required: ["+member+"%[1]d]}", 8), ", ") + "]}"
+	}
+	all := map[string]hostileBody{}
+	for name, test := range map[string][2]string{ // the schema of an item, and an item
+		"objects without what is required": {"{properties: {" + strings.Join(numbered("p%d: {type: string}", 30), ", ") + "}, required: [" + strings.Join(numbered("p%d", 30), ", ") + "]}", "{}"},
+		"objects with many properties":     {"{properties: {" + strings.Join(numbered("p%d: {type: string}", 50), ", ") + "}}", "{}"},
+		"lists of different items":         {"{type: array, maxItems: 3, uniqueItems: true, items: {type: integer}}", "[1]"},
+		"maps":                             {"{additionalProperties: {type: integer}}", `{"a":1}`},
+		"numbers":                          {"{type: integer}", "1"},
+		"objects":                          {"{properties: {id: {type: string, format: uuid}, name: {type: string}, price: {type: number}}}", "{}"},
+		"texts with a pattern":             {"{type: string, pattern: '^[0-9]+$'}", `"1"`},
+		"texts that should be numbers":     {"{type: integer}", `""`},
+	} {
+		schema := oneOf("b", oneOf("c", "{type: array, maxItems: 1000000, items: "+test[0]+"}"))
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/x: {post: {
+			requestBody: {required: true, content: {application/json: {schema: `+schema+`}}},
+			responses: {"200": {content: {application/json: {schema: `+schema+`}}}}}}}}`, definition.Options{})
+		require.NoError(t, err)
+		items := strings.Repeat(","+test[1], 1+size/(1+len(test[1])))
+		all[name] = hostileBody{d.API.Operations()[0], `{"a":{"a":[` + items[1:] + `]}}`}
+	}
+	return all
+}
+
+type hostileBody struct {
+	op   *upstream.Operation
+	body string
+}
+
+func (b hostileBody) checkAsRequest() error {
+	_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), b.op, http.Header{"Content-Type": {"application/json"}}, "b", []byte(b.body))
+	return err
+}
+
+// However often the values of a body would have to be read, its size bounds the work.
+func TestWorkOfChoicesIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, b := range hostileBodies(t, 63<<10) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, []string{"expected fewer nested choices and undocumented members"}, violations(b.checkAsRequest()))
+			_, err := checked(b.op, &b.op.Responses[0], upstream.Query{}, b.body)
+			require.ErrorContains(t, err, "fewer nested choices and undocumented members")
+		})
+	}
+}
+
+// A usual body passes, even if each of its values fits only the last of 64 combinations of alternatives.
+func TestUsualBodiesMayNeedAllAlternatives(t *testing.T) {
+	t.Parallel()
+	const item = `{"id":"0190f3a2-7c4b-7d11-8000-000000000000","name":"a name as usual","price":129.95}`
+	b := hostileBodies(t, 0)["objects"]
+	b.body = `{"a":{"a":[` + strings.Repeat(item+",", 10_000) + item + `],"c7":1},"b7":1}`
+	require.NoError(t, b.checkAsRequest())
+}
+
+func BenchmarkHostileChoices(b *testing.B) {
+	for name, hostile := range hostileBodies(b, 63<<10) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(hostile.body)))
+			for b.Loop() {
+				require.Error(b, hostile.checkAsRequest())
+			}
 		})
 	}
 }
