@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,6 +23,8 @@ type Path struct {
 	Template   string       // without the base path, such as "/orders/{id}"
 	Operations []*Operation // one for each method, in the order of the definition
 	Allow      string       // the value of the header Allow
+
+	destinations []destination // of its parameters, with paths that are left out
 }
 
 // Operation is a method and path of an API. It is shared by all requests and must not be changed once it is part of an API.
@@ -103,9 +104,9 @@ type Records struct {
 // Is requires a property of a record to equal a parameter of the path.
 type Is struct{ Property, Param string }
 
-// NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty. documented has the templates of
-// all paths of the document, below base: those without an operation match nothing, although a parameter of another path would.
-func NewAPI(name, base string, operations []*Operation, documented ...string) *API {
+// NewAPI compiles operations whose paths are below a base path such as "/api/v1". name is the API's, or empty. leftOut has the paths of operations
+// that are left out, with base, and those at the service: no value of a parameter leads there.
+func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API {
 	a := &API{name: name, base: base, exact: map[string]*Path{}}
 	byTemplate := map[string]*Path{}
 	for _, op := range operations {
@@ -115,7 +116,11 @@ func NewAPI(name, base string, operations []*Operation, documented ...string) *A
 			p = &Path{Template: template}
 			byTemplate[template] = p
 			a.paths = append(a.paths, p)
-			a.add(p)
+			if strings.Contains(template, "{") {
+				a.tree.add(strings.Split(template[1:], "/"), p)
+			} else {
+				a.exact[template] = p
+			}
 		}
 		p.Operations = append(p.Operations, op)
 		if p.Allow != "" {
@@ -129,25 +134,19 @@ func NewAPI(name, base string, operations []*Operation, documented ...string) *A
 			a.mapped = append(a.mapped, op)
 		}
 	}
-	for _, template := range documented {
-		if byTemplate[template] == nil && strings.HasPrefix(template, "/") {
-			a.add(&Path{Template: template})
+	for _, p := range a.paths {
+		p.addDestination(base+p.Template, nil, leftOut)
+		for _, op := range p.Operations {
+			if op.Mapping != nil && op.Mapping.Path != nil {
+				p.addDestination("", op.Mapping.Path, leftOut)
+			}
 		}
 	}
-	a.addSamples(documented)
+	a.addSamples(leftOut)
 	if slices.ContainsFunc(operations, func(op *Operation) bool { return op.Enforce != EnforceAll }) {
 		guard(operations)
 	}
 	return a
-}
-
-// add adds a path, unless there is one that differs in the names of its parameters only.
-func (a *API) add(p *Path) {
-	if strings.Contains(p.Template, "{") {
-		a.tree.add(strings.Split(p.Template[1:], "/"), p)
-	} else {
-		a.exact[p.Template] = p
-	}
 }
 
 // Success returns the first successful response, or nil.
@@ -230,9 +229,12 @@ func (op *Operation) Unchecked() bool {
 func (op *Operation) Sample() string { return op.sample }
 
 // addSamples sets the samples of all operations. The number in them is not a literal segment of any path, so each matches its own path only.
-func (a *API) addSamples(documented []string) {
+func (a *API) addSamples(templates []string) {
 	literals := map[string]bool{}
-	for _, template := range documented {
+	for _, p := range a.paths {
+		templates = append(templates, p.Template)
+	}
+	for _, template := range templates {
 		for segment := range strings.SplitSeq(template, "/") {
 			literals[segment] = true
 		}
@@ -386,10 +388,10 @@ func (a *API) Match(target string) (m Match, ok bool) {
 		return m, false
 	}
 	m.Query, m.Path = query, a.find(path, &m.values, isSegment)
-	return m, m.Path != nil && len(m.Path.Operations) > 0
+	return m, m.Path != nil && !m.Path.leadsToLeftOut(target[:len(a.base)+len(path)], &m.values)
 }
 
-// find returns the path of a target below the base path, served or not, or nil. fits says what the value of a parameter can be.
+// find returns the path of a target below the base path, or nil. fits says what the value of a parameter can be.
 func (a *API) find(path string, values *[MaxPathParams]string, fits func(string) bool) *Path {
 	if p := a.exact[path]; p != nil {
 		return p
@@ -443,11 +445,11 @@ func (n *node) add(segments []string, p *Path) {
 		}
 		n = next
 	}
-	n.path = cmp.Or(n.path, p)
+	n.path = p
 }
 
 // find returns the path of the rest of a target. A literal segment wins, and if the rest does not fit, the parameter is tried: package
-// definition bounds how often that can happen for paths with operations, and the document's size for all.
+// definition bounds how often that can happen.
 func (n *node) find(rest string, values *[MaxPathParams]string, depth int, fits func(string) bool) *Path {
 	segment, rest, more := strings.Cut(rest, "/")
 	for _, next := range [...]*node{n.literal[segment], n.parameter} {

@@ -217,7 +217,8 @@ func (op *Operation) Fill(path []string, query string) (Query, error) {
 	if err != nil || len(path) == 0 {
 		return q, err
 	}
-	if p := op.api.find(strings.TrimPrefix(q.Path, op.api.base), &m.values, isArgument); p != nil && p.Template != strings.TrimPrefix(op.Path, op.api.base) {
+	p := op.api.find(strings.TrimPrefix(q.Path, op.api.base), &m.values, isArgument)
+	if p != nil && (p.Template != strings.TrimPrefix(op.Path, op.api.base) || p.leadsToLeftOut(q.Path, &m.values)) {
 		return Query{}, badParam(op.PathParams[len(path)-1].Name, "leads to another operation")
 	}
 	return q, nil

@@ -206,12 +206,12 @@ func Load(document File, o Options) (*Definition, error) {
 		for i, n := range operations {
 			served[i] = n.op
 		}
-		var documented []string
-		for _, n := range c.operations() {
-			documented = append(documented, n.path)
+		var leftOut []string
+		for _, n := range slices.DeleteFunc(c.operations(), selected) {
+			leftOut = append(leftOut, base+n.path, n.get(extUpstream).get("path").text())
 		}
 		return &Definition{
-			API: upstream.NewAPI(o.Name, base, served, documented...), Warnings: c.warnings, Tools: c.tools, Areas: c.areas, Instructions: c.instructions(),
+			API: upstream.NewAPI(o.Name, base, served, leftOut...), Warnings: c.warnings, Tools: c.tools, Areas: c.areas, Instructions: c.instructions(),
 			Marks: c.marks(), root: c.root, operations: operations, maxItems: o.MaxItems,
 		}, nil
 	}

@@ -95,6 +95,47 @@ func TestPathsThatAreLeftOutMatchNothing(t *testing.T) {
 	require.EqualError(t, err, "id leads to another operation")
 }
 
+// Many services ignore the case of a path, or an extension such as .json at its end.
+func TestNoSpellingLeadsToWhatIsLeftOut(t *testing.T) {
+	operation := func(id, more string) string {
+		return `{operationId: ` + id + `, ` + more + ` responses: {"204": {description: x}}}`
+	}
+	const id, name = `parameters: [{name: id, in: path, required: true, schema: {type: string}}],`, `parameters: [{name: name, in: path, required: true, schema: {type: string}}],`
+	text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		"/sessions/{id}": {delete: ` + operation("served", id) + `}, "/sessions/all": {delete: {operationId: all}}, "/sessions/{id}.csv": {get: {operationId: csv}},
+		"/sessions/{id}:end": {post: {operationId: end}}, "/sessions/New*?draft": {get: {operationId: new}}, "/sessions/me": {get: ` + operation("me", "") + `, delete: {operationId: deleteMe}},
+		"/sessions/{id}/{name}": {get: {operationId: part}}, "/sessions/{id}/lines": {get: ` + operation("lines", id) + `}, "/sessions/old/{name}": {get: {operationId: old}},
+		"/purge": {delete: {operationId: purge, x-gatehouse-upstream: {path: /v1/sessions/expired}}},
+		"/files/{name}/": {get: ` + operation("file", name+`x-gatehouse-upstream: {path: "/api/{business}/files/f-{name}.json"},`) + `},
+		"/files": {delete: {operationId: deleteFiles, x-gatehouse-upstream: {path: "/api/{business}/files/f-ALL"}}}}}`
+	const served = "served me lines file"
+	d, err := load(text, definition.Options{Only: strings.Fields(served)})
+	require.NoError(t, err)
+	for target, want := range map[string]bool{
+		"all": false, "ALL": false, "aLL.json": false, "all.": false, "all.x.y": false, "alls": true, "al": true, "x.all": true, "all-1": true,
+		"5.csv": false, "5.CSV": false, "5.csv.gz": false, "5.json": true, "5.csvs": true, "csv": true,
+		"Expired": false, "expired.json": false, "me": true, "ME": false, "me.json": false, "new": true,
+		"OLD/lines": false, "old/lines": false, "olds/lines": true, "old.json/lines": true, "all/lines": true,
+	} {
+		_, ok := d.API.Match("/v1/sessions/" + target)
+		require.Equal(t, want, ok, target)
+	}
+	for target, want := range map[string]bool{"all": false, "All": false, "a": true, "all.x": false, "alls": true} {
+		_, ok := d.API.Match("/v1/files/" + target + "/")
+		require.Equal(t, want, ok, target)
+	}
+	op := d.API.Operations()[0]
+	for id, want := range map[string]bool{"all": false, "All": false, "ALL.json": false, "5.csv": false, "5:END": false, "me": false, "expired": false, "a:1": true} {
+		_, err := op.Fill([]string{id}, "")
+		require.Equal(t, want, err == nil, id)
+	}
+	for _, op := range d.API.Operations() {
+		_, ok := d.API.Match(op.Sample())
+		require.True(t, ok, op.Sample())
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { d.API.Match("/v1/sessions/5") }))
+}
+
 func BenchmarkMatch300Operations(b *testing.B) {
 	api := routed(b)
 	for _, target := range []string{"/v1/resource7", "/v1/resource99/0190f3a2-7c4b-7d11-9e55-000000000001/items/17", "/v1/nothing/at/all"} {
