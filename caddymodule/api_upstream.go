@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -54,7 +55,7 @@ func (h *API) prepare(r *http.Request, req *apiRequest) error {
 	req.prepared = true
 	op := req.resource.Operation
 	if req.query, req.invalid = op.CleanQuery(req.matched); req.invalid == nil {
-		req.invalid = op.CheckHeaders(r.Header)
+		req.invalid = cmp.Or(op.CheckBusiness(req.query, req.business()), op.CheckHeaders(r.Header))
 	}
 	if op.Method == http.MethodGet || req.invalid != nil { // the body of a GET means nothing
 		return req.invalid

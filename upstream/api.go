@@ -409,7 +409,7 @@ func (a *API) cleanTarget(target, business string) string {
 	path, query, _ := strings.Cut(target, "?")
 	if op := m.Path.Operation(http.MethodGet); query != "" && op != nil {
 		q, err := op.CleanQuery(m)
-		if err != nil || op.Mapping.namesOther(query, business) {
+		if err != nil || op.CheckBusiness(q, business) != nil || op.Mapping.namesOther(query, business) {
 			return ""
 		}
 		if q.Raw != "" {

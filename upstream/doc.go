@@ -6,6 +6,7 @@
 //	m, ok := api.Match(target)                         // the path and its parameters; not ok: 404
 //	op := m.Path.Operation(r.Method)                   // nil: 405
 //	q, err := op.CleanQuery(m)                         // *ParameterError: 400
+//	err = op.CheckBusiness(q, business)                // *ParameterError: 400
 //	call := upstream.NewCall(r, op, q, business, id)   // the call to the data service
 //	r2, err := call.NewRequest(ctx, assertion)
 //	response, err := client.Exchange(r2, deadline)     // one address, HTTP/1.1

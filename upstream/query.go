@@ -40,6 +40,7 @@ type Param struct {
 	Clamp    bool     // a number outside of Min and Max is set to the nearest
 	Min, Max int      // with Clamp
 	Number   int      // 1 more than the index in Query.Numbers. Default: 0, none
+	Business bool     // a service could take it for the business, so it must name the caller's
 
 	Description string // for people and models
 
@@ -147,6 +148,24 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 	return q, nil
 }
 
+// CheckBusiness checks that parameters that name a business name the authenticated one. The error is a *ParameterError.
+func (op *Operation) CheckBusiness(q Query, business string) error {
+	for i := range op.PathParams {
+		if p := &op.PathParams[i]; p.Business && q.pathValues[i] != business {
+			return badParam(p.Name, notOwnBusiness)
+		}
+	}
+	for i := range op.Params {
+		for pair := range strings.SplitSeq(q.Raw, "&") {
+			p := &op.Params[i]
+			if p.Business && strings.HasPrefix(pair, p.encoded) && pair != string(appendEscaped([]byte(p.encoded), []byte(business))) {
+				return badParam(p.Name, notOwnBusiness)
+			}
+		}
+	}
+	return nil
+}
+
 // CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if a required one is missing, or if one is
 // given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows. It is one, too, if a write has
 // If-Match or another condition that the operation does not forward: without it, the service would write what the caller did not want.
@@ -202,10 +221,10 @@ func (op *Operation) cleanPath(m Match) (Query, error) {
 	return q, nil
 }
 
-// Fill is CleanQuery for a call that the gateway makes itself: path has the values of the path's parameters, and query is encoded. The values may
+// Fill is CleanQuery and CheckBusiness for a call that the gateway makes itself: path has the values of the path's parameters, and query is encoded. The values may
 // have the characters that a request target may have there, and : and @. Others are refused, because a proxy or the service may decode the
 // path before it matches it, and take %2F or %3F for the end of a segment or of the path. Neither may they make the path of another operation.
-func (op *Operation) Fill(path []string, query string) (Query, error) {
+func (op *Operation) Fill(path []string, query, business string) (Query, error) {
 	m := Match{Query: query}
 	for i, value := range path {
 		if !isArgument(value) {
@@ -214,6 +233,9 @@ func (op *Operation) Fill(path []string, query string) (Query, error) {
 		m.values[i] = value
 	}
 	q, err := op.CleanQuery(m)
+	if err == nil {
+		err = op.CheckBusiness(q, business)
+	}
 	if err != nil || len(path) == 0 {
 		return q, err
 	}

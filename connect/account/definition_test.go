@@ -159,7 +159,7 @@ func TestClientAcceptsTheResponsesOfTheDefinition(t *testing.T) {
 	tried := 0
 	for _, call := range accountCalls() {
 		op := connecttest.Operation(t, call.operation)
-		q, err := op.Fill(call.path, "")
+		q, err := op.Fill(call.path, "", "17")
 		require.NoError(t, err)
 		var all []variation
 		for _, r := range op.Responses {

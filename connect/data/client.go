@@ -123,7 +123,7 @@ func (c *Client) Call(ctx context.Context, by Caller, r Request) (jsontext.Value
 		r.Write.Key = "" // without the header, a retry is not safe
 	}
 	var err error
-	if r.query, err = r.Operation.Fill(r.Path, r.Query); err != nil {
+	if r.query, err = r.Operation.Fill(r.Path, r.Query, by.BusinessID); err != nil {
 		return nil, err
 	}
 	r.by = by

@@ -150,7 +150,7 @@ func (r *run) accept(q request) *exchange {
 		}
 	}
 	var err error
-	if x.clean, err = q.op.CleanQuery(m); err != nil {
+	if x.clean, err = q.op.CleanQuery(m); err != nil || q.op.CheckBusiness(x.clean, r.business(q.op, q.label)) != nil {
 		return nil
 	}
 	return x

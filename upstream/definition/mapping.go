@@ -90,8 +90,42 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			c.warn(at, "the parameter %s of the path does not reach the service", p.Name)
 		}
 	}
+	c.markBusiness(op, m)
 	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
 		op.Mapping = m
+	}
+}
+
+// markBusiness marks the parameters that a service could take for the business, by the caller's name or by the service's: for the tenant field, or for
+// a value of the query or a header that is {business}.
+func (c *compiler) markBusiness(op *upstream.Operation, m *upstream.Mapping) {
+	if op.Public || op.Tenant == "" || op.Tenant == upstream.TenantNone {
+		return
+	}
+	taken := []string{cmp.Or(tenantMember(op.Tenant), tenantMember(c.root.get(extTenant).text()))}
+	sent := slices.Concat(m.Query, m.Headers)
+	for _, v := range sent {
+		if v.NamesBusiness() {
+			taken = append(taken, v.Name)
+		}
+	}
+	isTaken := func(name string) bool {
+		return c.spend(len(taken)) && slices.ContainsFunc(taken, func(other string) bool { return other != "" && mayBeOne(name, other) })
+	}
+	for i := range op.PathParams {
+		op.PathParams[i].Business = isTaken(op.PathParams[i].Name)
+	}
+	for i := range op.Params {
+		op.Params[i].Business = isTaken(op.Params[i].Name)
+	}
+	for _, v := range sent {
+		for _, part := range v.Value {
+			if part.Param > 0 {
+				op.Params[part.Param-1].Business = op.Params[part.Param-1].Business || isTaken(v.Name)
+			} else if part.PathParam > 0 {
+				op.PathParams[part.PathParam-1].Business = op.PathParams[part.PathParam-1].Business || isTaken(v.Name)
+			}
+		}
 	}
 }
 

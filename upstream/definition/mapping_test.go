@@ -95,7 +95,7 @@ func TestAnArgumentCannotLeaveItsPlace(t *testing.T) {
 	require.NoError(t, err)
 	op := d.API.Operations()[0]
 	for id, query := range map[string]string{"o-1": "o-1", "urn:o:1@~...": "urn%3Ao%3A1%40~...", strings.Repeat("a", 128): strings.Repeat("a", 128)} {
-		q, err := op.Fill([]string{id}, "")
+		q, err := op.Fill([]string{id}, "", "17")
 		require.NoError(t, err)
 		call := upstream.NewCall(&http.Request{Host: "x"}, op, q, "17", "r")
 		require.Equal(t, "/accounts/17/lines/"+id, call.Path)
@@ -106,7 +106,7 @@ func TestAnArgumentCannotLeaveItsPlace(t *testing.T) {
 		"", ".", "..", "../18", `..\18`, "../../18/lines/9", "%2e%2e%2f18", "1%", "1/payments", "1;account=18", "1&account=18", "1+18", "1?account=18", "1#",
 		"1\x00", "1\r\nX-Account: 18", "1 2", "ö", "．．／18", strings.Repeat("a", 129),
 	} {
-		_, err := op.Fill([]string{id}, "")
+		_, err := op.Fill([]string{id}, "", "17")
 		require.ErrorContains(t, err, "id must be 1 to 128 letters, digits and -._~:@, and neither . nor ..", "%q", id)
 	}
 }
@@ -279,5 +279,44 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 	} {
 		_, got := res.Headers(d.API, "/gw", "17", http.Header{"Location": {location}}, "legacy:8080")
 		require.Equal(t, want, got, location)
+	}
+}
+
+// A service could take such a parameter for the business that it is told otherwise.
+func TestParametersNameTheOwnBusiness(t *testing.T) {
+	t.Parallel()
+	const text = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {"/firms/{Business-Id}/orders": {
+		parameters: [{name: Business-Id, in: path, required: true, schema: {type: string}}],
+		delete: {operationId: own, responses: {"204": {description: x}}}},
+		"/firms/{account}/lines": {parameters: [{name: account, in: path, required: true, schema: {type: integer}}],
+		delete: {operationId: mapped, x-gatehouse-tenant: request, x-gatehouse-upstream: {query: {ACCOUNT: "{business}"}}, responses: {"204": {description: x}}}},
+		/orders: {parameters: [{name: "business_id[]", in: query, schema: {type: array, items: {type: string}}}, {name: business.id, in: query, explode: false, schema: {type: array, items: {type: string}}},
+		{name: of, in: query, schema: {type: string}}, {name: id, in: query, schema: {type: string}}],
+		post: {operationId: query, x-gatehouse-upstream: {query: {Business-ID: "{of}", list: "{business_id[]}", one: "{business.id}"}}, TENANT responses: {"204": {description: x}}}}}}`
+	for tenant, checked := range map[string]bool{"": true, "x-gatehouse-tenant: request,": true, "x-gatehouse-tenant: none,": false, "x-gatehouse-tenant: none, x-gatehouse-public: true,": false} {
+		d, err := load(strings.Replace(text, "TENANT", tenant, 1), definition.Options{})
+		require.NoError(t, err)
+		for target, name := range map[string]string{
+			"DELETE /firms/a,17/orders": "404", "DELETE /firms/17/orders": "", "DELETE /firms/18/orders": "Business-Id", "DELETE /firms/17/lines": "", "DELETE /firms/18/lines": "account",
+			"POST /orders?id=18": "", "POST /orders?of=17": "", "POST /orders?o%66=18": "of", "POST /orders?of=": "",
+			"POST /orders?business_id[]=17": "", "POST /orders?business_id%5B%5D=17&business_id[]=18": "business_id[]",
+			"POST /orders?business.id=17": "", "POST /orders?business.id=17,18": "business.id", "POST /orders?business.id=17%2C18": "business.id",
+		} {
+			method, target, _ := strings.Cut(target, " ")
+			m, ok := d.API.Match(target)
+			if require.Equal(t, name != "404", ok); !ok {
+				continue
+			}
+			op := m.Path.Operation(method)
+			q, err := op.CleanQuery(m)
+			require.NoError(t, err)
+			if err = op.CheckBusiness(q, "17"); name == "" || !checked && op.ID == "query" {
+				require.NoError(t, err, target)
+			} else {
+				require.EqualError(t, err, name+" is not your own business", target)
+			}
+		}
+		_, err = d.API.Operations()[1].Fill([]string{"18"}, "", "17")
+		require.EqualError(t, err, "account is not your own business")
 	}
 }

@@ -77,7 +77,7 @@ func TestPathsThatAreLeftOutMatchNothing(t *testing.T) {
 			require.Equal(t, want, ok, target)
 		}
 		for id, want := range map[string]string{"all": "leads to another operation", "1": "leads to another operation", "a:1": "", "2": ""} {
-			_, err := d.API.Operations()[0].Fill([]string{id}, "")
+			_, err := d.API.Operations()[0].Fill([]string{id}, "", "17")
 			if want == "" {
 				require.NoError(t, err)
 			} else {
@@ -91,7 +91,7 @@ func TestPathsThatAreLeftOutMatchNothing(t *testing.T) {
 	require.True(t, ok)
 	require.Nil(t, m.Path.Operation(http.MethodGet))
 	require.Equal(t, "deleteAll", m.Path.Operation(http.MethodDelete).ID)
-	_, err = d.API.Operations()[0].Fill([]string{"all"}, "")
+	_, err = d.API.Operations()[0].Fill([]string{"all"}, "", "17")
 	require.EqualError(t, err, "id leads to another operation")
 }
 
@@ -126,7 +126,7 @@ func TestNoSpellingLeadsToWhatIsLeftOut(t *testing.T) {
 	}
 	op := d.API.Operations()[0]
 	for id, want := range map[string]bool{"all": false, "All": false, "ALL.json": false, "5.csv": false, "5:END": false, "me": false, "expired": false, "a:1": true} {
-		_, err := op.Fill([]string{id}, "")
+		_, err := op.Fill([]string{id}, "", "17")
 		require.Equal(t, want, err == nil, id)
 	}
 	for _, op := range d.API.Operations() {
