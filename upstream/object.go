@@ -90,10 +90,10 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	n := 0
 	for ; k.next('}', n); n++ {
 		i := int(s.follows[previous].Load())
-		if i >= len(s.Properties) || !k.consumeName(s.Properties[i].label) {
+		if i >= len(s.Properties) || s.Properties[i].Schema.Refused == Undocumented || !k.consumeName(s.Properties[i].label) {
 			raw := k.name()
 			var known bool
-			if i, known = s.index[string(k.unquote(raw))]; !known {
+			if i, known = s.index[string(k.unquote(raw))]; !known || s.Properties[i].Schema.Refused == Undocumented {
 				k.addName(&unknown, raw)
 				if err := k.unknownMember(s, raw, depth, isRecord); err != nil {
 					return 0, 0, err

@@ -627,6 +627,20 @@ func TestWritesAreTold(t *testing.T) {
 	require.Equal(t, "GET, HEAD, POST, PUT, PATCH, DELETE", d.API.Paths()[0].Allow)
 }
 
+func TestInternalMembersOfABodyCannotBeToldFromUnknownOnes(t *testing.T) {
+	t.Parallel()
+	for _, more := range []string{
+		`,"score":1`, `,"score":null`, `,"score":{"a":1,"b":[]}`, `,"score":[{"a":1}]`, `,"score":{"a":1,"a":2}`, `,"score":1,"score":1`, `,"score":1,"note":1,"score":"x","count":"x"`,
+		`,"score":null,"score":null`, `,"score":{},"score":[{}],"state":"x"`, `,"sc\u006fre":1,"score":2,"unknown":1`, `,"score":1,"state":"x","score":1,"score":1,"lines":[{}]`,
+		`,"score":1,"score":1,"number":"B2"`, `,"score":1,"score":1,"extra":{"a":1,"a":1}`, `,"score":1,"score":1,`,
+	} {
+		_, _, err := checkBody(t, http.MethodPost, "/orders", "application/json", valid(more))
+		_, _, unknown := checkBody(t, http.MethodPost, "/orders", "application/json", valid(strings.ReplaceAll(strings.ReplaceAll(more, "score", "other"), `sc\u006fre`, "other")))
+		require.Error(t, err)
+		require.Equal(t, strings.ReplaceAll(strings.Join(violations(unknown), ", "), "other", "score"), strings.Join(violations(err), ", "), more)
+	}
+}
+
 // A kilobyte of JSON, as callers send it. Only an array whose items must differ costs allocations.
 func BenchmarkCheckBody(b *testing.B) {
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(bodiesDocument)}, definition.Options{})
