@@ -130,12 +130,8 @@ func readRun(response jsontext.Value) (*run, error) {
 
 // runAutomation starts a run and waits for its end, at most for the argument wait_seconds.
 func runAutomation(ctx context.Context, c *toolCall) (jsontext.Value, error) {
-	w, i, err := c.idempotentWrite(ctx)
-	if err != nil {
-		return nil, err
-	}
 	wait := time.Duration(c.args.number(argWait, 20)) * time.Second
-	response, err := c.send(context.WithoutCancel(ctx), c.tool.Operation, w)
+	response, i, err := c.sendOnce(ctx)
 	if err != nil {
 		return nil, err
 	}

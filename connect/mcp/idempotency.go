@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,24 +14,31 @@ type idempotency struct {
 	key         string // the key as the assistant knows it
 	fingerprint string // under which the key is stored; "" if the assistant supplied the key
 	replayed    bool   // the data service had executed the call before
+	location    string // data.Write.Location
 }
 
-// idempotentWrite returns the write options with the call's idempotency key: the one that the assistant sent, or else the one that
-// the store has for an equal call within IdempotencyWindow, or a new one. Calls are equal if their tools and their requests to the
-// data service are. If the store is unavailable, the call fails, because a retry could not be recognised.
-func (c *toolCall) idempotentWrite(ctx context.Context) (data.Write, *idempotency, error) {
+// sendOnce calls the operation with the call's idempotency key: the one that the assistant sent, or else the one that the store has for
+// an equal call within IdempotencyWindow, or a new one. Calls are equal if their tools and their requests to the data service are. If
+// the store is unavailable, the call fails, because a retry could not be recognised.
+func (c *toolCall) sendOnce(ctx context.Context) (content jsontext.Value, o *idempotency, err error) {
 	c.addDefaults()
-	o := &idempotency{key: c.args.text(argIdempotencyKey)}
+	o = &idempotency{key: c.args.text(argIdempotencyKey)}
 	if o.key == "" {
 		o.fingerprint = c.tool.Name + string(canonical(encode([]any{c.args.path, c.args.query, c.args.body})))
-		var err error
 		if o.key, err = c.server.store.Key(ctx, c.grant.ID, c.tool.Area, o.fingerprint); err != nil {
-			return data.Write{}, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
+			return nil, nil, c.unavailable("The gateway cannot currently guarantee that this is done only once.", err)
 		}
 	}
 	// To the data service, keys belong to an account. The hash separates those of its connections and their tools.
 	key := hash(c.grant.ID + "\n" + c.tool.Name + "\n" + o.key)
-	return data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed}, o, nil
+	content, err = c.send(context.WithoutCancel(ctx), c.tool.Operation,
+		data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed, Location: &o.location})
+	if e, ok := errors.AsType[*data.Error](err); ok && e.Uncertain && o.fingerprint != "" { // it may have been executed just now
+		if err := c.server.store.Renew(ctx, c.grant.ID, c.tool.Area, o.fingerprint, o.key); err != nil {
+			c.warn("renewing an idempotency key failed", err)
+		}
+	}
+	return content, o, err
 }
 
 // appendTo adds to a result whether the call was a retry, and the key.

@@ -6,6 +6,8 @@
 --            key, fingerprint, new idempotency key
 --              Returns the idempotency key of a call: the stored one if the same call was made within the window, or else the
 --              new one.
+--            renew, fingerprint, idempotency key
+--              Begins the window of a call again, unless it has another key by now.
 --            created, fingerprint, idempotency key, record
 --              Stores which record a call created. Returns "known" if it was stored before, or else "".
 --            forget, record
@@ -65,6 +67,13 @@ if step == 'key' then
 	end
 	set(ARGV[3], at(ARGV[4]))
 	return ARGV[4]
+end
+
+if step == 'renew' then
+	if string.match(call('HGET', calls, ARGV[3]) or '', ' (.+)$') == ARGV[4] then
+		set(ARGV[3], at(ARGV[4]))
+	end
+	return ''
 end
 
 if step == 'created' then

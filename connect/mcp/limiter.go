@@ -17,7 +17,6 @@ import (
 const (
 	requestsPerMinute = 120 // of a connection
 	limiterTimeout    = 500 * time.Millisecond
-	maxLocal          = 10_000 // connections that are counted locally
 )
 
 // limit counts a request of a connection and returns 0 if it is allowed, or else how long to wait, which it also sets as Retry-After. If

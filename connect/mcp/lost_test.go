@@ -3,8 +3,11 @@ package mcp_test
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -212,6 +215,45 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The service executes the first call that reaches it. The assistant does not learn of it, and repeats the call for more than the window.
+func TestRepetitionsOfACallWithoutAnOutcomeAreOneCall(t *testing.T) {
+	t.Parallel()
+	for _, f := range flows() {
+		if f.repeating {
+			continue
+		}
+		t.Run(f.tool, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.WithClock())
+			s := newSetup(t, fresh(t, demo.Options{}), func(o *mcp.Options) { o.Redis = patient(t, server.Options().Simple()) })
+			name := rand.Text()
+			c, arguments := s.connect(modern, "bearer", nil), f.prepare(t, s, name)
+			lose := func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodGet {
+					return nil, nil
+				}
+				return nil, io.ErrUnexpectedEOF
+			}
+			s.upstream.breakWith(lose)
+			fails(t, c, f.tool, arguments, "may or may not")
+			require.NoError(t, server.StepClock(mcp.IdempotencyWindow-time.Minute))
+			s.upstream.breakWith(func(r *http.Request) (*http.Response, error) {
+				res, err := http.DefaultTransport.RoundTrip(r)
+				if err == nil && r.Method != http.MethodGet {
+					require.NoError(t, res.Body.Close())
+					return lose(r)
+				}
+				return res, err
+			})
+			fails(t, c, f.tool, arguments, "may or may not")
+			require.NoError(t, server.StepClock(mcp.IdempotencyWindow+time.Minute))
+			s.upstream.breakWith(nil)
+			require.Equal(t, true, call(t, c, f.tool, arguments)["repeated"])
+			require.Equal(t, 1, f.done(t, s, name))
+		})
 	}
 }
 

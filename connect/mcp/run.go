@@ -104,19 +104,13 @@ func (c *toolCall) read(ctx context.Context) (jsontext.Value, error) {
 
 // create calls an operation that creates or starts something, at most once for equal calls within IdempotencyWindow.
 func (c *toolCall) create(ctx context.Context) (jsontext.Value, error) {
-	w, i, err := c.idempotentWrite(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var location string
-	w.Location = &location
-	content, err := c.send(ctx, c.tool.Operation, w)
+	content, i, err := c.sendOnce(ctx)
 	if err != nil {
 		return nil, err
 	}
 	id := plain(at(inner(c.tool.Operation, content), c.server.idOf(c.tool.Operation)))
-	if id == "" && path.Dir(location) == c.address() { // the response is without the record (RFC 9110, section 15.3.2)
-		id, _ = url.PathUnescape(path.Base(location)) // it matches a path
+	if id == "" && path.Dir(i.location) == c.address() { // the response is without the record (RFC 9110, section 15.3.2)
+		id, _ = url.PathUnescape(path.Base(i.location)) // it matches a path
 		content = with(content, argID, id)
 	}
 	c.done(content)

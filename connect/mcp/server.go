@@ -112,8 +112,8 @@ type Server struct {
 	tools          map[string]*tool
 	store          *store
 	limiter        *redis_rate.Limiter
-	rate           redis_rate.Limit // of a connection's requests
-	local          *otter.Cache[string, *rate.Limiter]
+	rate           redis_rate.Limit                    // of a connection's requests
+	local          *otter.Cache[string, *rate.Limiter] // by connection, of requests that Redis does not count
 	implementation *sdk.Implementation
 	handler        http.Handler // of the SDK
 	allMethods     bool         // serve all methods of the SDK, for conformance tests
@@ -134,7 +134,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
 		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, toolList]{MaximumSize: maxLists}),
-		local: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: maxLocal}),
+		local: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: 10_000}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
 	options := sdk.ServerOptions{

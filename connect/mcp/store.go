@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,11 +32,11 @@ func newStore(client redis.UniversalClient, prefix string) *store {
 	return &store{client: client, prefix: prefix + "mcp:", script: redis.NewScript(idempotencyScript)}
 }
 
-// do executes Redis commands, also after the client has disconnected, because it may retry. An absent value is not an error.
+// do executes Redis commands, also after the client has disconnected, because it may retry.
 func (s *store) do(ctx context.Context, what string, commands func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	if err := commands(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := commands(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -54,9 +53,15 @@ func (s *store) run(ctx context.Context, what, grantID, area, step string, args 
 }
 
 // Key returns the idempotency key of a call. It is the same for equal connections, areas and fingerprints within IdempotencyWindow
-// of the first call, unless ForgetCreated has removed it.
+// of the first call and of each for which Renew was called, unless ForgetCreated has removed it.
 func (s *store) Key(ctx context.Context, grantID, area, fingerprint string) (string, error) {
 	return s.run(ctx, "storing an idempotency key", grantID, area, "key", hash(fingerprint), rand.Text())
+}
+
+// Renew begins IdempotencyWindow again for a call with the idempotency key.
+func (s *store) Renew(ctx context.Context, grantID, area, fingerprint, key string) error {
+	_, err := s.run(ctx, "renewing an idempotency key", grantID, area, "renew", hash(fingerprint), key)
+	return err
 }
 
 // RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether it was stored

@@ -68,13 +68,10 @@ func (s *store) startSession(ctx context.Context, a account.Account, email strin
 	// Each command is idempotent, because a Redis client with retries sends it again if its reply is lost.
 	err = call(ctx, "beginning a session", func(ctx context.Context) error {
 		key := s.generationKey(a.ID)
-		generation, err := s.o.Redis.GetEx(ctx, key, s.keepGeneration()).Result()
-		if errors.Is(err, redis.Nil) {
-			if err := s.o.Redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
-				return err
-			}
-			generation, err = s.o.Redis.Get(ctx, key).Result()
+		if err := s.o.Redis.SetNX(ctx, key, newRandom(), s.keepGeneration()).Err(); err != nil {
+			return err
 		}
+		generation, err := s.o.Redis.GetEx(ctx, key, s.keepGeneration()).Result()
 		if err != nil {
 			return err
 		}
