@@ -204,6 +204,11 @@ func (c *toolCall) doAudited(ctx context.Context) (content jsontext.Value, err e
 	err = errPanic // until the tool returns
 	defer func() { c.resolveAudit(ctx, change, err) }()
 	content, err = c.do(ctx)
+	e, _ := errors.AsType[*data.Error](err)
+	deleted := err == nil && c.inputRequired == nil && c.declined == "" || errors.Is(err, data.ErrNotFound) || e != nil && e.Uncertain
+	if deleted && c.tool.Kind == definition.KindDelete { // or will be, or may be: an equal call that adds it must not get the old response
+		c.warn("removing an idempotency key failed", c.server.store.ForgetCreated(ctx, c.grant.ID, c.tool.Area, c.address()))
+	}
 	return content, err
 }
 

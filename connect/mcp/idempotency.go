@@ -34,9 +34,7 @@ func (c *toolCall) sendOnce(ctx context.Context) (content jsontext.Value, o *ide
 	content, err = c.send(context.WithoutCancel(ctx), c.tool.Operation,
 		data.Write{Key: key, IfMatch: c.ifMatch, Replayed: &o.replayed, Location: &o.location})
 	if e, ok := errors.AsType[*data.Error](err); ok && e.Uncertain && o.fingerprint != "" { // it may have been executed just now
-		if err := c.server.store.Renew(ctx, c.grant.ID, c.tool.Area, o.fingerprint, o.key); err != nil {
-			c.warn("renewing an idempotency key failed", err)
-		}
+		c.warn("renewing an idempotency key failed", c.server.store.Renew(ctx, c.grant.ID, c.tool.Area, o.fingerprint, o.key))
 	}
 	return content, o, err
 }
@@ -58,9 +56,8 @@ func (c *toolCall) recordCreated(ctx context.Context, i *idempotency, record str
 		return
 	}
 	var err error
-	if i.replayed, err = c.server.store.RecordCreated(ctx, c.grant.ID, c.tool.Area, i.fingerprint, i.key, record); err != nil {
-		c.warn("storing a created record failed", err)
-	}
+	i.replayed, err = c.server.store.RecordCreated(ctx, c.grant.ID, c.tool.Area, i.fingerprint, i.key, record)
+	c.warn("storing a created record failed", err)
 }
 
 // addDefaults adds the documented defaults to the body, so that a call that sends a default equals one that omits it.

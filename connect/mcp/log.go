@@ -112,7 +112,9 @@ func (t *tool) argumentsError(details []data.Detail) error {
 	return errors.New(strings.Join(slices.Compact(problems), "; "))
 }
 
-// warn logs an error that does not fail the call.
+// warn logs an error that does not fail the call, unless it is nil.
 func (c *toolCall) warn(what string, err error) {
-	c.server.o.Log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
+	if err != nil {
+		c.server.o.Log.Warn(what, zap.String("tool", c.tool.Name), zap.String("request_id", c.requestID), zap.Error(err))
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -255,6 +256,73 @@ func TestRepetitionsOfACallWithoutAnOutcomeAreOneCall(t *testing.T) {
 			require.Equal(t, 1, f.done(t, s, name))
 		})
 	}
+}
+
+// An equal call that adds it must not get the response about a record that does not exist.
+func TestRecordCanBeAddedAgainAfterADeletionThatWasNotConfirmed(t *testing.T) {
+	t.Parallel()
+	del := func(t *testing.T, r *http.Request) *http.Response {
+		t.Helper()
+		if r.Method != http.MethodDelete {
+			return nil
+		}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res
+	}
+	for name, test := range map[string]struct {
+		instead func(t *testing.T, r *http.Request) (*http.Response, error)
+		says    string
+	}{
+		"response lost": {func(t *testing.T, r *http.Request) (*http.Response, error) {
+			t.Helper()
+			if del(t, r) == nil {
+				return nil, nil
+			}
+			return nil, io.ErrUnexpectedEOF
+		}, "may or may not"},
+		"deleted by others after the question": {func(t *testing.T, r *http.Request) (*http.Response, error) {
+			t.Helper()
+			if del(t, r) == nil {
+				return nil, nil
+			}
+			return response(404, "application/json", `{"error":"There is no such contact.","code":"NOT_FOUND"}`), nil
+		}, "NOT_FOUND"},
+		"refused": {func(_ *testing.T, r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodDelete {
+				return nil, nil
+			}
+			return response(409, "application/json", `{"error":"It has open invoices.","code":"CONFLICT"}`), nil
+		}, "CONFLICT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSetup(t, shared)
+			contact := object{"first_name": rand.Text()}
+			c := s.connect(modern, "bearer", nil)
+			id := call(t, c, "contacts_create", contact)["contact"].(object)["id"]
+			arguments := object{"id": id}
+			arguments["confirm"] = asked(t, c, "contacts_delete", arguments)
+			s.upstream.breakWith(func(r *http.Request) (*http.Response, error) { return test.instead(t, r) })
+			require.Contains(t, s.post("bearer", modern, callMessage(modern, "contacts_delete", arguments)).Text, test.says)
+			s.upstream.breakWith(nil)
+			again := call(t, c, "contacts_create", contact)
+			assert.Equal(t, name == "refused", again["repeated"])
+			assert.Equal(t, 1, found(t, s, contact["first_name"].(string)))
+		})
+	}
+	t.Run("deleted by others before the question", func(t *testing.T) {
+		t.Parallel()
+		s := newSetup(t, shared)
+		s.allow("second", s.owner, "mcp:use")
+		contact := object{"first_name": rand.Text()}
+		c := s.connect(modern, "bearer", nil)
+		id := call(t, c, "contacts_create", contact)["contact"].(object)["id"]
+		confirmed(t, s.connect(modern, "second", nil), "contacts_delete", object{"id": id})
+		fails(t, c, "contacts_delete", object{"id": id}, "NOT_FOUND")
+		require.Equal(t, false, call(t, c, "contacts_create", contact)["repeated"])
+	})
 }
 
 // If a reply is lost, the user's response must not confirm another deletion or count twice.

@@ -493,12 +493,16 @@ func TestDeletionThatIsNotDoneYetIsNotCalledDone(t *testing.T) {
 				status = 200
 			}
 			s, _ := newOdd(t, strings.Replace(creatableThings, `"204": {description: It is gone.}`, response, 1), map[string]func(string) (int, string){
+				"POST /odd/things":     always(201, `{"no":7,"name":"n"}`),
+				"GET /odd/things/7":    always(200, `{"no":7,"name":"n"}`),
 				"DELETE /odd/things/7": always(status, `{"deleted":false,"status":"queued"}`),
 			})
 			c := s.connect(modern, "bearer", nil)
+			succeeds(t, c, "create_thing", object{"name": "n"})
 			token := tokenIn(t, fails(t, c, "delete_thing", object{"number": 7}, "CONFIRMATION_NEEDED"))
 			res := succeeds(t, c, "delete_thing", object{"number": 7, "confirm": token})
 			assert.Equal(t, object{"deleted": false, "message": "The service accepted this, but has not deleted it."}, res)
+			assert.Equal(t, false, succeeds(t, c, "create_thing", object{"name": "n"})["repeated"], "it will not exist any more")
 		})
 	}
 }

@@ -133,9 +133,6 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 	}
 	c.done(content)
 	if c.tool.Kind == definition.KindDelete {
-		if err := c.server.store.ForgetCreated(ctx, c.grant.ID, c.tool.Area, c.address()); err != nil {
-			c.warn("removing an idempotency key failed", err)
-		}
 		return jsontext.Value(`{"deleted":true,"message":"Deleted."}`), nil
 	}
 	return content, nil
