@@ -20,7 +20,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- keyWithin returns the idempotency key of a call that was made within the window.
 local function keyWithin(kept)
 	local at, key = string.match(kept or '', '^(%d+) (.+)$')
-	return at and now - tonumber(at) < window and now >= tonumber(at) and key
+	return at and math.abs(now - at) < window and key -- also after the clock has stepped back
 end
 
 local function set(field, value)

@@ -66,6 +66,23 @@ func TestOnlyExpiredIdempotencyKeysAreRemoved(t *testing.T) {
 	assert.NotEqual(t, recent[0], adds(t, m, busiest, busiest+1)[0])
 }
 
+// A replica that is promoted may have an earlier clock.
+func TestIdempotencyKeysSurviveAClockThatStepsBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithClock())
+	m := mcp.NewStore(patient(t, server.Options().Simple()), "")
+	keys := adds(t, m, 0, 3)
+	for _, back := range []time.Duration{time.Second, 2 * time.Minute, mcp.IdempotencyWindow - time.Minute} {
+		require.NoError(t, server.StepClock(-back))
+		require.Equal(t, keys, adds(t, m, 0, 3), "by %v", back)
+	}
+	other := adds(t, m, 3, 4)
+	require.NotContains(t, keys, other[0])
+	require.Equal(t, keys, adds(t, m, 0, 3), "pruned in between")
+	require.NoError(t, server.StepClock(-2*mcp.IdempotencyWindow))
+	require.NotEqual(t, keys, adds(t, m, 0, 3), "a key is not kept for longer than two windows")
+}
+
 func TestForgettingARecordKeepsTheKeyOfALaterCall(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
