@@ -270,7 +270,7 @@ func (op *Operation) compileResponses() {
 	var accept []string
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		if (r.Status == 2 || r.Status/100 == 2) && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
+		if r.succeeds() && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
 			accept = slices.Concat(accept, r.Unchecked, r.Media)
 		}
 		r.recordsIndex = -1
@@ -302,6 +302,8 @@ func (op *Operation) compileResponses() {
 	}
 	op.accept = strings.Join(append(accept, "application/json"), ", ")
 }
+
+func (r *DocumentedResponse) succeeds() bool { return r.Status == 2 || r.Status/100 == 2 }
 
 // IsList reports whether the records are a list.
 func (r *DocumentedResponse) IsList() bool { return r.list }

@@ -202,6 +202,7 @@ type checker struct {
 	enforce       Enforcement // of responses
 	listing       bool        // all that is invalid or removed is listed
 	allViolations bool        // with listing: what is invalid is listed for all records, what is removed is not
+	proved        bool        // whose what is read is has been checked, or need not be
 	trying        bool        // alternatives of a choice are being tried
 	strict        bool        // unknown members are invalid
 	hides         bool        // what is read has something inside that must not leave, maybe by another name
@@ -248,6 +249,7 @@ func (c *Contract) newChecker(op *Operation, res *DocumentedResponse, q Query, b
 	}
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
 	k.passUnknown, k.enforce, k.recordIndex, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
+	k.proved = c.AllowMissingTenant || res.Records != nil || !res.succeeds() || op.Tenant == TenantByService || op.Tenant == TenantNone
 	k.matcher.left = maxMatching * time.Duration(1+len(body)>>20)
 	return k
 }

@@ -152,7 +152,7 @@ func (k *checker) deviations() (all []Deviation) {
 func (k *checker) ruleOf(s *Schema, first byte, v span) string {
 	t := typeOf(first)
 	switch {
-	case k.enforce == EnforceAll, s.Withheld:
+	case k.enforce == EnforceAll, s.Withheld, k.mustProve(s):
 		return ruleAlways
 	case s.Refused != "", t&s.Types == 0, t == TypeInteger|TypeNumber && s.Types&TypeNumber == 0 && !isInteger(k.raw(v)):
 		return ruleType
@@ -182,7 +182,7 @@ func (k *checker) ruleUnlessGuarded(s *Schema, rule string) string {
 // guard marks the schemas of responses in whose values a tenant is checked or something is removed, at any depth.
 func guard(operations []*Operation) {
 	parents := map[*Schema][]*Schema{}
-	var guarded []*Schema
+	var guarded, owned []*Schema
 	var visit func(s, parent *Schema)
 	visit = func(s, parent *Schema) {
 		if s == nil {
@@ -196,6 +196,9 @@ func guard(operations []*Operation) {
 		if s.Tenant != "" || s.Visible != "" || s.Withheld || s.Concealed != nil || slices.ContainsFunc(s.Properties, isInternal) {
 			guarded = append(guarded, s)
 		}
+		if s.Tenant != "" {
+			owned = append(owned, s)
+		}
 		s.Parts(func(part *Schema) { visit(part, s) })
 	}
 	for _, op := range operations {
@@ -203,13 +206,17 @@ func guard(operations []*Operation) {
 			visit(op.Responses[i].Body, nil)
 		}
 	}
-	for len(guarded) > 0 {
-		s := guarded[0]
-		if guarded = guarded[1:]; s != nil && !s.guarded {
-			s.guarded = true
-			guarded = append(guarded, parents[s]...)
+	mark := func(all []*Schema, flag func(*Schema) *bool) {
+		for len(all) > 0 {
+			s := all[0]
+			if all = all[1:]; s != nil && !*flag(s) {
+				*flag(s) = true
+				all = append(all, parents[s]...)
+			}
 		}
 	}
+	mark(guarded, func(s *Schema) *bool { return &s.guarded })
+	mark(owned, func(s *Schema) *bool { return &s.hasTenant })
 	withhold(parents)
 	for s := range parents {
 		if s.from != nil {

@@ -17,6 +17,8 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	k.countTried(2 * len(s.Properties))
+	proved := k.proved
+	k.proved = proved || s.tenant >= 0
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
 	before := objectState{start: start, extra: extra, listed: listed, crossTenantRecords: k.report.CrossTenant}
 	if s.visible >= 0 {
@@ -34,7 +36,8 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	}
 	spans := k.spans[base:]
 	k.spans = k.spans[:base]
-	if !k.complete(s, spans, placed, mark, &before) {
+	remains := k.complete(s, spans, placed, mark, &before)
+	if k.proved = proved; !remains {
 		return hidden, nil
 	}
 	return span{start, len(k.out), true}, k.checkSize()
@@ -74,6 +77,11 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ob
 	}
 	if in := k.res.recordsIndex; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
 		k.note(ruleAlways, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in an undocumented member
+	}
+	if k.enforce == EnforceTenant && s.tenant < 0 && k.mustProve(s) && (len(k.extra) > before.extra || len(k.listed) > before.listed || len(k.listed) == maxViolations) {
+		if p := k.missingProof(s, spans); p != nil {
+			k.note(ruleAlways, p.Schema, p.Name, "the member "+p.Name+", in which the business is")
+		}
 	}
 	k.writeRemaining(s, spans, placed, mark, before.start, before.extra)
 	return true
@@ -250,7 +258,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 			why = "the member " + p.Name
 		}
 		rule := ruleMissing
-		if s == k.res.Body && i == k.res.recordsIndex {
+		if s == k.res.Body && i == k.res.recordsIndex || s.tenant < 0 && k.mustProve(p.Schema) {
 			rule = ruleAlways
 		}
 		invalid, listed := k.invalid.schema, len(k.listed)

@@ -107,6 +107,7 @@ type Schema struct {
 	tenant, alsoTenant, visible int // indexes, -1 if there is none
 	free, nonEmpty              bool
 	guarded                     bool            // in its values, a tenant is checked or something is removed; set only if an operation does not enforce all
+	hasTenant                   bool            // in its values, a tenant is checked; set as guarded is
 	reservedNames               map[string]bool // below a guarded choice: names in lower case that never pass as undocumented; set as guarded is
 	from                        *sources        // nil: the data service has all properties where they are published
 	numbers                     bool            // a property has a Number

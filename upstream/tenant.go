@@ -22,6 +22,26 @@ func (k *checker) checkTenant(s *Schema, spans []span) fault {
 	return fault{schema: s, path: s.Tenant, kind: ErrMissingTenant, why: "the ID of the business that the record belongs to"}
 }
 
+// mustProve reports whether nothing around a value says whose it is, and only what is in it can.
+func (k *checker) mustProve(s *Schema) bool { return s.hasTenant && !k.proved }
+
+// missingProof returns a property in which a tenant would have been checked, if none of an object was there.
+func (k *checker) missingProof(s *Schema, spans []span) (missing *Property) {
+	if s.Additional != nil && s.Additional.hasTenant {
+		return nil
+	}
+	for i := range s.Properties {
+		switch v := spans[i]; {
+		case !s.Properties[i].Schema.hasTenant:
+		case v.end < 0 || v.result || v.end > 0 && k.raw(v)[0] != 'n':
+			return nil
+		case missing == nil:
+			missing = &s.Properties[i]
+		}
+	}
+	return missing
+}
+
 // isNull reports whether a value is missing or null, or cannot be an ID because it is an object or an array.
 func (k *checker) isNull(v span) bool {
 	return v.isAbsent() || v.result || typeOf(k.raw(v)[0])&(TypeNull|TypeObject|TypeArray) != 0

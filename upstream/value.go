@@ -249,7 +249,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	switch n {
 	case 0:
 		rule := ruleType
-		if first == '{' || first == '[' {
+		if first == '{' || first == '[' || k.mustProve(s) {
 			rule = k.ruleUnlessGuarded(s, ruleType)
 		}
 		k.note(rule, s, "", "")
@@ -289,7 +289,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	k.trying = before.trying
 	k.invalid = invalid
 	rule := ruleChoice
-	if first == '{' || first == '[' {
+	if first == '{' || first == '[' || k.mustProve(s) {
 		rule = k.ruleUnlessGuarded(s, rule)
 	}
 	k.note(rule, s, "", "")

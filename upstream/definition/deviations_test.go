@@ -219,6 +219,74 @@ func TestWhatAlwaysHoldsIsEnforced(t *testing.T) {
 	}
 }
 
+// Without x-gatehouse-records, the tenant may be anywhere in a response. Whatever else may deviate, what proves whose it is must be there.
+func TestTenantIsProvedWhatever(t *testing.T) {
+	t.Parallel()
+	const (
+		customer = `{type: object, properties: {account: {type: string}, name: {type: string}}}`
+		other    = `"from":{"account":"b"}`
+	)
+	envelope := `{type: object, properties: {page: {type: integer}, data: {type: array, items: ` + customer + `}}}`
+	order := `{type: object, required: [customer], properties: {id: {type: string}, customer: ` + customer + `}}`
+	optional := strings.Replace(order, "required: [customer], ", "", 1)
+	either := `{type: object, required: [by], properties: {by: {oneOf: [` + customer + `, {type: array, items: ` + customer + `}]}}}`
+	wrapped := `{type: object, required: [order], properties: {order: ` + order + `}}`
+	own := `{type: object, properties: {account: {type: string}, more: {type: object, required: [by], properties: {by: ` + customer + `}}}}`
+	for name, c := range map[string]struct {
+		schema, body string
+		passes       bool
+	}{
+		"the object is missing":                       {order, `{"id":"7"}`, false},
+		"the object is null":                          {order, `{"id":"7","customer":null}`, false},
+		"the object is a text":                        {order, `{"id":"7","customer":"c"}`, false},
+		"the object is elsewhere":                     {order, `{"id":"7",` + other + `}`, false},
+		"the object is there":                         {order, `{"id":7,"customer":{"account":"a"},` + other + `}`, true},
+		"the object around it is missing":             {wrapped, `{` + other + `}`, false},
+		"the object in another one is missing":        {wrapped, `{"order":{` + other + `}}`, false},
+		"the object may be missing":                   {optional, `{"id":"7"}`, true},
+		"another one instead of it":                   {optional, `{"id":"7",` + other + `}`, false},
+		"another one instead of it and of a text":     {optional, `{"id":{"account":"b"}}`, false},
+		"the list is missing":                         {envelope, `{}`, true},
+		"the list is empty":                           {envelope, `{"page":"1","data":[],"total":0}`, true},
+		"the list is a text":                          {envelope, `{"data":"x"}`, false},
+		"the list is elsewhere":                       {envelope, `{"items":[{"account":"b"}]}`, false},
+		"the list is null, and elsewhere":             {envelope, `{"data":null,"items":[{"account":"b"}]}`, false},
+		"an item is a text":                           {envelope, `{"data":["x"]}`, false},
+		"an item is null":                             {envelope, `{"data":[null]}`, false},
+		"a text instead of a response":                {envelope, `"x"`, false},
+		"null instead of a response":                  {order, `null`, false},
+		"a text instead of alternatives":              {either, `{"by":"x"}`, false},
+		"no alternative":                              {either, `{}`, false},
+		"an alternative":                              {either, `{"by":[{"account":"a","name":1}]}`, true},
+		"an object in one that has the tenant itself": {own, `{"account":"a","more":{"x":1}}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			document := func(tenant, status string) string {
+				return `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: account, paths: {/a: {get: {` + tenant +
+					`responses: {"200": {content: {application/json: {schema: ` + customer + `}}}, "` + status + `": {content: {application/json: {schema: ` + c.schema + `}}}}}}}}`
+			}
+			check := func(document string, status int, contract *upstream.Contract) error {
+				d, err := load(document, definition.Options{Enforce: upstream.EnforceTenant})
+				require.NoError(t, err)
+				op := d.API.Operations()[0]
+				res, err := op.CheckHeader(status, http.Header{"Content-Type": {"application/json"}}, false)
+				require.NoError(t, err)
+				_, err = contract.Check(new(bytes.Buffer), op, res, upstream.Query{}, "a", []byte(c.body))
+				return err
+			}
+			if err := check(document("", "201"), 201, new(upstream.Contract)); c.passes {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, upstream.ErrContractViolation)
+			}
+			require.NoError(t, check(document("", "409"), 409, new(upstream.Contract)), "an error is nobody's")
+			require.NoError(t, check(document("", "201"), 201, &upstream.Contract{AllowMissingTenant: true}))
+			require.NoError(t, check(document("x-gatehouse-tenant: request, ", "201"), 201, new(upstream.Contract)))
+		})
+	}
+}
+
 // Its team knows the service's names.
 func TestDeviationsNameWhereTheServiceHasAMember(t *testing.T) {
 	t.Parallel()
