@@ -143,9 +143,7 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 		}
 	}
 	a.addSamples(leftOut)
-	if slices.ContainsFunc(operations, func(op *Operation) bool { return op.Enforce != EnforceAll }) {
-		guard(operations)
-	}
+	guard(operations)
 	return a
 }
 

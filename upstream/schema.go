@@ -106,9 +106,9 @@ type Schema struct {
 	fields                      int // 1 more than the index of the last property that is not Internal
 	tenant, alsoTenant, visible int // indexes, -1 if there is none
 	free, nonEmpty              bool
-	guarded                     bool            // in its values, a tenant is checked or something is removed; set only if an operation does not enforce all
-	hasTenant                   bool            // in its values, a tenant is checked; set as guarded is
-	reservedNames               map[string]bool // below a guarded choice: names in lower case that never pass as undocumented; set as guarded is
+	guarded                     bool            // in its values, a tenant is checked or something is removed
+	hasTenant                   bool            // in its values, a tenant is checked
+	reservedNames               map[string]bool // below a guarded choice: names in lower case that never pass as undocumented
 	from                        *sources        // nil: the data service has all properties where they are published
 	numbers                     bool            // a property has a Number
 	follows                     []atomic.Uint32 // which property came after each one in the last object: a guess, as services usually keep one order

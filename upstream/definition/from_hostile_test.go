@@ -176,6 +176,23 @@ func TestWhatMustNotLeaveDoesNotLeaveByAnotherName(t *testing.T) {
 	}
 }
 
+// What unknown fields of records pass, at any step, is not what a hidden member has around the records.
+func TestUnknownFieldsAreNotHiddenMembers(t *testing.T) {
+	t.Parallel()
+	for _, step := range []upstream.Enforcement{upstream.EnforceAll, upstream.EnforceMembers, upstream.EnforceTenant} {
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: "",
+			x-gatehouse-records: {in: orders, from: /data/items}, content: {application/json: {schema: {type: object, properties: {
+			raw: {type: object, x-gatehouse-internal: true, x-gatehouse-from: data, properties: {n: {type: integer}}},
+			orders: {type: array, maxItems: 9, items: {type: object, properties: {account: {type: string}}}}}}}}}}}}}}`, definition.Options{Enforce: step})
+		require.NoError(t, err)
+		op, q := operationOf(t, d, http.MethodGet, "/v1/a")
+		var out bytes.Buffer
+		_, err = (&upstream.Contract{PassUnknownFields: map[string]bool{"a": true}}).Check(&out, op, &op.Responses[0], q, "17", []byte(`{"data":{"items":[{"account":"17","pin":"secret"}]}}`))
+		require.NoError(t, err)
+		require.Equal(t, `{"orders":[{"account":"17"}]}`, out.String(), step)
+	}
+}
+
 // A service may send back what only bodies have, and it is not taken for one of the further members.
 func TestWhatDoesNotLeaveIsNotChecked(t *testing.T) {
 	t.Parallel()
