@@ -156,9 +156,12 @@ func (op *Operation) CheckBusiness(q Query, business string) error {
 		}
 	}
 	for i := range op.Params {
+		p := &op.Params[i]
+		if !p.Business {
+			continue
+		}
 		for pair := range strings.SplitSeq(q.Raw, "&") {
-			p := &op.Params[i]
-			if p.Business && strings.HasPrefix(pair, p.encoded) && pair != string(appendEscaped([]byte(p.encoded), []byte(business))) {
+			if strings.HasPrefix(pair, p.encoded) && pair != string(appendEscaped([]byte(p.encoded), []byte(business))) {
 				return badParam(p.Name, notOwnBusiness)
 			}
 		}
