@@ -344,6 +344,9 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	checked, _ := h.buffers.Get().(*bytes.Buffer)
 	defer h.free(checked)
 	documented, err := h.check(r, req, query, res, checked)
+	if err == nil && res.Status == http.StatusNotModified && req.resource.MayHide() {
+		err = h.checkUnconditional(r, req, query)
+	}
 	if err != nil {
 		return req.uncertain(err)
 	}

@@ -233,6 +233,22 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		require.Equal(t, 304, a.Status)
 		require.Empty(t, a.Body)
 	})
+	t.Run("304 says nothing of a record that the caller may not see", func(t *testing.T) {
+		for _, tag := range []string{`"v1"`, "*"} {
+			for whole, want := range map[string]int{`{"data":[]}`: 304, `{"data":[` + strings.Replace(goodOrder, "17", "18", 1) + `]}`: 502} {
+				s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+					if w.Header().Set("Etag", `"v1"`); r.Header.Get("If-None-Match") != "" {
+						w.WriteHeader(http.StatusNotModified)
+						return
+					}
+					json(whole)(w, r)
+				})
+				a := s.get(t, s.all, "/v1/orders", field{"If-None-Match", tag})
+				require.Equal(t, want, a.Status, "%s %s", tag, whole)
+				require.Equal(t, want == 304, a.Header.Get("Etag") != "")
+			}
+		}
+	})
 	t.Run("headers that could mislead do not leave", func(t *testing.T) {
 		for _, location := range []string{"https://shop.internal/v1/orders", "//evil/v1/orders", "/admin", "/v1/orders/o-1", "http://" + apiHost + "/v1/orders/o-1", s.dataURL + "/v1/orders/o-1", "http://x@" + apiHost + "/v1/orders/o-1", "ftp://" + apiHost + "/v1/orders/o-1", "http://" + apiHost + "/admin"} {
 			s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {

@@ -223,6 +223,22 @@ func (op *Operation) Unchecked() bool {
 	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return r.Unchecked != nil })
 }
 
+// MayHide reports whether some responses are about records that are only for another business, or may not be seen.
+func (op *Operation) MayHide() bool {
+	seen := map[*Schema]bool{}
+	var hides func(*Schema) bool
+	hides = func(s *Schema) bool {
+		if s == nil || seen[s] {
+			return false
+		}
+		seen[s] = true
+		found := s.Tenant != "" || s.Visible != ""
+		s.Parts(func(part *Schema) { found = found || hides(part) })
+		return found
+	}
+	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return hides(r.Body) })
+}
+
 // Sample returns a path of the operation, with a number for each parameter.
 func (op *Operation) Sample() string { return op.sample }
 

@@ -633,3 +633,23 @@ paths:
 	_, err = answer(t, d, "/x?page=2", 200, `{"current/page":1}`)
 	require.ErrorIs(t, err, upstream.ErrContractViolation, "another page than was asked for")
 }
+
+// 304 is about a record that is not sent.
+func TestResponsesThatMayBeHiddenAreKnown(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		tenant, schema string
+		want           bool
+	}{
+		{"request", "{properties: {a: {type: string}}}", false},
+		{"none", "{properties: {a: {$ref: '#/components/schemas/A'}}}", false},
+		{"business_id", "{properties: {business_id: {type: string}}}", true},
+		{"request", "{type: array, items: {properties: {a: {type: string}}, required: [a], x-gatehouse-visible: {a: [open]}}}", true},
+		{"none", "{oneOf: [{type: string}, {properties: {b: {properties: {c: {type: string}}, x-gatehouse-tenant: c}}}]}", true},
+	} {
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, paths: {/x: {get: {x-gatehouse-tenant: `+test.tenant+`, responses: {"200": {description: x,
+			content: {application/json: {schema: `+test.schema+`}}}}}}}, components: {schemas: {A: {properties: {a: {$ref: '#/components/schemas/A'}}}}}}`, definition.Options{})
+		require.NoError(t, err)
+		require.Equal(t, test.want, d.API.Operations()[0].MayHide(), test)
+	}
+}
