@@ -68,7 +68,7 @@ func (b *RequestBody) compile() {
 // After an error, nothing is appended; the error is a *BodyError or a *MediaTypeError.
 //
 //   - A body is invalid if the operation takes none, and an empty one is if a body is required.
-//   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 64 levels deep, and with nothing after it.
+//   - The body must be one JSON value (RFC 8259) in UTF-8, with no duplicate names, at most 48 levels deep, and with nothing after it.
 //   - Members must be as documented. None is added, and one that the definition does not have, or that is read-only, is invalid.
 //   - A number has at most 64 characters, an exponent of at most three digits, and is 0 or, without its sign, from 1e-309 to below 1e308. An
 //     integer has at most 18 digits and neither fraction nor exponent.
@@ -96,7 +96,7 @@ func (c *Contract) CheckBody(dst *bytes.Buffer, op *Operation, h http.Header, bu
 	}
 	dst.Grow(2*len(body) + 64) // with room to bring members into the definition's order
 	k := c.newChecker(op, &kind.as, Query{}, businessID, body, dst.AvailableBuffer())
-	k.isRequest, k.listing, k.strict, k.passUnknown, k.enforce = true, true, true, false, EnforceAll
+	k.isRequest, k.listing, k.strict, k.passUnknown, k.enforce, k.maxDepth = true, true, true, false, EnforceAll, maxBodyDepth
 	if err = k.document(); err == nil && k.escapes {
 		// It cannot fail, because the strings have been validated.
 		formatted, _ := jsontext.AppendFormat(k.out, k.out)

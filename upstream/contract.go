@@ -21,6 +21,9 @@ const (
 
 	// maxDepth is the maximum nesting depth of objects and arrays in a response, including the outermost.
 	maxDepth = 64
+
+	// maxBodyDepth is that of a request, with room for what is around the record in a response.
+	maxBodyDepth = 48
 )
 
 // Contract checks the responses of data services. The zero value is the strictest configuration. A Contract is safe for
@@ -193,6 +196,7 @@ type checker struct {
 	body          []byte
 	out           []byte      // the result
 	pos           int         // in body
+	maxDepth      int         // of objects and arrays
 	broken        bool        // the body is not valid JSON; reading has stopped
 	brokenAt      int         // where
 	escapes       bool        // the body contains backslashes
@@ -250,7 +254,7 @@ func (c *Contract) newChecker(op *Operation, res *DocumentedResponse, q Query, b
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
 	k.passUnknown, k.enforce, k.recordIndex, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
 	k.proved = c.AllowMissingTenant || res.Records != nil || !res.succeeds() || op.Tenant == TenantByService || op.Tenant == TenantNone
-	k.matcher.left = maxMatching * time.Duration(1+len(body)>>20)
+	k.maxDepth, k.matcher.left = maxDepth, maxMatching*time.Duration(1+len(body)>>20)
 	return k
 }
 

@@ -225,7 +225,7 @@ func (k *checker) count(s *Schema, spans []span, further int) {
 // branch reads an object of the data service. At the root of the tree, s is the schema of the object that is made from it. Inside, s is nil and
 // members from which no property is made are skipped. branch returns how many further members were kept.
 func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (kept int, err error) {
-	if depth > maxDepth {
+	if depth > k.maxDepth {
 		return 0, k.tooDeep()
 	}
 	begin, unknown, previous := k.pos, k.newNames(), 0

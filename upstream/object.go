@@ -13,7 +13,7 @@ import (
 // object reads an object and writes what remains of it. depth is the object's. It returns hidden if the object must be removed. Until the next
 // object is read, the spans of its properties stand beyond the end of k.spans.
 func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
-	if depth > maxDepth {
+	if depth > k.maxDepth {
 		return span{}, k.tooDeep()
 	}
 	k.countTried(2 * len(s.Properties))

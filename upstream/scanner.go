@@ -194,7 +194,7 @@ func (k *checker) skip(depth int) (v span, err error) {
 	case '{':
 		err = k.skipObject(depth + 1)
 	case '[':
-		if depth == maxDepth {
+		if depth == k.maxDepth {
 			return span{}, k.tooDeep()
 		}
 		k.pos++
@@ -212,7 +212,7 @@ func (k *checker) skip(depth int) (v span, err error) {
 
 // skipObject reads an object without a schema. depth is the object's.
 func (k *checker) skipObject(depth int) error {
-	if depth > maxDepth {
+	if depth > k.maxDepth {
 		return k.tooDeep()
 	}
 	start, names := k.pos, k.newNames()
@@ -235,7 +235,7 @@ func (k *checker) skipNested(depth int) error {
 			k.string()
 			continue
 		case '{', '[':
-			if nested++; nested > maxDepth {
+			if nested++; nested > k.maxDepth {
 				return k.tooDeep()
 			}
 		case '}', ']':

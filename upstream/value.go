@@ -100,7 +100,7 @@ func (k *checker) isValidScalar(s *Schema, first byte, v span) bool {
 
 // array reads an array and writes it. depth is the array's.
 func (k *checker) array(s *Schema, depth int) (span, error) {
-	if depth > maxDepth {
+	if depth > k.maxDepth {
 		return span{}, k.tooDeep()
 	}
 	k.pos++

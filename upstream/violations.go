@@ -30,7 +30,7 @@ func (k *checker) violation(kind error, field, expected string) error {
 }
 
 func (k *checker) tooDeep() error {
-	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(maxDepth)+" deep")
+	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(k.maxDepth)+" deep")
 }
 
 func (k *checker) duplicate() error {

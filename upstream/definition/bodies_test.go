@@ -217,7 +217,7 @@ func TestInvalidBodiesAreListedByPointerAndReason(t *testing.T) {
 		"an invalid item":            {valid(`,"tags":["a",""]`), []string{"/tags/1 is too short"}},
 		"an invalid value of a map":  {valid(`,"labels":{"a b":"long"}`), []string{"/labels/a b is too long"}},
 		"a required member, nested":  {valid(`,"address":{}`), []string{"/address/city is required"}},
-		"too deep":                   {valid(`,"extra":` + deep), []string{"expected objects and arrays at most 64 deep"}},
+		"too deep":                   {valid(`,"extra":` + deep), []string{"expected objects and arrays at most 48 deep"}},
 		"everything at once": {
 			`{"number":1,"state":2,"secret":3,"business_id":17,"lines":[{"sku":1},{}],"x":1}`,
 			[]string{"/number expected a string", "/state expected a string", "/secret expected a string", "/lines/0/sku expected a string", "/lines/1/sku is required", "/x is not a documented member"},
@@ -639,6 +639,33 @@ func TestInternalMembersOfABodyCannotBeToldFromUnknownOnes(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, strings.ReplaceAll(strings.Join(violations(unknown), ", "), "other", "score"), strings.Join(violations(err), ", "), more)
 	}
+}
+
+// Otherwise, one caller could make every list that has the record unreadable.
+func TestWhatABodyStoresFitsIntoAList(t *testing.T) {
+	t.Parallel()
+	const note = `{type: object, properties: {business_id: {type: string}, note: {type: object, additionalProperties: true}}}`
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {/notes: {
+		post: {requestBody: {required: true, content: {application/json: {schema: `+note+`}}}, responses: {"204": {description: x}}},
+		get: {responses: {"200": {description: x, x-gatehouse-records: {in: notes, from: /response/data/items}, content: {application/json: {schema: {type: object, properties: {notes: {type: array, items: `+note+`}}}}}}}}}}}`, definition.Options{})
+	require.NoError(t, err)
+	read, query := operationOf(t, d, http.MethodGet, "/notes")
+	write, _ := operationOf(t, d, http.MethodPost, "/notes")
+	h := http.Header{"Content-Type": {"application/json"}}
+	res, err := read.CheckHeader(http.StatusOK, h, false)
+	require.NoError(t, err)
+	deepest := 0
+	for levels := 1; levels < 100; levels++ {
+		body := `{"business_id":"17","note":` + strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels+1)
+		if _, err = new(upstream.Contract).CheckBody(new(bytes.Buffer), write, h, "17", []byte(body)); err != nil {
+			require.Equal(t, []string{"expected objects and arrays at most 48 deep"}, violations(err))
+			continue
+		}
+		deepest = 1 + levels
+		_, err = new(upstream.Contract).Check(new(bytes.Buffer), read, res, query, "17", []byte(`{"response":{"data":{"items":[`+body+`]}}}`))
+		require.NoError(t, err, deepest)
+	}
+	require.Equal(t, 48, deepest)
 }
 
 // A kilobyte of JSON, as callers send it. Only an array whose items must differ costs allocations.

@@ -90,7 +90,7 @@ func TestHiddenMembersInCirclesOfChoicesDoNotLoad(t *testing.T) {
 
 // A mapped body is read once, however deep it is, and no pointers are made of its names. Both would take memory.
 func TestMappedBodiesCostLittle(t *testing.T) { //nolint:paralleltest // it measures the whole process
-	const nested = 28
+	const nested = 21
 	var maps, members strings.Builder
 	for i := range 70 {
 		fmt.Fprintf(&members, `"%d":{},`, i)

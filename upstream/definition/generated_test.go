@@ -897,9 +897,9 @@ func (m *maker) mutate(value any, set func(any), last bool) {
 		add(own.name, clone(own.value)) // twice
 	case 11:
 		add(pick(m.Rand, "secret", "token"), markInternal)
-	case 12: // 65 levels
+	case 12: // 65 levels, or 49
 		var deep any = "x"
-		for range 61 + m.IntN(6) {
+		for range pick(m.Rand, 45, 61) + m.IntN(6) {
 			deep = &[]any{deep}
 		}
 		add("zz", deep)

@@ -110,7 +110,7 @@ func (a *reply) instant(record any) (at time.Time) {
 
 // accepted returns the decoded body of a request that the data service gets, or false if the body must be refused.
 func (d *naive) accepted(a *reply, body []byte) (any, bool) {
-	if !jsontext.Value(body).IsValid() || deepest(body) > 64 {
+	if !jsontext.Value(body).IsValid() || deepest(body) > 48 {
 		return nil, false
 	}
 	d.patch = a.method == http.MethodPatch
