@@ -31,35 +31,29 @@ func TestAccessCanBeEndedWhileRedisIsFull(t *testing.T) {
 	require.NoError(t, redis.SetFull(ctx, true))
 	require.True(t, valid(t, s, access.Access))
 	assert.Equal(t, http.StatusServiceUnavailable, c.Refresh(access.Refresh, nil).Status)
-	t.Run("access token", func(t *testing.T) {
-		require.Equal(t, http.StatusOK, c.Revoke(access.Access))
-		assert.False(t, valid(t, s, access.Access))
-		assert.True(t, valid(t, s, old.Access), "the connection goes on")
-	})
-	t.Run("refresh token", func(t *testing.T) {
-		require.Equal(t, http.StatusOK, c.Revoke(refresh.Refresh))
-		assert.False(t, valid(t, s, refresh.Access))
-	})
-	t.Run("connection", func(t *testing.T) {
-		require.NoError(t, s.Revoke(ctx, grantID(disconnected), oauthtest.Owner()))
-		assert.False(t, valid(t, s, disconnected.Access))
-	})
-	t.Run("replayed code", func(t *testing.T) {
-		require.Equal(t, "invalid_grant", c.Exchange(replayed, verifier, nil).Error)
-		assert.False(t, valid(t, s, stolen.Access))
-	})
-	t.Run("request", func(t *testing.T) {
-		redirect, err := s.Deny(ctx, pending, oauthtest.Owner())
-		require.NoError(t, err)
-		assert.Equal(t, "access_denied", parse(t, redirect).Query().Get("error"))
-	})
+	assert.Equal(t, http.StatusOK, c.Revoke(access.Access))
+	assert.False(t, valid(t, s, access.Access))
+	assert.True(t, valid(t, s, old.Access), "the connection goes on")
+
+	assert.Equal(t, http.StatusOK, c.Revoke(refresh.Refresh))
+	assert.False(t, valid(t, s, refresh.Access))
+
+	assert.NoError(t, s.Revoke(ctx, grantID(disconnected), oauthtest.Owner()))
+	assert.False(t, valid(t, s, disconnected.Access))
+
+	assert.Equal(t, "invalid_grant", c.Exchange(replayed, verifier, nil).Error)
+	assert.False(t, valid(t, s, stolen.Access))
+
+	redirect, err := s.Deny(ctx, pending, oauthtest.Owner())
+	require.NoError(t, err)
+	assert.Equal(t, "access_denied", parse(t, redirect).Query().Get("error"))
 	assert.Len(t, entries(t, s), before+4, "all but that of the access token are in the audit log")
 
 	require.NoError(t, redis.SetFull(ctx, false))
 	require.Len(t, grants(t, s), 1)
 	require.Equal(t, http.StatusOK, c.Refresh(old.Refresh, nil).Status)
 	assert.False(t, valid(t, s, access.Access), "repeating the refresh does not restore it")
-	_, err := s.Approve(ctx, pending, oauthtest.Owner(), scopes(t, "mcp:read"))
+	_, err = s.Approve(ctx, pending, oauthtest.Owner(), scopes(t, "mcp:read"))
 	require.ErrorIs(t, err, oauth.ErrNoRequest)
 	assert.Equal(t, "invalid_grant", c.Refresh(refresh.Refresh, nil).Error)
 	assert.Equal(t, "invalid_grant", c.Refresh(disconnected.Refresh, nil).Error)
