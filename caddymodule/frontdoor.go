@@ -308,13 +308,13 @@ func wireTarget(r *http.Request) string {
 }
 
 // originForm strips scheme and authority from an absolute-form target (RFC 9112, section 3.2.2). Nothing is decoded or
-// normalised. Targets without a path are returned unchanged.
+// normalised. Other targets are returned unchanged: those without a path, and those such as http:/a?://x/b, whose path is /a for net/http.
 func originForm(target string) string {
 	if strings.HasPrefix(target, "/") {
 		return target
 	}
-	_, rest, ok := strings.Cut(target, "://")
-	if !ok {
+	scheme, rest, ok := strings.Cut(target, "://")
+	if !ok || strings.ContainsAny(scheme, ":/?#") {
 		return target
 	}
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 && rest[i] == '/' {

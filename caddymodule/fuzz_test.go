@@ -3,6 +3,7 @@ package caddymodule_test
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,13 +102,14 @@ func FuzzDirectives(f *testing.F) {
 // /api/v1 or is not the API's, and only that is matched, verified and counted.
 func FuzzAPITarget(f *testing.F) {
 	for _, target := range []string{
+		"http:/x?://h/api/v1/me", "x?://h/api/v1/me", "http:x://h/api/v1/me", "http:/api/v1/x://h/api/v1/me",
 		"/api/v1", "/api/v1/", "/api/v1?x", "/api/v1/events?count=3", "/api/v1x", "/api/v1#x", "http://x/api/v1/me", "http://x?/api/v1/me", "http://x#/api/v1/me", "http://x", "://",
 		"//x/api/v1/me", "http://x//api/v1/me", "http:///api/v1/me", "http://a://b/api/v1/me", "*", "", "x:443", "/gw/api/v1/me", "http://x/gw/api/v1/me?/gw/api/v1", "/gw/gw/api/v1", "http://x\n/api/v1/me",
 	} {
 		f.Add(target, "")
 		f.Add(target, "/gw")
 	}
-	authority := regexp.MustCompile(`(?s)\A[^/?#]*(/.*)\z`)
+	absolute := regexp.MustCompile(`(?s)\A[^:/?#]*://[^/?#]*(/.*)\z`)
 	below := regexp.MustCompile(`(?s)\A/api/v1(?:[/?].*)?\z`)
 	f.Fuzz(func(t *testing.T, target, basePath string) {
 		if basePath != "" && basePath[0] != '/' {
@@ -116,10 +118,8 @@ func FuzzAPITarget(f *testing.F) {
 		want := target
 		if !strings.HasPrefix(target, "/") {
 			want = ""
-			if _, after, ok := strings.Cut(target, "://"); ok {
-				if m := authority.FindStringSubmatch(after); m != nil {
-					want = m[1]
-				}
+			if m := absolute.FindStringSubmatch(target); m != nil {
+				want = m[1]
 			}
 		}
 		rest, hasBase := strings.CutPrefix(want, basePath)
@@ -129,6 +129,12 @@ func FuzzAPITarget(f *testing.F) {
 			return
 		}
 		require.Equal(t, rest, got)
+		if u, err := url.ParseRequestURI(target); err == nil {
+			path, query, _ := strings.Cut(want, "?")
+			path, err = url.PathUnescape(path)
+			require.NoError(t, err)
+			require.Equal(t, []string{path, query}, []string{u.Path, u.RawQuery}, "what is signed is what Caddy serves")
+		}
 		require.True(t, strings.HasSuffix(target, got), "nothing is decoded or cleaned")
 		again, counted := caddymodule.APITarget(got, "")
 		require.True(t, counted)

@@ -142,6 +142,23 @@ func TestNameOfAnAPIIsNotAResourceOfAnother(t *testing.T) {
 	}
 }
 
+// A target in absolute form has a scheme before "://", and no path or query.
+func TestPathThatIsSignedIsTheOneThatIsServed(t *testing.T) {
+	t.Parallel()
+	p := protect(t, highLimits, "", "", "")
+	fields := linesOf(signedFields(p.orders, "GET", "/orders", ""))
+	for _, target := range []string{
+		"http:/refunds?://x/orders", "http:/orders/../refunds?://x/orders", "http:///refunds?://x/orders", "x:y://x/orders", "http:x://x/orders",
+		"http://x/refunds?://x/orders", "/refunds?://x/orders", "http://x?://x/orders", "http://x#/orders", "http:/x/refunds://x/orders",
+	} {
+		a := raw(t, p.g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\n"+fields+"\r\n"+lastRequest)
+		require.GreaterOrEqual(t, a.Status, 400, target)
+		require.Less(t, a.Status, 500, target)
+	}
+	require.Zero(t, p.data.count())
+	require.Equal(t, 200, raw(t, p.g.Addr, "GET http://x/orders HTTP/1.1\r\nHost: x\r\n"+fields+"\r\n"+lastRequest).Status)
+}
+
 // A recorded write is worth nothing, on this and every other gateway.
 //
 //nolint:tparallel // the subtests share a Redis, which the last one stops
