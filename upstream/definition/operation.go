@@ -459,8 +459,8 @@ func (c *compiler) membersInQuery(p node) (names []string) {
 	if p.get("schema").Node == nil || style != "" && style != "form" || explode.Node != nil && !c.flag(explode) {
 		return nil
 	}
-	for _, s := range c.leaves([]*upstream.Schema{c.schema(p.get("schema"))}) {
-		c.faultIf(s.Types&upstream.TypeObject != 0 && s.Additional != nil, p, "its members can have any name, and the operation would do something else without them: list them as parameters, or as members of an object")
+	for _, s := range c.leaves([]*upstream.Schema{c.schema(p.get("schema"))}, upstream.TypeObject) {
+		c.faultIf(s.Additional != nil, p, "its members can have any name, and the operation would do something else without them: list them as parameters, or as members of an object")
 		for _, member := range s.Properties {
 			names = append(names, member.Name)
 		}

@@ -1054,11 +1054,6 @@ func (c *compiler) decide(s *upstream.Schema) {
 			overlap = max(overlap, n)
 		}
 	}
-	all := c.leaves(objects)
-	owned := func(o *upstream.Schema) bool { return o.Tenant != "" }
-	if slices.ContainsFunc(all, owned) && slices.ContainsFunc(all, func(o *upstream.Schema) bool { return !owned(o) }) && !info.view.request {
-		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
-	}
 	if d := info.discriminator; d.Node != nil {
 		c.compileDiscriminator(s, d)
 	} else if len(objects) > 1 {
@@ -1066,11 +1061,15 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
-		differs := func(o *upstream.Schema) bool {
-			return o.Visible != all[0].Visible || !slices.Equal(o.VisibleValues, all[0].VisibleValues)
+	}
+	c.compareAlternatives(info, c.leaves(s.Choice.Alternatives, upstream.TypeObject), s.Choice.Discriminator == "")
+	for i, lists := 0, c.leaves(s.Choice.Alternatives, upstream.TypeArray); len(lists) > 1 && i < maxNames; i++ {
+		var items []*upstream.Schema
+		for _, list := range lists {
+			items = append(items, list.Items)
 		}
-		c.faultIf(!info.view.request && slices.ContainsFunc(all, differs), info.node, "every alternative must have the same %s, or none: one without it would show what another hides. "+
-			"Or add a discriminator, or a constant that is required", extVisible)
+		c.compareAlternatives(info, c.leaves(items, upstream.TypeObject), true)
+		lists = c.leaves(items, upstream.TypeArray)
 	}
 	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
@@ -1089,13 +1088,32 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 }
 
-// leaves returns objects, and instead of a choice of objects these.
-func (c *compiler) leaves(objects []*upstream.Schema) (all []*upstream.Schema) {
-	for _, o := range objects {
-		if o.Choice != nil && c.infos[o].level <= maxNested {
-			all = append(all, c.leaves(slices.DeleteFunc(slices.Clone(o.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&upstream.TypeObject == 0 }))...)
-		} else {
-			all = append(all, o)
+// compareAlternatives reports a fault if objects, which may be the items of lists, differ in what decides whose they are or whether they may be seen.
+// tried says that no member of them decides between them.
+func (c *compiler) compareAlternatives(info *schemaInfo, all []*upstream.Schema, tried bool) {
+	if info.view.request {
+		return
+	}
+	owned := func(o *upstream.Schema) bool { return o.Tenant != "" }
+	if slices.ContainsFunc(all, owned) && slices.ContainsFunc(all, func(o *upstream.Schema) bool { return !owned(o) }) {
+		c.fault(info.node, "every alternative must declare the tenant, or none: one without it would hide whose object it is")
+	}
+	differs := func(o *upstream.Schema) bool {
+		return o.Visible != all[0].Visible || !slices.Equal(o.VisibleValues, all[0].VisibleValues)
+	}
+	c.faultIf(tried && slices.ContainsFunc(all, differs), info.node, "every alternative must have the same %s, or none: one without it would show what another hides. "+
+		"Or add a discriminator, or a constant that is required", extVisible)
+}
+
+// leaves returns the schemas that allow a type, and instead of a choice those in it.
+func (c *compiler) leaves(of []*upstream.Schema, t upstream.Types) (all []*upstream.Schema) {
+	for _, s := range of {
+		switch {
+		case s == nil || s.Types&t == 0 || !c.spend(1):
+		case s.Choice != nil && c.infos[s].level <= maxNested:
+			all = append(all, c.leaves(s.Choice.Alternatives, t)...)
+		default:
+			all = append(all, s)
 		}
 	}
 	return all
