@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -131,4 +132,32 @@ func TestZstdTakesNoMemoryForItsWindow(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(calls*4<<20))
+}
+
+// While a body in zstd is decoded, it counts as sent and as decoded. Afterwards, only what it decodes to is held.
+func TestDecodedResponseHoldsNoMemoryForWhatWasSent(t *testing.T) {
+	noise := make([]byte, 2<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	text := hex.EncodeToString(noise)
+	sent := compressed(t, text, func(w io.Writer) io.WriteCloser {
+		e, err := zstd.NewWriter(w)
+		require.NoError(t, err)
+		return e
+	})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "zstd")
+		w.Header().Set("Content-Length", strconv.Itoa(len(sent)))
+		_, _ = io.WriteString(w, sent)
+	}))
+	t.Cleanup(srv.Close)
+	s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+srv.Listener.Addr().String()+`"}]}`)
+	call := call()
+	call.MaxResponse = int64(len(text))
+	res, err := s.Do(t.Context(), call)
+	require.NoError(t, err)
+	require.Len(t, res.Body, len(text))
+	require.LessOrEqual(t, largeResponsesBytes-s.shares.free, int64(cap(res.Body)))
+	require.GreaterOrEqual(t, largeResponsesBytes-s.shares.free, int64(len(res.Body)))
+	res.Release()
+	require.EqualValues(t, largeResponsesBytes, s.shares.free)
 }
