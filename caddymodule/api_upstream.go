@@ -193,6 +193,9 @@ func (h *API) check(
 			zap.Bool("rejected", err != nil), zap.String("request_id", req.id), zap.String("resource", res.Resource),
 			zap.String("business", req.business()), zap.Int("records", report.CrossTenant))
 	}
+	if err == nil {
+		compact(got, checked)
+	}
 	return documented, err
 }
 
@@ -207,6 +210,17 @@ func (h *API) checkUnconditional(r *http.Request, req *apiRequest, query upstrea
 	defer whole.Release()
 	_, err = h.check(r, req, query, whole, new(bytes.Buffer))
 	return err
+}
+
+// compact leaves one copy of a large response that has been checked: what leaves. A buffer for a response that is mapped has room for three.
+func compact(got *upstream.Response, checked *bytes.Buffer) {
+	if checked.Cap() <= maxPooledChecked {
+		return
+	}
+	got.Body = nil
+	if checked.Cap() > checked.Len()+checked.Len()/4 {
+		*checked = *bytes.NewBuffer(bytes.Clone(checked.Bytes()))
+	}
 }
 
 // business returns the ID of the caller's business, or "-" for an operation that is public: even if the request is signed, neither the

@@ -116,6 +116,8 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 			keep = used
 		}
 		r.service.shares.releaseMemory(&r.memory, keep)
+		r.Body, r.body = r.body.Bytes(), bytes.Buffer{} // the caller decides how long it exists
+		return nil
 	}
 	r.Body = r.body.Bytes()
 	return nil

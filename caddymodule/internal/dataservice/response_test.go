@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
@@ -156,8 +157,12 @@ func TestDecodedResponseHoldsNoMemoryForWhatWasSent(t *testing.T) {
 	res, err := s.Do(t.Context(), call)
 	require.NoError(t, err)
 	require.Len(t, res.Body, len(text))
+	body := weak.Make(&res.Body[0])
 	require.LessOrEqual(t, largeResponsesBytes-s.shares.free, int64(cap(res.Body)))
 	require.GreaterOrEqual(t, largeResponsesBytes-s.shares.free, int64(len(res.Body)))
+	res.Body = nil
+	runtime.GC()
+	require.Nil(t, body.Value(), "the caller may free the body earlier than its memory is given back")
 	res.Release()
 	require.EqualValues(t, largeResponsesBytes, s.shares.free)
 }
