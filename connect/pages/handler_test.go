@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/pages"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 )
@@ -62,6 +63,30 @@ func TestPagesAreAccessibleAndForbidFramingCachingAndScripts(t *testing.T) {
 	assert.Equal(t, "same-origin", b.get(pages.KeysPath).Header.Get("Cross-Origin-Opener-Policy"))
 	assert.Empty(t, b.get(pages.ApprovePath+"?request=grq_1").Header.Get("Cross-Origin-Opener-Policy"),
 		"the client's window that opened this one needs the result")
+}
+
+// In a box, Enter presses the form's first button, in Chromium the first that is not disabled. It must decide nothing: a person who toggles
+// a box with Enter has not chosen "Connect".
+func TestEnterInABoxPressesNoButtonThatDecides(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.request("grq_1", "mcp:use")
+	w.oauth.grants = []oauth.Grant{grant(t, "gr_1", owner, "claude", "mcp:read", w.clock.now(), w.clock.now())}
+	b := w.signIn(ownerEmail)
+	for _, path := range []string{
+		pages.ApprovePath + "?request=grq_1", changePath + "gr_1", pages.KeysPath, pages.KeysPath + "?rotate=pk_live_saltbush",
+	} {
+		forms := 0
+		for form := range strings.SplitSeq(b.get(path).requires(http.StatusOK).body, "<form ") {
+			if strings.Contains(form, `type="checkbox"`) || strings.Contains(form, `type="radio"`) {
+				forms++
+				first := regexp.MustCompile(`<button[^>]*>`).FindString(form)
+				assert.Contains(t, first, `formmethod="dialog"`, "%s: outside of a dialog, this does nothing", path)
+				assert.Contains(t, first, `tabindex="-1" aria-hidden="true"`, path)
+			}
+		}
+		assert.Equal(t, 1, forms, path)
+	}
 }
 
 func TestHEADEqualsGETWithoutBody(t *testing.T) {

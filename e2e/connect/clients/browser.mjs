@@ -159,6 +159,12 @@ await step('the approval page says who asks, and turns nothing on that changes s
   }
 });
 
+await step('Enter in a box decides nothing', async () => {
+  await page.getByRole('checkbox').first().press('Enter');
+  await page.getByRole('button', { name: 'Connect', exact: true }).focus(); // the page is still there
+  assert.match(page.url(), /\/oauth\/approve/);
+});
+
 await step('the owner narrows it to contacts, which it may change, and connects', async () => {
   const may = (group, area) => page.getByRole('group', { name: group }).getByRole('checkbox', { name: new RegExp(`^${area}`) });
   for (const box of await page.getByRole('group', { name: /^What it may see/ }).getByRole('checkbox').all()) await box.uncheck();
@@ -195,6 +201,10 @@ await step('the owner extends the connection with the keyboard, and the same ass
   assert.equal(await box(/^Without asking/).count(), 0);
   await box(/^Automations Run/).focus();
   await page.keyboard.press('Space');
+  await page.keyboard.press('Enter'); // in a box, it saves nothing
+  await page.getByRole('button', { name: 'Save' }).focus();
+  assert.ok(await box(/^Automations Run/).isChecked(), 'the form is the one that was open');
+  assert.equal(await page.getByRole('status').count(), 0);
   await page.keyboard.press('Enter');
   await page.getByRole('status').waitFor();
   assert.ok(await box(/^Automations See/).isChecked(), 'who runs them sees them');
