@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,4 +32,17 @@ func TestCheckedResponseIsHeldOnce(t *testing.T) {
 	compact(got, checked)
 	require.NotNil(t, got.Body)
 	require.Equal(t, 999, checked.Cap(), "small ones are used again")
+}
+
+// A browser asks for a password only if it is told to.
+func TestChallengeOfAnotherHandlerStays(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{`Basic realm="restricted"`: `Basic realm="restricted"`, "": `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`} {
+		w := httptest.NewRecorder()
+		if set != "" {
+			w.Header().Set("Www-Authenticate", set)
+		}
+		problem{Status: http.StatusUnauthorized}.write(w, "", "")
+		require.Equal(t, []string{want}, w.Header().Values("Www-Authenticate"))
+	}
 }

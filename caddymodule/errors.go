@@ -300,7 +300,7 @@ func (p problem) write(w http.ResponseWriter, requestID, docs string) {
 	h.Del("Etag")
 	h.Del("Last-Modified")
 	p.setHeaders(h)
-	if p.Status == http.StatusUnauthorized {
+	if p.Status == http.StatusUnauthorized && h["Www-Authenticate"] == nil { // not that of basic_auth, for example
 		// required by RFC 9110, section 15.5.2
 		h.Set("Www-Authenticate", `HMAC-SHA256 realm="gatehouse", headers="X-Public-Key X-Timestamp X-Signature"`)
 	}
