@@ -124,6 +124,10 @@ func (*API) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets defaults and loads the upstreams.
 func (h *API) Provision(ctx caddy.Context) error {
+	if slices.Contains(h.Upstreams, nil) { // in JSON
+		h.Upstreams = nil // for Cleanup
+		return errNullUpstream
+	}
 	if err := h.provisionSigned(ctx, "api", h, &h.MaxBody, &h.BodyTimeout); err != nil {
 		return err
 	}

@@ -10,10 +10,15 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
+var errNullUpstream = errors.New("upstream: must not be null")
+
 // served returns the upstreams by the names of their resources; "" is the upstream without resources. Each may occur once.
 func (h *API) served() (map[string]*APIUpstream, error) {
 	served := map[string]*APIUpstream{}
 	for _, u := range h.Upstreams {
+		if u == nil {
+			return nil, errNullUpstream
+		}
 		if len(u.Resources) == 0 {
 			if served[""] != nil {
 				return nil, errors.New("upstream: more than one upstream without resources: only one may omit them")

@@ -49,9 +49,13 @@ type RedisConfig struct {
 	// DialTimeout limits opening a connection. Default: 1s. Zero means the default.
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
-	// PoolSize is the maximum number of connections to each node. Default: 10 for each CPU. Zero means the default.
+	// PoolSize is the maximum number of connections to each node. Default: 10 for each CPU. Zero means the default. Maximum:
+	// 100,000.
 	PoolSize int `json:"pool_size,omitempty"`
 }
+
+// maxPoolSize is far above what one gateway can use.
+const maxPoolSize = 100_000
 
 // resolved returns a copy with all placeholders replaced.
 func (c *RedisConfig) resolved(repl *caddy.Replacer) (*RedisConfig, error) {
@@ -74,6 +78,9 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	}
 	if c.Cluster && c.SentinelMaster != "" {
 		return nil, errors.New("cluster and sentinel cannot be combined")
+	}
+	if c.PoolSize < 0 || c.PoolSize > maxPoolSize || c.Timeout < 0 || c.DialTimeout < 0 {
+		return nil, fmt.Errorf("redis: pool_size must be between 0 and %d, and timeout and dial_timeout must not be negative", maxPoolSize) // go-redis panics
 	}
 	if len(c.URLs) > 1 && !c.Cluster && c.SentinelMaster == "" {
 		return nil, errors.New("several URLs need either cluster or sentinel")

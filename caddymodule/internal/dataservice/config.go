@@ -138,6 +138,9 @@ var placeholder = regexp.MustCompile(`\{([^{}"\s]+)\}`) // but no JSON
 func checkAddresses(proxy *reverseproxy.Handler) error {
 	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
 	for _, u := range proxy.Upstreams {
+		if u == nil {
+			return errNull
+		}
 		addresses = append(addresses, u.Dial)
 	}
 	for _, a := range addresses {
@@ -158,6 +161,8 @@ func checkPlaceholders(what, value string) error {
 	}
 	return nil
 }
+
+var errNull = errors.New("a handler or an upstream of it must not be null")
 
 var errUpstreamOption = errors.New("must be one of reverse_proxy's options for addresses, lb_policy, retries, " +
 	"health checks, header_up or transport http")
@@ -217,6 +222,9 @@ func withDefaults(raw json.RawMessage) (json.RawMessage, error) {
 	var handler map[string]any
 	if err := json.Unmarshal(raw, &handler); err != nil {
 		return nil, fmt.Errorf("decoding the handler: %w", err)
+	}
+	if handler == nil {
+		return nil, errNull
 	}
 	transport := objectIn(handler, "transport")
 	setDefault(transport, "protocol", "http") // Caddy's default
