@@ -386,6 +386,9 @@ func (s *Service) tlsConfig(ctx context.Context, host string) *tls.Config {
 		c = configured.Clone()
 	}
 	c.NextProtos = []string{"http/1.1"}
+	if c.ServerName == upstreamHost { // which in the request may be that of another reverse_proxy
+		c.ServerName = ""
+	}
 	if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok && strings.Contains(c.ServerName, "{") {
 		c.ServerName = repl.ReplaceAll(c.ServerName, "")
 	}
