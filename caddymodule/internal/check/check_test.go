@@ -249,6 +249,7 @@ func mistakes() [][3]string {
 		{"GH018", site, site + "log # HERE\n"},
 		{"GH018", site, site + "log { # HERE\noutput file DIR/access.log\n}\n"},
 		{"GH018", soundCaddyfile, strings.NewReplacer(site, site+"log {\noutput discard\n}\n", "servers {", "servers {\nlog_credentials # HERE").Replace(soundCaddyfile)},
+		{"GH018", "http://, https:// {\n\tgatehouse_errors", "http:// {\ngatehouse_errors\n}\nhttps://other.example.com {\ntls internal\nlog {\noutput discard\n}\nrespond 404\n}\nhttps:// {\ntls internal\nlog {\noutput file DIR/access.log\n}\ngatehouse_auth shop\nreverse_proxy localhost:9\ngatehouse_errors"},
 		{"GH018", site, site + "log_append sig {header.X-Signature} # HERE\n"},
 		{"GH018", "tls internal", "tls internal {\ninsecure_secrets_log DIR/keys.log # HERE\n}"},
 		{"GH019", redis, redis + "limits {\non_outage allow # HERE\n}\n"},
@@ -383,6 +384,17 @@ func TestCheckCountsNoConnectionsToDynamicAddresses(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH069" }), found)
 }
 
+// A file server without root serves the working directory.
+func TestCheckFindsSecretsInTheWorkingDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("keys.json", []byte(`{"keys":{}}`), 0o600))
+	const site = "https://api.example.com {\n"
+	for _, served := range []string{"file_server", "root .\nfile_server", "root " + t.TempDir() + "\nfile_server"} {
+		found, _ := checkFile(t, strings.NewReplacer("DIR/keys.json", "keys.json", site, site+"handle_path /files/* {\n"+served+"\n}\n").Replace(soundCaddyfile), "--offline")
+		assert.Equal(t, !strings.Contains(served, "/"), slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH026" }), "%s %v", served, found)
+	}
+}
+
 // Each mistake is found by its rule, on its line, and by no other.
 func TestCheckFindsMistakes(t *testing.T) {
 	t.Setenv("CHECK_HOST", "other.example.com")
@@ -399,7 +411,7 @@ func TestCheckFindsMistakes(t *testing.T) {
 			}
 			found, status := checkFile(t, caddyfile, args...)
 			require.Len(t, found, 1, "%s\n%s", caddyfile, asJSON(t, found))
-			require.Equal(t, id, found[0].Rule, found)
+			require.Equal(t, id, found[0].Rule, asJSON(t, found))
 			require.Positive(t, found[0].Line)
 			if before, _, ok := strings.Cut(caddyfile, "HERE"); ok {
 				require.Equal(t, 1+strings.Count(before, "\n"), found[0].Line, "%s\n%v", caddyfile, found)

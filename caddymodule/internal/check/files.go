@@ -123,6 +123,9 @@ func (c *checker) checkSecretFiles() {
 			roots = append(roots, root)
 		}
 	}
+	if len(roots) == 0 && slices.ContainsFunc(c.placed, func(h configfile.Handler) bool { return h.Name == "file_server" }) {
+		roots = []string{"."}
+	}
 	each(c.Value, "", func(pointer string, value any) {
 		path, _ := value.(string)
 		isCredentials := pointer == "/apps/gatehouse/credentials/path" && c.vault == nil
@@ -136,7 +139,9 @@ func (c *checker) checkSecretFiles() {
 			c.report("GH026", pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
 		}
 		for _, root := range roots {
-			if inside, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(inside) {
+			from, _ := filepath.Abs(root)
+			to, _ := filepath.Abs(path)
+			if inside, err := filepath.Rel(from, to); err == nil && filepath.IsLocal(inside) {
 				c.report("GH026", pointer, "%s is below %s, whose files a file server publishes", path, root)
 				break
 			}

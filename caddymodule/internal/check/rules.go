@@ -455,18 +455,25 @@ func (c *checker) checkAccessLogs() {
 			c.report("GH018", s.pointer+"/logs/should_log_credentials", "log_credentials writes all headers to access logs")
 			continue
 		}
-		names := s.Logs.LoggerNames
-		if len(names) == 0 {
-			names = map[string]caddyhttp.StringArray{"": {s.Logs.DefaultLoggerName}}
+		names := map[string]caddyhttp.StringArray{}
+		maps.Copy(names, s.Logs.LoggerNames)
+		isUnnamed := func(host string) bool { return names[host] == nil && !slices.Contains(s.Logs.SkipHosts, host) }
+		if !s.Logs.SkipUnmappedHosts {
+			names[""] = caddyhttp.StringArray{s.Logs.DefaultLoggerName}
 		}
 		for _, host := range slices.Sorted(maps.Keys(names)) {
 			served := func(h configfile.Handler) bool {
-				return strings.HasPrefix(h.Name, "gatehouse_") && (host == "" || h.Hosts == nil && host == "*" || slices.Contains(h.Hosts, host))
+				return c.servers[h.Server] == s && strings.HasPrefix(h.Name, "gatehouse_") && (host == "" && slices.ContainsFunc(h.Hosts, isUnnamed) ||
+					h.Hosts == nil && (host == "*" || host == "") || slices.Contains(h.Hosts, host))
 			}
 			if slices.ContainsFunc(c.placed, served) && slices.ContainsFunc(names[host], func(name string) bool {
 				return !c.filtersSignatures(strings.TrimSuffix("http.log.access."+name, "."))
 			}) {
-				c.report("GH018", s.pointer+"/logs/logger_names/"+host, "the access log does not remove signatures and query values")
+				of := ""
+				if host == "" && len(s.Logs.LoggerNames) > 0 {
+					of = " of the hosts that have none of their own"
+				}
+				c.report("GH018", s.pointer+"/logs/logger_names/"+host, "the access log%s does not remove signatures and query values", of)
 				break
 			}
 		}
