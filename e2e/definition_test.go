@@ -407,6 +407,7 @@ paths:
       - {name: year, in: path, required: true, schema: {type: integer}}
       - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
       - {name: per_page, in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 20}}
+      - {name: x_account, in: query, schema: {type: string}}
       responses:
         "200":
           description: Invoices
@@ -425,7 +426,9 @@ paths:
 	require.Equal(t, "/legacy/accounts/"+w.acmeID+"/2026.php?offset=40&limit=20&fmt=json", got.RequestURI)
 	require.Equal(t, []string{w.acmeID}, got.Header["X-Account"])
 	require.Equal(t, []string{w.acmeID}, got.Header["X-Business-Id"])
+	require.Equal(t, 200, w.acme.Get(t, g.URL, "/v1/invoices/2026?x_account="+w.acmeID).Status)
 	n := data.count()
+	requireProblem(t, w.acme.Get(t, g.URL, "/v1/invoices/2026?x_account="+w.otherID), 400, "INVALID_PARAMETER")
 	requireProblem(t, odd.Get(t, g.URL, "/v1/invoices/2026"), 500, "INTERNAL")
 	require.Equal(t, n, data.count())
 	require.Eventually(t, func() bool {
