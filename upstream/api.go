@@ -134,11 +134,15 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 			a.mapped = append(a.mapped, op)
 		}
 	}
+	patterns := make([][]string, len(leftOut))
+	for i, path := range leftOut {
+		patterns[i] = leftOutPattern(path)
+	}
 	for _, p := range a.paths {
-		p.addDestination(base+p.Template, nil, leftOut)
+		p.addDestination(base+p.Template, nil, patterns)
 		for _, op := range p.Operations {
 			if op.Mapping != nil && op.Mapping.Path != nil {
-				p.addDestination("", op.Mapping.Path, leftOut)
+				p.addDestination("", op.Mapping.Path, patterns)
 			}
 		}
 	}

@@ -18,26 +18,30 @@ type destination struct {
 // placeholders matches placeholders such as {id}.
 var placeholders = regexp.MustCompile(`(\{[^{}]*\})+`)
 
-// addDestination adds those paths of leftOut to which p, or what it is mapped to, leads with some values of its parameters, but not with all.
-func (p *Path) addDestination(template string, mapped []Part, leftOut []string) {
+// leftOutPattern returns the segments of the pattern for a path that is left out, without a query, a fragment, and a slash at its end.
+func leftOutPattern(target string) []string {
+	target = strings.ToLower(strings.TrimSuffix(target[:strings.IndexAny(target+"?", "?#")], "/"))
+	target = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `[`, `\[`).Replace(target)
+	return strings.Split(placeholders.ReplaceAllString(target, "*"), "/")
+}
+
+// addDestination adds those patterns of leftOut to which p, or what it is mapped to, leads with some values of its parameters, but not with all.
+func (p *Path) addDestination(template string, mapped []Part, leftOut [][]string) {
 	if mapped != nil {
 		template = join(mapped, &Call{BusinessID: "{}"}, Query{pathValues: slices.Repeat([]string{"{}"}, MaxPathParams)})
 	}
 	template = strings.ToLower(strings.TrimSuffix(template, "/"))
 	to, segments, sample := destination{mapped: mapped}, strings.Split(template, "/"), placeholders.ReplaceAllString(template, "~")
-	for _, other := range leftOut {
-		other = strings.TrimSuffix(other[:strings.IndexAny(other+"?", "?#")], "/")
-		other = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `[`, `\[`).Replace(strings.ToLower(other))
-		other = placeholders.ReplaceAllString(other, "*")
-		parts := strings.Split(other, "/")
-		for i := range min(len(parts), len(segments)) {
-			if strings.Contains(segments[i], "{") {
-				parts[i] = "*"
-			}
+	for _, parts := range leftOut {
+		possible := sample != template && len(parts) == len(segments)
+		for i := 0; possible && i < len(parts); i++ {
+			possible = strings.Contains(segments[i], "{") || matches(parts[i], segments[i]) || matches(parts[i]+".*", segments[i])
 		}
-		both := []string{other, other + ".*"}
-		if matchesAny([]string{strings.Join(parts, "/"), strings.Join(parts, "/") + ".*"}, template) && !matchesAny(both, sample) {
-			to.leftOut = append(to.leftOut, both...)
+		if !possible {
+			continue
+		}
+		if pattern := strings.Join(parts, "/"); !matches(pattern, sample) && !matches(pattern+".*", sample) {
+			to.leftOut = append(to.leftOut, pattern, pattern+".*")
 		}
 	}
 	if to.leftOut != nil {
@@ -51,16 +55,15 @@ func (p *Path) leadsToLeftOut(target string, values *[MaxPathParams]string) bool
 		if to.mapped != nil {
 			target = join(to.mapped, &Call{BusinessID: "*"}, Query{pathValues: values[:]})
 		}
-		if matchesAny(to.leftOut, strings.ToLower(strings.TrimSuffix(target, "/"))) {
+		lower := strings.ToLower(strings.TrimSuffix(target, "/"))
+		if slices.ContainsFunc(to.leftOut, func(pattern string) bool { return matches(pattern, lower) }) {
 			return true
 		}
 	}
 	return false
 }
 
-func matchesAny(patterns []string, target string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		matches, _ := path.Match(pattern, target)
-		return matches
-	})
+func matches(pattern, text string) bool {
+	found, _ := path.Match(pattern, text)
+	return found
 }
