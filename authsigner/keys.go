@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strings"
@@ -44,6 +45,9 @@ var (
 
 	// ErrGracePending means that the grace period of the previous private key has not ended.
 	ErrGracePending = errors.New("the grace period of the last rotation has not ended")
+
+	// ErrNoGrace means that a rotation cannot keep a grace period, because none is in progress.
+	ErrNoGrace = errors.New("no grace period is in progress")
 )
 
 // KeyStore is a credential source whose keys can be managed.
@@ -128,11 +132,15 @@ func Issue(ctx context.Context, store KeyStore, o IssueOptions) (*Credential, er
 	return cred, nil
 }
 
+// KeepGrace instead of a grace period replaces only the newest private key, for example because nobody has seen it. The previous one
+// remains valid for its grace period.
+const KeepGrace time.Duration = math.MinInt64
+
 // Rotate replaces the private key of a key pair and returns the new credential. The old private key remains valid until now+grace.
 // If grace is 0, all older private keys become invalid immediately; use this if one has leaked.
 //
 // Only two private keys can be valid. A rotation with a grace period fails with ErrGracePending while the previous one is valid,
-// because it would shorten that grace period.
+// because it would shorten that grace period. One with [KeepGrace] fails with ErrNoGrace otherwise.
 func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Duration, now time.Time) (*Credential, error) {
 	return RotateVersion(ctx, store, publicKey, "", grace, now)
 }
@@ -142,22 +150,25 @@ func Rotate(ctx context.Context, store KeyStore, publicKey string, grace time.Du
 func RotateVersion(
 	ctx context.Context, store KeyStore, publicKey, version string, grace time.Duration, now time.Time,
 ) (*Credential, error) {
-	if grace < 0 {
+	if grace < 0 && grace != KeepGrace {
 		return nil, fmt.Errorf("rotating the key %s: invalid grace period %s: must not be negative", publicKey, grace)
 	}
 	cred, err := store.Update(ctx, publicKey, func(cred *Credential) error {
 		if version != "" && cred.Version() != version {
 			return ErrVersionMismatch
 		}
-		if grace > 0 && cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt) {
+		pending := cred.PreviousPrivateKey != "" && now.Before(cred.PreviousExpiresAt)
+		switch {
+		case grace > 0 && pending:
 			return fmt.Errorf("%w: the old private key is valid until %s, or until a rotation without grace period", ErrGracePending, cred.PreviousExpiresAt.UTC().Format(time.RFC3339))
+		case grace > 0:
+			cred.PreviousPrivateKey, cred.PreviousExpiresAt = cred.PrivateKey, now.Add(grace).UTC()
+		case grace == 0:
+			cred.PreviousPrivateKey, cred.PreviousExpiresAt = "", time.Time{}
+		case !pending:
+			return fmt.Errorf("%w: the newest private key is the only one", ErrNoGrace)
 		}
-		old := cred.PrivateKey
 		cred.PrivateKey = newPrivateKey(strings.HasPrefix(publicKey, prefixPublicTest))
-		cred.PreviousPrivateKey, cred.PreviousExpiresAt = "", time.Time{}
-		if grace > 0 {
-			cred.PreviousPrivateKey, cred.PreviousExpiresAt = old, now.Add(grace).UTC()
-		}
 		return nil
 	})
 	if err != nil {

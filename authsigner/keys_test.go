@@ -191,6 +191,28 @@ func TestRotationEndsAnEarlierGraceOnlyWithoutAGrace(t *testing.T) {
 	assert.True(t, third.PreviousExpiresAt.IsZero())
 }
 
+// The newest private key may be in nobody's hands, because the response with it was lost, while the one before is in use.
+func TestRotationThatKeepsTheGraceReplacesTheNewestOnly(t *testing.T) {
+	t.Parallel()
+	store, issued := issue(t)
+	now := time.Unix(testClock, 0)
+	_, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, authsigner.KeepGrace, now)
+	require.ErrorIs(t, err, authsigner.ErrNoGrace)
+	require.Same(t, issued, store[issued.PublicKey], "the only private key is not replaced")
+
+	unseen, err := authsigner.Rotate(t.Context(), store, issued.PublicKey, time.Hour, now)
+	require.NoError(t, err)
+	replaced, err := authsigner.RotateVersion(t.Context(), store, issued.PublicKey, unseen.Version(), authsigner.KeepGrace, now.Add(time.Minute))
+	require.NoError(t, err)
+	assert.NotEqual(t, unseen.PrivateKey, replaced.PrivateKey)
+	assert.Equal(t, issued.PrivateKey, replaced.PreviousPrivateKey)
+	assert.Equal(t, unseen.PreviousExpiresAt, replaced.PreviousExpiresAt)
+
+	_, err = authsigner.Rotate(t.Context(), store, issued.PublicKey, authsigner.KeepGrace, now.Add(time.Hour))
+	require.ErrorIs(t, err, authsigner.ErrNoGrace)
+	require.Equal(t, replaced, store[issued.PublicKey])
+}
+
 func TestRevokedKeyIsUnknown(t *testing.T) {
 	t.Parallel()
 	store, issued := issue(t)

@@ -67,6 +67,9 @@ func (k *pageKeys) Issue(
 func (k *pageKeys) Rotate(
 	ctx context.Context, businessID, publicKey, version string, grace time.Duration,
 ) (pages.IssuedKey, error) {
+	if grace == pages.KeepGrace {
+		grace = authsigner.KeepGrace
+	}
 	return issued(k.manager.Rotate(ctx, businessID, publicKey, version, grace))
 }
 
@@ -103,8 +106,6 @@ func pagesError(err error) error {
 		return pages.ErrAlreadyDone
 	case errors.Is(err, businesskeys.ErrTooMany):
 		return pages.ErrTooManyKeys
-	case errors.Is(err, authsigner.ErrGracePending):
-		return pages.ErrGracePending
 	case errors.Is(err, authsigner.ErrUnknownKey):
 		return pages.ErrNoKey
 	case errors.Is(err, authsigner.ErrOutcomeUnknown):

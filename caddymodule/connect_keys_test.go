@@ -106,9 +106,12 @@ func TestFailedChangeOfKeysRevealsNoPrivateKey(t *testing.T) {
 	rotated, err := keys.Rotate(t.Context(), "biz_acme", first.PublicKey, first.Version, time.Hour)
 	require.NoError(t, err)
 	pending, err := keys.Rotate(t.Context(), "biz_acme", first.PublicKey, rotated.Version, time.Hour)
-	require.ErrorIs(t, err, pages.ErrGracePending)
-	require.Equal(t, rotated.Key, pending.Key)
+	require.ErrorIs(t, err, pages.ErrAlreadyDone)
 	require.Empty(t, pending.PrivateKey.Reveal())
+	replaced, err := keys.Rotate(t.Context(), "biz_acme", first.PublicKey, rotated.Version, pages.KeepGrace)
+	require.NoError(t, err)
+	require.NotEqual(t, rotated.PrivateKey.Reveal(), replaced.PrivateKey.Reveal())
+	require.Equal(t, rotated.PreviousUntil, replaced.PreviousUntil)
 
 	for i := range businesskeys.MaxKeys - 1 {
 		_, err := keys.Issue(t.Context(), acme(), "account_1", fmt.Sprint(i), false)

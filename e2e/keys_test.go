@@ -164,6 +164,10 @@ func TestKeysCommandsPrintAPrivateKeyOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(o.stdout, rotated.PrivateKey))
 	require.WithinDuration(t, time.Now().Add(time.Hour), rotated.PreviousExpiresAt, time.Minute)
 	gatewaytest.RequireNowhere(t, o.stdout+o.stderr, first.PrivateKey)
+	unseen := rotated
+	k.json(t, &rotated, "rotate", first.PublicKey, "--grace", "keep")
+	require.NotEqual(t, unseen.PrivateKey, rotated.PrivateKey)
+	require.Equal(t, unseen.PreviousExpiresAt, rotated.PreviousExpiresAt)
 
 	for _, args := range [][]string{
 		{"list"},

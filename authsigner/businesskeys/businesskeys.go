@@ -258,8 +258,7 @@ func (m *Manager) Issue(ctx context.Context, o authsigner.IssueOptions) (*authsi
 }
 
 // Rotate gives a key a new private key, as [authsigner.RotateVersion] does. Its errors include authsigner.ErrUnknownKey,
-// ErrAlreadyDone if the key's version is not version, authsigner.ErrGracePending, with which it returns the unchanged
-// credential, and authsigner.ErrOutcomeUnknown.
+// ErrAlreadyDone if the key's version is not version, or a grace period has begun or ended since, and authsigner.ErrOutcomeUnknown.
 func (m *Manager) Rotate(
 	ctx context.Context, businessID, publicKey, version string, grace time.Duration,
 ) (*authsigner.Credential, error) {
@@ -269,15 +268,10 @@ func (m *Manager) Rotate(
 	m.o.Invalidate(ctx, publicKey)
 	defer m.o.Invalidate(ctx, publicKey)
 	cred, err := authsigner.RotateVersion(ctx, m.o.Store, publicKey, version, grace, time.Now())
-	switch {
-	case errors.Is(err, authsigner.ErrVersionMismatch):
-		return nil, ErrAlreadyDone
-	case errors.Is(err, authsigner.ErrGracePending):
-		before, getErr := m.Get(ctx, businessID, publicKey)
-		if getErr != nil {
-			return nil, getErr
+	for _, state := range []error{authsigner.ErrVersionMismatch, authsigner.ErrGracePending, authsigner.ErrNoGrace} {
+		if errors.Is(err, state) {
+			return nil, ErrAlreadyDone
 		}
-		return before, err
 	}
 	return cred, err
 }

@@ -309,9 +309,13 @@ func (c *keysCommand) rotate() *cobra.Command {
 			return c.printIssued(out, s.changed(cred, invalidated), cred.PrivateKey)
 		}),
 	}
-	cmd.Flags().Func("grace", "`duration` for which the old private key stays valid, such as 12h or 2d; 0 invalidates it immediately (default 24h)",
+	cmd.Flags().Func("grace", "`duration` for which the old private key stays valid, such as 12h or 2d; 0 invalidates it immediately; "+
+		"keep replaces only the newest private key during the grace period of the last rotation (default 24h)",
 		func(s string) (err error) {
-			grace, err = caddy.ParseDuration(s)
+			grace = authsigner.KeepGrace
+			if s != "keep" {
+				grace, err = caddy.ParseDuration(s)
+			}
 			return err
 		})
 	return cmd

@@ -271,15 +271,15 @@ func (f *fakeKeys) Rotate(
 	switch {
 	case err != nil:
 		return pages.IssuedKey{}, err
-	case k.Version != version:
+	case k.Version != version, grace > 0 && f.now().Before(k.PreviousUntil), grace < 0 && !f.now().Before(k.PreviousUntil):
 		return pages.IssuedKey{}, pages.ErrAlreadyDone
-	case grace > 0 && f.now().Before(k.PreviousUntil):
-		return pages.IssuedKey{Key: k.Key}, pages.ErrGracePending
 	}
 	f.made++
-	k.private, k.Version, k.PreviousUntil = fmt.Sprintf("sk_live_%043d", f.made), fmt.Sprint("v", f.made), time.Time{}
+	k.private, k.Version = fmt.Sprintf("sk_live_%043d", f.made), fmt.Sprint("v", f.made)
 	if grace > 0 {
 		k.PreviousUntil = f.now().Add(grace)
+	} else if grace == 0 {
+		k.PreviousUntil = time.Time{}
 	}
 	return f.changed(k)
 }

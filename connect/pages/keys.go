@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/account"
@@ -29,7 +28,7 @@ type Keys interface {
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all old ones
 	// stop working at once. Its errors are ErrNoKey, also for another business's key, ErrAlreadyDone if Key.Version is not
-	// version, ErrGracePending, with which it also returns the key, and ErrOutcomeUnknown.
+	// version, or if grace is KeepGrace without a previous private key that works, or positive with one, and ErrOutcomeUnknown.
 	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
 
 	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is already revoked, ErrNoKey if the business is
@@ -41,8 +40,7 @@ type Keys interface {
 var (
 	ErrNoKey          = errors.New("no such key") // of the business
 	ErrTooManyKeys    = errors.New("too many keys")
-	ErrGracePending   = errors.New("the previous private key still works") // and at most two can be valid
-	ErrAlreadyDone    = errors.New("already done")                         // by an earlier call; this one changed nothing
+	ErrAlreadyDone    = errors.New("already done") // by an earlier call; this one changed nothing
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
 
@@ -78,24 +76,12 @@ func (PrivateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redac
 // MarshalText returns "[redacted]".
 func (PrivateKey) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
 
-// grace is a choice of how long the old private key keeps working.
-type grace struct {
-	Value, Text, Hint string
-	length            time.Duration
-}
+// KeepGrace instead of a grace period replaces only the newest private key. The previous one keeps working as long as it would have.
+const KeepGrace time.Duration = -1
 
-const defaultGrace = "24h"
-
-func graces() []grace {
-	return []grace{
-		{Value: "1h", Text: "For 1 hour", length: time.Hour},
-		{Value: defaultGrace, Text: "For 1 day", length: 24 * time.Hour},
-		{Value: "168h", Text: "For 7 days", length: 7 * 24 * time.Hour},
-		{
-			Value: "0", Text: "Not at all",
-			Hint: "Choose this if somebody else may know the old key. Anything that still uses it stops working immediately.",
-		},
-	}
+// graces returns the choices of the form that rotates a key.
+func graces() map[string]time.Duration {
+	return map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "168h": 7 * 24 * time.Hour, "0": 0, "keep": KeepGrace}
 }
 
 // keysView is the list of keys.
@@ -110,11 +96,8 @@ type keysView struct {
 // keyView is the page with the form that rotates or revokes a key.
 type keyView struct {
 	Key
-	Token   string
-	Now     time.Time
-	Graces  []grace
-	Chosen  string // Value of a grace
-	Problem string
+	Token string
+	Now   time.Time
 }
 
 // newKeyView is the page that shows a new private key, once.
@@ -127,9 +110,9 @@ func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request, s *session) err
 	q := r.URL.Query()
 	switch {
 	case q.Has("rotate"):
-		return p.renderKey(w, r, http.StatusOK, s, "rotate-key", "Rotate a key", q.Get("rotate"), keyView{Chosen: defaultGrace})
+		return p.renderKey(w, r, s, "rotate-key", "Rotate a key", q.Get("rotate"))
 	case q.Has("revoke"):
-		return p.renderKey(w, r, http.StatusOK, s, "revoke-key", "Revoke a key", q.Get("revoke"), keyView{})
+		return p.renderKey(w, r, s, "revoke-key", "Revoke a key", q.Get("revoke"))
 	default:
 		return p.renderKeys(w, r, http.StatusOK, s, keysView{})
 	}
@@ -145,16 +128,15 @@ func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s
 }
 
 // renderKey shows the form that rotates or revokes a key.
-func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, status int, s *session, view, title, publicKey string, v keyView) (err error) {
-	v.Key, err = p.o.Keys.Get(r.Context(), s.account.BusinessID, publicKey)
+func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, s *session, view, title, publicKey string) error {
+	key, err := p.o.Keys.Get(r.Context(), s.account.BusinessID, publicKey)
 	switch {
 	case errors.Is(err, ErrNoKey):
 		return noKey()
 	case err != nil:
 		return unavailable(err)
 	}
-	v.Now, v.Token, v.Graces = p.o.Now(), s.token(formKeys), graces()
-	p.render(w, r, status, view, p.settings(w, r, s, titled(title, v.Problem), KeysPath), v)
+	p.render(w, r, http.StatusOK, view, p.settings(w, r, s, title, KeysPath), keyView{key, s.token(formKeys), p.o.Now()})
 	return nil
 }
 
@@ -238,9 +220,8 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 }
 
 func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
-	choices := graces()
-	i := slices.IndexFunc(choices, func(g grace) bool { return g.Value == r.PostForm.Get("grace") })
-	if i < 0 {
+	grace, ok := graces()[r.PostForm.Get("grace")]
+	if !ok {
 		return badRequest("The form does not say how long the old private key keeps working. Go back and choose again.", nil)
 	}
 	version := r.PostForm.Get("version")
@@ -251,23 +232,11 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
-	publicKey := r.PostForm.Get("key")
-	issued, err := p.o.Keys.Rotate(ctx, s.account.BusinessID, publicKey, version, choices[i].length)
-	if errors.Is(err, ErrGracePending) {
-		fail(r, codeConflict, err)
-		until := dateTime(issued.PreviousUntil)
-		change.Detail = "The previous private key still works until " + until
-		change.Resolve(ctx, audit.OutcomeDenied)
-		return p.renderKey(w, r, http.StatusConflict, s, "rotate-key", "Rotate a key", publicKey, keyView{
-			Chosen: choices[i].Value,
-			Problem: "This key was rotated recently, and the previous private key still works until " + until +
-				". Wait until then, or choose “Not at all” to end both old keys now.",
-		})
-	}
+	issued, err := p.o.Keys.Rotate(ctx, s.account.BusinessID, r.PostForm.Get("key"), version, grace)
 	if err != nil {
 		return notChanged(ctx, change, err,
 			"The key has been rotated since this form was opened. A private key is shown only once. "+
-				"If you did not see it, rotate the key again to get a new one.",
+				"If you did not see it, rotate the key again. If the one before still works, choose to replace only the newest one.",
 			"The old private key may have stopped working, and the new one cannot be shown. Rotate the key again in a moment.")
 	}
 	change.Detail = "The old private key stopped working immediately"

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -97,13 +96,6 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 			w.keys.most = 2
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("issue", "")).requires(http.StatusConflict, "Error: API and integrations")
-		}},
-		"within the grace": {audit.KeyRotated, "The previous private key still works until ", "the previous private key still works until", func(w *world) *page {
-			w.keys.keys[0].PreviousUntil = w.clock.now().Add(time.Hour)
-			b := w.signIn(ownerEmail)
-			form := b.keyForm("rotate", "pk_live_saltbush")
-			form.Set("grace", "24h")
-			return b.post(pages.KeysPath, form)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -185,23 +185,44 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 	}
 }
 
-func TestRotationDuringGraceIsRejectedUnlessForced(t *testing.T) {
+// A double click on "Rotate key" loses the page with the new private key. What production uses keeps working all the same.
+func TestKeyThatNobodyHasSeenIsReplacedDuringGrace(t *testing.T) {
 	t.Parallel()
 	w := withKeys(t)
 	b := w.signIn(ownerEmail)
-	b.post(pages.KeysPath, b.keyForm("rotate", "pk_live_saltbush")).requires(http.StatusOK)
-	before := w.keys.all()[0]
-	b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated recently")
-	form := b.keyForm("rotate", "pk_live_saltbush")
-	require.Equal(t, "0", form.Get("grace"), "the only choice that works is preselected")
-	form.Set("grace", "24h")
-	p := b.post(pages.KeysPath, form).requires(http.StatusConflict, "Error: Rotate a key")
-	require.Equal(t, before, w.keys.all()[0])
-	form = p.form(pages.KeysPath)
-	require.Equal(t, "24h", form.Get("grace"), "nothing ends at once without being chosen")
+	lost := b.keyForm("rotate", "pk_live_saltbush")
+	b.post(pages.KeysPath, lost).requires(http.StatusOK)
+	unseen := w.keys.all()[0]
+	b.post(pages.KeysPath, lost).requires(http.StatusConflict, "rotate the key again. If the one before still works, choose to replace only the newest one.")
+
+	p := b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated recently", "Only the newest one", "Both")
+	p.lacks("For 1 hour", "Not at all")
+	form := p.form(pages.KeysPath)
+	require.Equal(t, "keep", form.Get("grace"), "what is preselected ends nothing that is in use")
+	until := unseen.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
+	b.post(pages.KeysPath, form).requires(http.StatusOK, "Your new private key", "The old private key works until "+until)
+	replaced := w.keys.all()[0]
+	require.NotEqual(t, unseen.private, replaced.private)
+	require.Equal(t, unseen.PreviousUntil, replaced.PreviousUntil)
+
+	form = b.keyForm("rotate", "pk_live_saltbush")
 	form.Set("grace", "0")
-	b.post(pages.KeysPath, form).requires(http.StatusOK)
+	b.post(pages.KeysPath, form).requires(http.StatusOK, "The old private key no longer works.")
 	require.True(t, w.keys.all()[0].PreviousUntil.IsZero())
+}
+
+func TestRotationFormOfAnotherStateChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	b := w.signIn(ownerEmail)
+	form := b.keyForm("rotate", "pk_live_saltbush")
+	form.Set("grace", "keep")
+	b.post(pages.KeysPath, form).requires(http.StatusConflict, "Already done")
+	w.keys.keys[0].PreviousUntil = w.clock.now().Add(time.Hour)
+	form.Set("grace", "24h")
+	b.post(pages.KeysPath, form).requires(http.StatusConflict, "Already done")
+	w.unchanged()
+	require.Empty(t, w.actions(owner.BusinessID))
 }
 
 func TestKeyIsRevokedAfterConfirmation(t *testing.T) {
