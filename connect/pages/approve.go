@@ -34,7 +34,7 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return decisionProblem(err, id)
 	}
-	s, err := p.signedIn(r, approveURL(id))
+	s, err := p.signedIn(w, r, approveURL(id))
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (p *Pages) approve(w http.ResponseWriter, r *http.Request) error {
 	if !plausibleID(id) {
 		return requestOver()
 	}
-	s, err := p.signedIn(r, approveURL(id))
+	s, err := p.signedIn(w, r, approveURL(id))
 	if err != nil {
 		return err
 	}

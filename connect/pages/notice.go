@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// noticeAge is the lifetime of the cookie with the name of a notice, which confirms a change on the next page. The name is not in the
+// noticeAge is the lifetime of the cookie with the name of a notice, which says on the next page what became of a form. The name is not in the
 // URL, because anyone could make up a link with it.
 const noticeAge = time.Minute
 
@@ -13,6 +13,7 @@ const noticeAge = time.Minute
 const (
 	noticeSignedOut           = "signed-out"
 	noticeSignedOutEverywhere = "signed-out-everywhere"
+	noticeSessionEnded        = "session-ended"
 	noticeDisconnected        = "disconnected"
 	noticeNoConnection        = "no-connection"
 	noticeChanged             = "changed"
@@ -24,6 +25,7 @@ func notices() map[string]string {
 	return map[string]string{
 		noticeSignedOut:           "You are signed out.",
 		noticeSignedOutEverywhere: "You are signed out, here and everywhere else.",
+		noticeSessionEnded:        "Your session had ended, so nothing was changed. Sign in and try again.",
 		noticeDisconnected:        "Disconnected. The app can no longer reach your account.",
 		noticeNoConnection:        "This app is not connected. It may already have been disconnected.",
 		noticeChanged:             "Saved. It takes effect with the app’s next request.",

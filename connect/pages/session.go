@@ -178,7 +178,7 @@ func (s *session) check(r *http.Request, purpose, link string) error {
 // forAccount returns a handler for signed-in users or, unless what is "", for owners only: see ownerOnly.
 func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Request, *session) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		s, err := p.signedIn(r, r.URL.Path)
+		s, err := p.signedIn(w, r, r.URL.Path)
 		if err == nil && what != "" {
 			err = ownerOnly(s.account, what)
 		}
@@ -189,11 +189,15 @@ func (p *Pages) forAccount(what string, serve func(http.ResponseWriter, *http.Re
 	}
 }
 
-// signedIn returns the request's session, or else an error that redirects to the sign-in page, which then redirects to back.
-func (p *Pages) signedIn(r *http.Request, back string) (*session, error) {
+// signedIn returns the request's session, or else an error that redirects to the sign-in page, which then redirects to back. The page says
+// that a form of a session that has ended changed nothing.
+func (p *Pages) signedIn(w http.ResponseWriter, r *http.Request, back string) (*session, error) {
 	s, err := p.session(r)
-	if err == nil && s == nil {
-		err = &redirectError{to: signInURL(back)}
+	switch {
+	case err != nil || s != nil:
+		return s, err
+	case r.Method == http.MethodPost:
+		return nil, p.done(w, noticeSessionEnded, signInURL(back))
 	}
-	return s, err
+	return nil, &redirectError{to: signInURL(back)}
 }

@@ -1,11 +1,14 @@
 package pages_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +72,31 @@ func TestSessionEndsAtMaximumAge(t *testing.T) {
 	w.clock.advance(10 * time.Minute)
 	assert.False(t, b.signedIn())
 	assert.Empty(t, w.sessionKeys())
+}
+
+func TestFormOfAnEndedSessionSaysThatNothingWasChanged(t *testing.T) {
+	t.Parallel()
+	w := withKeys(t)
+	w.request("grq_1", "mcp:read")
+	w.oauth.grants = []oauth.Grant{grant(t, "gr_1", owner, "claude", "mcp:read", w.clock.now(), w.clock.now())}
+	b := w.signIn(ownerEmail)
+	forms := map[string]url.Values{
+		"disconnect": b.get(pages.ConnectionsPath + "?revoke=gr_1").form(pages.ConnectionsPath), "change": b.changeForm("gr_1"),
+		"approve": b.decision("grq_1", "approve"),
+	}
+	maps.Copy(forms, keyForms(b))
+	b.signOut("everywhere").requires(http.StatusSeeOther)
+	b.get(pages.SignInPath)
+	b.get(pages.ConnectionsPath).requires(http.StatusSeeOther)
+	b.get(pages.SignInPath).requires(http.StatusOK).lacks("nothing was changed")
+	for name, form := range forms {
+		path := map[string]string{"disconnect": pages.ConnectionsPath, "change": pages.ConnectionsPath, "approve": pages.ApprovePath}[name]
+		p := b.follow(b.post(cmp.Or(path, pages.KeysPath), form))
+		p.requires(http.StatusOK, "Your session had ended, so nothing was changed. Sign in and try again.", "Password")
+	}
+	w.unchanged()
+	require.Len(t, w.oauth.grants, 1)
+	require.Empty(t, w.oauth.approved)
 }
 
 func TestSessionInALaterFormatIsNeitherUsedNorEnded(t *testing.T) {
