@@ -60,8 +60,10 @@ func (s *Server) response(request *pending, parameters url.Values) string {
 // authorize checks and stores a request. It returns the URL of the approval page, or the redirect URI with an error.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) (target string, err error) {
 	ctx := r.Context()
-	// Browsers say what they load. A page that loads this as an image would use up the limits with its visitors' client IPs.
-	if dest := r.Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
+	// Browsers say what they load. A page that loads this as an image, or has it fetched in advance, would use up the limits with its
+	// visitors' client IPs.
+	dest, purpose := r.Header.Get("Sec-Fetch-Dest"), r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose")
+	if dest != "" && dest != "document" || strings.Contains(purpose, "prefetch") {
 		return "", badRequest(codeInvalidRequest, "this address must be opened as a page")
 	}
 	if err := s.allowIP(ctx, r, "authorize", s.o.limits.Authorizations); err != nil {

@@ -10,11 +10,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// Rate limit keys of limits that all client IPs share.
-const (
-	allIPs   = "*"
-	allPages = "pages" // that register in browsers
-)
+const allIPs = "*" // the rate limit key of limits that all client IPs share
 
 // allowIP counts a request of a kind against the limit of its client IP, and of its network.
 func (s *Server) allowIP(ctx context.Context, r *http.Request, kind string, limit redis_rate.Limit) error {

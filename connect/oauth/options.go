@@ -94,7 +94,7 @@ func DefaultClientSchemes() []string {
 // limits are the rate limits of unauthenticated requests that store data in Redis or fetch documents. docs/connect.md says how
 // much memory that can take.
 type limits struct {
-	Registrations     redis_rate.Limit // dynamic registrations per client IP
+	Registrations     redis_rate.Limit // dynamic registrations per client IP, by programs and by pages in browsers each
 	AllRegistrations  redis_rate.Limit // dynamic registrations by programs in total
 	PageRegistrations redis_rate.Limit // dynamic registrations by pages in browsers in total
 	Authorizations    redis_rate.Limit // authorization requests per client IP

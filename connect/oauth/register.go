@@ -10,7 +10,12 @@ import (
 
 func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	if err := s.allowIP(ctx, r, "register", s.o.limits.Registrations); err != nil {
+	// A page that makes its visitors register must not exhaust the limits of programs, neither of all nor of those on its visitors' machines.
+	kind, all := "register", s.o.limits.AllRegistrations
+	if r.Header.Get("Origin") != "" {
+		kind, all = "register-page", s.o.limits.PageRegistrations
+	}
+	if err := s.allowIP(ctx, r, kind, s.o.limits.Registrations); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, "application/json", codeInvalidMetadata)
@@ -31,13 +36,8 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// Only valid requests count against the total, so that invalid ones cannot exhaust it. Nor can any page that makes its visitors
-	// register exhaust that of programs.
-	all, limit := allIPs, s.o.limits.AllRegistrations
-	if r.Header.Get("Origin") != "" {
-		all, limit = allPages, s.o.limits.PageRegistrations
-	}
-	if err := s.allow(ctx, "register", all, limit); err != nil {
+	// Only valid requests count against the total, so that invalid ones cannot exhaust it.
+	if err := s.allow(ctx, kind, allIPs, all); err != nil {
 		return err
 	}
 	if err := s.storeClient(ctx, s.clientKey(c.ID), c, unusedLifetime); err != nil {
