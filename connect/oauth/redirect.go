@@ -71,8 +71,11 @@ type redirectURI struct {
 	loopback, rest string
 }
 
-// local reports whether the URI leads to the user's own machine: a loopback address or an application.
-func (u redirectURI) local() bool { return u.scheme != "https" }
+// local reports whether the URI leads to the user's own machine: a loopback name or address, also with https, or an application.
+func (u redirectURI) local() bool {
+	host := strings.ToLower((&url.URL{Host: u.host}).Hostname())
+	return u.scheme != "https" || isLoopbackName(strings.TrimSuffix(host, "."))
+}
 
 // display returns what Request.RedirectHost holds.
 func (u redirectURI) display() string {
