@@ -111,11 +111,11 @@ func (p *Pages) approveChosen(w http.ResponseWriter, r *http.Request, s *session
 	if err != nil {
 		return decisionProblem(err, id)
 	}
-	granted := chosen(r, req.Scopes)
-	if granted.IsZero() && s.account.IsOwner() {
-		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
+	granted, problem := chosen(r, req.Scopes, "choose “Don’t connect”.")
+	if problem != "" && s.account.IsOwner() {
+		fail(r, codeInvalidForm, errors.New("no scope was chosen, or only a part of one"))
 		boxes := newPermissions(req.Scopes, granted)
-		boxes.Problem = "Choose at least one thing that the app may do, or choose “Don’t connect”."
+		boxes.Problem = problem
 		p.renderApprove(w, r, http.StatusUnprocessableEntity, s, req, boxes)
 		return nil
 	}

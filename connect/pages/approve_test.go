@@ -72,8 +72,8 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 			},
 		},
 		"one":            {"mcp:use", "contacts:read", []string{"contacts:read"}},
-		"change is more": {"mcp:use", "contacts:write", []string{"contacts:write"}},
-		"run":            {"mcp:use", "automations:run appointments:read", []string{"automations:run", "appointments:read"}},
+		"change is more": {"mcp:use", "contacts:write", []string{"contacts:read", "contacts:write"}},
+		"run":            {"mcp:use", "automations:run appointments:read", []string{"automations:read", "automations:run", "appointments:read"}},
 		"not asked for":  {"mcp:read", "contacts:read", []string{"contacts:read", "contacts:write", "automations:run", "mcp:use"}},
 		"unknown":        {"contacts:read", "contacts:read", []string{"contacts:read", "admin:everything", "", "contacts:read"}},
 	} {
@@ -83,6 +83,45 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 		b.post(pages.ApprovePath, b.decision(id, "approve", c.allow...)).requires(http.StatusSeeOther)
 		assert.ElementsMatch(t, strings.Fields(c.granted), w.oauth.approved[id].Names(), id)
 	}
+}
+
+// Changing and running include seeing. An owner who has unticked that does not grant it without knowing.
+func TestAppDoesNotSeeWhatTheOwnerUnticked(t *testing.T) {
+	t.Parallel()
+	const problem = "To change or run something, the app has to see it."
+	for verb, asked := range map[string]string{"contacts:write": "mcp:use", "automations:run": "automations:run sales:read"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := connected(t)
+			w.request("grq_1", asked)
+			b := w.signIn(ownerEmail)
+			p := b.post(pages.ApprovePath, b.decision("grq_1", "approve", "sales:read", verb)).requires(http.StatusUnprocessableEntity, problem)
+			require.Empty(t, w.oauth.approved)
+			form := p.form(pages.ApprovePath)
+			area, _, _ := strings.Cut(verb, ":")
+			assert.ElementsMatch(t, []string{"sales:read", area + ":read", verb}, form["allow"], "it is ticked again")
+			form.Set("decision", "approve")
+			b.post(pages.ApprovePath, form).requires(http.StatusSeeOther)
+			assert.ElementsMatch(t, []string{"sales:read", verb}, w.oauth.approved["grq_1"].Names())
+
+			change := b.changeForm("gr_2")
+			change["allow"] = []string{verb}
+			change.Set("unasked", "yes")
+			p = b.post(pages.ConnectionsPath, change).requires(http.StatusUnprocessableEntity, problem)
+			assert.Equal(t, "contacts:read", w.oauth.grants[1].Scopes.String())
+			b.post(pages.ConnectionsPath, p.form(pages.ConnectionsPath)).requires(http.StatusSeeOther)
+			assert.Equal(t, verb, w.oauth.grants[1].Scopes.String())
+		})
+	}
+	w := connected(t)
+	w.request("grq_1", "mcp:use")
+	b := w.signIn(memberEmail)
+	form := b.get(pages.ApprovePath + "?request=grq_1").form(pages.ApprovePath)
+	form.Set("decision", "approve")
+	form["allow"] = []string{"contacts:write"}
+	b.post(pages.ApprovePath, form).requires(http.StatusForbidden, "Only an owner can connect apps")
+	b.post(pages.ConnectionsPath, url.Values{"csrf": {b.token("change gr_2")}, "connection": {"gr_2"}, "version": {""}, "allow": {"contacts:write"}}).
+		requires(http.StatusForbidden)
 }
 
 func TestApprovalWithoutScopesIsRejected(t *testing.T) {

@@ -47,8 +47,8 @@ func TestOwnerChangesWhatAnAppMayDo(t *testing.T) {
 		shows   bool // the box for Unasked
 	}{
 		{[]string{"contacts:read", "contacts:write"}, false, "contacts:write", false},
-		{[]string{"sales:read", "automations:run"}, false, "automations:run sales:read", true},
-		{[]string{"sales:read", "automations:run"}, true, "automations:run sales:read", true},
+		{[]string{"sales:read", "automations:read", "automations:run"}, false, "automations:run sales:read", true},
+		{[]string{"sales:read", "automations:read", "automations:run"}, true, "automations:run sales:read", true},
 		{[]string{"sales:read", "admin:everything", "mcp:use", ""}, true, "sales:read", false},
 	} {
 		form := b.changeForm("gr_2")
@@ -89,12 +89,12 @@ func TestStaleChangeShowsWhatTheAppMayDoNow(t *testing.T) {
 	w := connected(t)
 	b := w.signIn(ownerEmail)
 	stale, fresh := b.changeForm("gr_2"), b.changeForm("gr_2")
-	fresh["allow"], stale["allow"] = []string{"sales:read"}, []string{"contacts:write"}
+	fresh["allow"], stale["allow"] = []string{"sales:read"}, []string{"contacts:read", "contacts:write"}
 	b.post(pages.ConnectionsPath, fresh).requires(http.StatusSeeOther)
 	p := b.post(pages.ConnectionsPath, stale).requires(http.StatusConflict, "Nothing was saved")
 	again := p.form(pages.ConnectionsPath)
 	assert.Equal(t, []string{"sales:read"}, again["allow"])
-	again["allow"] = []string{"contacts:write"}
+	again["allow"] = []string{"contacts:read", "contacts:write"}
 	b.post(pages.ConnectionsPath, again).requires(http.StatusSeeOther)
 	assert.Equal(t, "contacts:write", w.oauth.grants[1].Scopes.String())
 
@@ -108,7 +108,7 @@ func TestChangeRequiresAnOwnerOfTheBusinessAndItsForm(t *testing.T) {
 	w := connected(t)
 	owner, rival, member := w.signIn(ownerEmail), w.signIn(rivalEmail), w.signIn(memberEmail)
 	good := owner.changeForm("gr_2")
-	good["allow"] = []string{"mcp:use", "contacts:write"}
+	good["allow"] = []string{"mcp:use", "contacts:read", "contacts:write"}
 	with := func(name, value string) url.Values {
 		form := maps.Clone(good)
 		form.Set(name, value)

@@ -50,14 +50,23 @@ func titled(title, problem string) string {
 	return title
 }
 
-// chosen returns the rights of a set whose check boxes are checked. Write and run include read.
-func chosen(r *http.Request, offered scope.Set) scope.Set {
+// chosen returns the rights of a set whose check boxes are checked. Write and run include read, also if it is unchecked. problem is the
+// text for a form that is not accepted because of that, or because no box is checked; otherwise completes it.
+func chosen(r *http.Request, offered scope.Set, otherwise string) (granted scope.Set, problem string) {
 	given := func(a scope.Area, verb string) bool {
 		return slices.Contains(r.PostForm[allowField], a.Scope(verb)) && offered.Includes(a, verb)
 	}
-	return offered.Narrow(func(a scope.Area, verb string) bool {
-		return given(a, verb) || verb == scope.VerbRead && (given(a, scope.VerbWrite) || given(a, scope.VerbRun))
+	granted = offered.Narrow(func(a scope.Area, verb string) bool {
+		implied := verb == scope.VerbRead && !given(a, verb) && (given(a, scope.VerbWrite) || given(a, scope.VerbRun))
+		if implied {
+			problem = "To change or run something, the app has to see it. It is ticked again under “What it may see”: leave it, or untick both."
+		}
+		return implied || given(a, verb)
 	})
+	if granted.IsZero() {
+		problem = "Choose at least one thing that the app may do, or " + otherwise
+	}
+	return granted, problem
 }
 
 func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"change": {id}}.Encode() }
@@ -78,8 +87,12 @@ func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int,
 
 // changeConnection stores what a connection may do.
 func (p *Pages) changeConnection(w http.ResponseWriter, r *http.Request, s *session, id string) error {
-	granted := chosen(r, p.o.OAuth.Areas().Everything())
-	err := p.o.OAuth.Change(r.Context(), id, r.PostForm.Get("version"), s.account, granted, r.PostForm.Has(unaskedField))
+	granted, problem := chosen(r, p.o.OAuth.Areas().Everything(), "disconnect it.")
+	accepted, unasked := granted, r.PostForm.Has(unaskedField)
+	if problem != "" {
+		accepted = scope.Set{} // the error is ErrScopes, or one with precedence
+	}
+	err := p.o.OAuth.Change(r.Context(), id, r.PostForm.Get("version"), s.account, accepted, unasked)
 	switch {
 	case err == nil:
 		return p.done(w, noticeChanged, changeURL(id))
@@ -90,9 +103,10 @@ func (p *Pages) changeConnection(w http.ResponseWriter, r *http.Request, s *sess
 	switch {
 	case err != nil:
 		return p.connectionProblem(w, s, err)
-	case granted.IsZero():
-		fail(r, codeInvalidForm, errors.New("no scope was chosen"))
-		return p.renderChange(w, r, http.StatusUnprocessableEntity, s, g, granted, "Choose at least one thing that the app may do, or disconnect it.")
+	case problem != "":
+		fail(r, codeInvalidForm, errors.New("no scope was chosen, or only a part of one"))
+		g.Unasked, g.Version = unasked, r.PostForm.Get("version") // as in the form
+		return p.renderChange(w, r, http.StatusUnprocessableEntity, s, g, granted, problem)
 	}
 	fail(r, codeConflict, oauth.ErrChanged)
 	return p.renderChange(w, r, http.StatusConflict, s, g, g.Scopes,

@@ -206,8 +206,11 @@ await step('the owner extends the connection with the keyboard, and the same ass
   assert.ok(await box(/^Automations Run/).isChecked(), 'the form is the one that was open');
   assert.equal(await page.getByRole('status').count(), 0);
   await page.keyboard.press('Enter');
-  await page.getByRole('status').waitFor();
+  await page.getByRole('alert').waitFor();
+  await look('change-see');
   assert.ok(await box(/^Automations See/).isChecked(), 'who runs them sees them');
+  await page.getByRole('button', { name: 'Save' }).press('Enter');
+  await page.getByRole('status').waitFor();
   await box(/^Without asking/).check();
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByRole('status').waitFor();
