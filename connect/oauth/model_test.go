@@ -97,8 +97,9 @@ func (r *rules) apply(a act) string {
 			return "tokens for " + r.may()
 		case a.generation < r.current-1 || r.late:
 			r.end() // a reuse
+			return "rejected"
 		}
-		return "rejected"
+		return "too_many_requests"
 	case "disconnect":
 		if r.state != "active" && r.state != "code" {
 			return "over"

@@ -33,9 +33,9 @@ const (
 )
 
 const (
-	// maxRepeats is how often the previous refresh token can be used again within refreshGrace. Further uses are rejected but
-	// do not end the connection.
-	maxRepeats      = 8
+	// maxRepeats is how often the previous refresh token can be used again within refreshGrace, by clients that lost a response and by
+	// programs that share it. Further uses get 429 and do not end the connection.
+	maxRepeats      = 16
 	maxAccessTokens = 32 // valid ones of a connection; another one replaces the oldest
 	maxGrants       = 100
 )

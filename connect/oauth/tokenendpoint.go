@@ -227,7 +227,10 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	case outcomeOutdated:
 		return tokenResponse{}, errOutdated
 	case outcomeOverused:
-		return tokenResponse{}, errInvalidGrant("the refresh token was used too often")
+		return tokenResponse{}, &problem{ // clients discard their tokens for invalid_grant, but these are good
+			status: http.StatusTooManyRequests, code: codeTooManyRequests, retry: RetryAfter,
+			description: "the refresh token was used too often at the same time, use the newest one",
+		}
 	case outcomeReused:
 		return tokenResponse{}, s.endMisused(ctx, rec, "A rotated refresh token was reused", invalid)
 	case outcomeGone:
