@@ -133,7 +133,11 @@ func TestPagesCannotUseUpTheLimits(t *testing.T) {
 	})
 	c := oauthtest.Register(t, s)
 	for _, headers := range [][]string{
-		{"Sec-Fetch-Dest: image"}, {"Sec-Fetch-Dest: empty"}, {"Sec-Fetch-Dest: iframe"}, {"Sec-Fetch-Dest: script"}, {"Sec-Fetch-Dest: object"},
+		{"Sec-Fetch-Dest: image"},
+		{"Sec-Fetch-Dest: empty"},
+		{"Sec-Fetch-Dest: iframe"},
+		{"Sec-Fetch-Dest: script"},
+		{"Sec-Fetch-Dest: object"},
 		// Speculation rules load it like a page.
 		{"Sec-Fetch-Dest: document", "Sec-Fetch-Mode: navigate", "Sec-Purpose: prefetch"},
 		{"Sec-Fetch-Dest: document", "Sec-Fetch-Mode: navigate", "Sec-Purpose: prefetch;prerender"},
