@@ -181,6 +181,23 @@ func TestAssetsAreImmutableUnderHashedNames(t *testing.T) {
 	assert.Contains(t, got.Header.Get("Content-Security-Policy"), "default-src 'none'")
 }
 
+// During a rolling update, a page of one gateway has the style sheet of another, which knows only its own version.
+func TestPageOfAnotherVersionHasAStyleSheet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	own := stylesheet(b.get(pages.SignInPath))
+	other := regexp.MustCompile("[0-9a-f]{16}").ReplaceAllString(own, "0123456789abcdef")
+	require.NotEqual(t, own, other)
+	sheet := b.get(other).requires(http.StatusOK)
+	assert.Equal(t, b.get(own).body, sheet.body)
+	assert.Equal(t, "text/css; charset=utf-8", sheet.Header.Get("Content-Type"))
+	assert.Equal(t, "no-store", sheet.Header.Get("Cache-Control"), "it is not what the address says")
+	for _, path := range []string{"/assets/other-0123456789abcdef.css", "/assets/pages-0123456789abcdef.svg", "/assets/pages-0123456789abcdef"} {
+		b.get(path).requires(http.StatusNotFound)
+	}
+}
+
 func TestErrorsOfTheAuthorizationServerAreReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

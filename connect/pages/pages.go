@@ -81,7 +81,7 @@ type Pages struct {
 	store     *store
 	cookies   cookies
 	templates map[string]*template.Template
-	assets    map[string][]byte // by path
+	assets    map[string][]byte // by path, with their hash and with * for any
 	pages     map[string]page
 
 	crossOrigin http.CrossOriginProtection

@@ -90,13 +90,19 @@ func (p *Pages) addAsset(name, text string) string {
 	sum := sha256.Sum256(content)
 	base, ext, _ := strings.Cut(name, ".")
 	hashed := AssetsPrefix + base + "-" + hex.EncodeToString(sum[:8]) + "." + ext
-	p.assets[hashed] = content
+	p.assets[hashed], p.assets[AssetsPrefix+base+"-*."+ext] = content, content
 	return hashed
 }
 
 // asset serves the style sheet, the logo and the icon.
 func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 	content, ok := p.assets[r.URL.Path]
+	caching := "public, max-age=31536000, immutable"
+	if !ok { // during a rolling update, the page may be another gateway's
+		base, _, _ := strings.Cut(r.URL.Path, "-")
+		content, ok = p.assets[base+"-*"+path.Ext(r.URL.Path)]
+		caching = "no-store"
+	}
 	if !ok {
 		p.secure(w.Header())
 		p.renderError(w, r, notFound())
@@ -111,7 +117,7 @@ func (p *Pages) asset(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("Cache-Control", caching)
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 
