@@ -252,10 +252,24 @@ func TestExpiredRequestShowsAPage(t *testing.T) {
 	w := newWorld(t)
 	b := w.signIn(ownerEmail)
 	for _, id := range []string{"", "gone", "a/b", "a%20b", strings.Repeat("a", 201), "%00", "x&request=y"} {
-		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request has expired", "start again from there")
+		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusNotFound, "This request is over", "start again from there")
 	}
 	assert.Equal(t, http.StatusNotFound, b.get(pages.ApprovePath).StatusCode)
 	assert.Equal(t, http.StatusNotFound, w.browser().get(pages.ApprovePath+"?request=gone").StatusCode, "without a sign-in that would be useless")
+}
+
+// The owner goes back, or has the form open in another tab, and decides otherwise when the app has already used its code.
+func TestTooLateRefusalSaysThatTheAppIsConnected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.request("grq_1", "mcp:read")
+	b := w.signIn(ownerEmail)
+	form := b.decision("grq_1", "deny")
+	b.post(pages.ApprovePath, b.decision("grq_1", "approve")).requires(http.StatusSeeOther)
+	delete(w.oauth.requests, "grq_1")
+	for _, p := range []*page{b.post(pages.ApprovePath, form), b.get(pages.ApprovePath + "?request=grq_1")} {
+		p.requires(http.StatusNotFound, "If you chose Connect, the app is connected, and you can disconnect it under Connected apps.", "See connected apps")
+	}
 }
 
 func TestApprovalDuringOutageIs503(t *testing.T) {
