@@ -203,12 +203,21 @@ func (h *API) check(
 func (h *API) checkUnconditional(r *http.Request, req *apiRequest, query upstream.Query) error {
 	r = r.Clone(r.Context())
 	r.Header.Del("If-None-Match")
+	upstreamTime, checkTime := req.upstreamTime, req.checkTime
+	defer func() {
+		req.upstreamTime += upstreamTime
+		req.checkTime += checkTime
+	}()
 	whole, err := h.call(r, req, query)
 	if err != nil {
 		return err
 	}
 	defer whole.Release()
-	_, err = h.check(r, req, query, whole, new(bytes.Buffer))
+	checked, _ := h.buffers.Get().(*bytes.Buffer)
+	defer h.free(checked)
+	if _, err = h.check(r, req, query, whole, checked); err == nil && whole.Status/100 != 2 {
+		err = &upstream.StatusError{Status: whole.Status}
+	}
 	return err
 }
 

@@ -233,6 +233,18 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		require.Equal(t, 304, a.Status)
 		require.Empty(t, a.Body)
 	})
+	t.Run("304 says nothing of a record that is missing without If-None-Match", func(t *testing.T) {
+		s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+			if w.Header().Set("Etag", `"v1"`); r.Header.Get("If-None-Match") != "" {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			respondWith(409, "application/problem+json", `{"title":"Busy"}`)(w, r)
+		})
+		a := s.get(t, s.all, "/v1/orders/o-1", field{"If-None-Match", "*"})
+		require.NotEqual(t, 304, a.Status, "409 is documented")
+		require.Empty(t, a.Header.Get("Etag"))
+	})
 	t.Run("304 says nothing of a record that the caller may not see", func(t *testing.T) {
 		for _, tag := range []string{`"v1"`, "*"} {
 			for whole, want := range map[string]int{`{"data":[]}`: 304, `{"data":[` + strings.Replace(goodOrder, "17", "18", 1) + `]}`: 502} {

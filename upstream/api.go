@@ -57,9 +57,10 @@ type Operation struct {
 	// LostParams are the parameters of a write's query that are documented but cannot be forwarded: a request must not have them.
 	LostParams []string
 
-	accept string // the header Accept of calls
-	sample string
-	api    *API
+	accept  string // the header Accept of calls
+	sample  string
+	mayHide bool
+	api     *API
 }
 
 // Other values of Operation.Tenant.
@@ -148,6 +149,9 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 	}
 	a.addSamples(leftOut)
 	guard(operations)
+	for _, op := range operations {
+		op.mayHide = op.hides()
+	}
 	return a
 }
 
@@ -228,7 +232,9 @@ func (op *Operation) Unchecked() bool {
 }
 
 // MayHide reports whether some responses are about records that are only for another business, or may not be seen.
-func (op *Operation) MayHide() bool {
+func (op *Operation) MayHide() bool { return op.mayHide }
+
+func (op *Operation) hides() bool {
 	seen := map[*Schema]bool{}
 	var hides func(*Schema) bool
 	hides = func(s *Schema) bool {

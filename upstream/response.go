@@ -39,7 +39,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	switch {
 	case status == http.StatusUnauthorized:
 		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one")
-	case status == http.StatusNotModified && conditional && op.Forwards("If-None-Match"):
+	case status == http.StatusNotModified && conditional && op.Method == http.MethodGet && op.Forwards("If-None-Match"):
 		return &DocumentedResponse{Status: status, ETag: true}, nil
 	case status == http.StatusTooManyRequests && res != nil:
 		return nil, &StatusError{status}

@@ -653,3 +653,20 @@ func TestResponsesThatMayBeHiddenAreKnown(t *testing.T) {
 		require.Equal(t, test.want, d.API.Operations()[0].MayHide(), test)
 	}
 }
+
+// RFC 9110, section 15.4.5: a write whose condition does not hold is 412. The gateway repeats a read after 304, and no write.
+func TestNotModifiedIsForReadsOnly(t *testing.T) {
+	t.Parallel()
+	const responses = `parameters: [{name: If-None-Match, in: header, schema: {type: string}}], responses: {"204": {description: x}}`
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/x: {get: {`+responses+`}, put: {`+responses+`}}}}`, definition.Options{})
+	require.NoError(t, err)
+	for _, op := range d.API.Operations() {
+		res, err := op.CheckHeader(http.StatusNotModified, http.Header{}, true)
+		if op.Method == http.MethodGet {
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNotModified, res.Status)
+			continue
+		}
+		require.ErrorIs(t, err, upstream.ErrContractViolation)
+	}
+}
