@@ -78,12 +78,13 @@ func (k *checker) complete(s *Schema, spans []span, placed, mark int, before *ob
 	if in := k.res.recordsIndex; k.enforce == EnforceTenant && in >= 0 && s == k.res.Body && len(k.spans) == 0 && spans[in].end == 0 && len(k.extra) > before.extra {
 		k.note(ruleAlways, s.Properties[in].Schema, s.Properties[in].Name, recordArray) // the records may be in an undocumented member
 	}
-	if k.enforce == EnforceTenant && s.tenant < 0 && k.mustProve(s) && (len(k.extra) > before.extra || len(k.listed) > before.listed || len(k.listed) == maxViolations) {
+	further := len(k.extra) > before.extra
+	k.writeRemaining(s, spans, placed, mark, before.start, before.extra)
+	if k.enforce == EnforceTenant && s.tenant < 0 && k.mustProve(s) && (further || len(k.listed) > before.listed || len(k.listed) == maxViolations) {
 		if p := k.missingProof(s, spans); p != nil {
 			k.note(ruleAlways, p.Schema, p.Name, "the member "+p.Name+", in which the business is")
 		}
 	}
-	k.writeRemaining(s, spans, placed, mark, before.start, before.extra)
 	return true
 }
 
@@ -258,7 +259,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 			why = "the member " + p.Name
 		}
 		rule := ruleMissing
-		if s == k.res.Body && i == k.res.recordsIndex || s.tenant < 0 && k.mustProve(p.Schema) {
+		if s == k.res.Body && i == k.res.recordsIndex {
 			rule = ruleAlways
 		}
 		invalid, listed := k.invalid.schema, len(k.listed)
