@@ -206,7 +206,7 @@ type checker struct {
 	enforce       Enforcement // of responses
 	listing       bool        // all that is invalid or removed is listed
 	allViolations bool        // with listing: what is invalid is listed for all records, what is removed is not
-	proved        bool        // whose what is read is has been checked, or need not be
+	proved        bool        // the tenant of what is around a value has been checked, or need not be
 	trying        bool        // alternatives of a choice are being tried
 	strict        bool        // unknown members are invalid
 	hides         bool        // what is read has something inside that must not leave, maybe by another name
@@ -242,7 +242,7 @@ const (
 	// longer is more. 64 alternatives can be tried for each byte of a usual body. workAllowance leaves room for small bodies.
 	maxWork, workAllowance    = 128, 256 << 10
 	workOfValue, workOfMember = 16, 12 // of an object or array, and of each member or item
-	workOfPattern             = 96     // also of an item that must differ from others
+	workOfPattern             = 40     // also of an item that must differ from others
 )
 
 // newChecker returns a checker for a body, which may have the buffers of an earlier one. It must be released.

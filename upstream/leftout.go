@@ -52,10 +52,11 @@ func (p *Path) addDestination(template string, mapped []Part, leftOut [][]string
 // leadsToLeftOut reports whether a target that matches p, or what it is mapped to, is the path of an operation that is left out.
 func (p *Path) leadsToLeftOut(target string, values *[MaxPathParams]string) bool {
 	for _, to := range p.destinations {
+		at := target
 		if to.mapped != nil {
-			target = join(to.mapped, &Call{BusinessID: "*"}, Query{pathValues: values[:]})
+			at = join(to.mapped, &Call{BusinessID: "*"}, Query{pathValues: values[:]})
 		}
-		lower := strings.ToLower(strings.TrimSuffix(target, "/"))
+		lower := strings.ToLower(strings.TrimSuffix(at, "/"))
 		if slices.ContainsFunc(to.leftOut, func(pattern string) bool { return matches(pattern, lower) }) {
 			return true
 		}
