@@ -388,10 +388,10 @@ func TestCheckCountsNoConnectionsToDynamicAddresses(t *testing.T) {
 func TestCheckFindsSecretsInTheWorkingDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("keys.json", []byte(`{"keys":{}}`), 0o600))
-	const site = "https://api.example.com {\n"
-	for _, served := range []string{"file_server", "root .\nfile_server", "root " + t.TempDir() + "\nfile_server"} {
-		found, _ := checkFile(t, strings.NewReplacer("DIR/keys.json", "keys.json", site, site+"handle_path /files/* {\n"+served+"\n}\n").Replace(soundCaddyfile), "--offline")
-		assert.Equal(t, !strings.Contains(served, "/"), slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH026" }), "%s %v", served, found)
+	elsewhere := "root " + t.TempDir() + "\nfile_server"
+	for _, served := range []string{"file_server", "root .\nfile_server", elsewhere, "file_server\n}\n}\nhttps://other.example.com {\ntls internal\nhandle {\n" + elsewhere} {
+		found, _ := checkFile(t, strings.NewReplacer("DIR/keys.json", "keys.json", "https://api.example.com {\n\ttls internal", "https://api.example.com {\n\ttls internal\nhandle_path /files/* {\n"+served+"\n}\n").Replace(soundCaddyfile), "--offline")
+		assert.Equal(t, served != elsewhere, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH026" }), "%s %v", served, found)
 	}
 }
 

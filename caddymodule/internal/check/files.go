@@ -123,8 +123,13 @@ func (c *checker) checkSecretFiles() {
 			roots = append(roots, root)
 		}
 	}
-	if len(roots) == 0 && slices.ContainsFunc(c.placed, func(h configfile.Handler) bool { return h.Name == "file_server" }) {
-		roots = []string{"."}
+	for _, h := range c.placed {
+		setsRoot := func(o configfile.Handler) bool {
+			return o.Value["root"] != nil && (o.Name == "vars" || o.Pointer == h.Pointer) && o.Server == h.Server && slices.Equal(o.Hosts, h.Hosts)
+		}
+		if h.Name == "file_server" && !slices.ContainsFunc(c.placed, setsRoot) {
+			roots = append(roots, ".") // Caddy's default
+		}
 	}
 	each(c.Value, "", func(pointer string, value any) {
 		path, _ := value.(string)
