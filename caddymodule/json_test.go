@@ -23,8 +23,8 @@ func TestNullsAndImpossibleNumbersInJSONAreErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(keys, []byte(`{"keys":{}}`), 0o600))
 	for name, c := range map[string]struct{ redis, handler, upstream, want string }{
 		"nothing wrong":              {"", api, `{"handler":` + proxy + `}`, ""},
-		"a negative pool":            {`,"pool_size":-1`, api, `{"handler":` + proxy + `}`, "pool_size must be between 0 and 100000"},
-		"a pool that is too large":   {`,"pool_size":3000000000`, api, `{"handler":` + proxy + `}`, "pool_size must be between 0 and 100000"},
+		"a negative pool":            {`,"pool_size":-1`, api, `{"handler":` + proxy + `}`, "must be between 0 and 100000"},
+		"a pool that is too large":   {`,"pool_size":3000000000`, api, `{"handler":` + proxy + `}`, "must be between 0 and 100000"},
 		"an upstream":                {"", api, "null", "upstream: must not be null"},
 		"a handler":                  {"", api, `{"handler":null}`, "must not be null"},
 		"an address":                 {"", api, `{"handler":{"handler":"reverse_proxy","upstreams":[null]}}`, "must not be null"},

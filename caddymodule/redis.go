@@ -79,8 +79,8 @@ func (c *RedisConfig) options() (*redis.UniversalOptions, error) {
 	if c.Cluster && c.SentinelMaster != "" {
 		return nil, errors.New("cluster and sentinel cannot be combined")
 	}
-	if c.PoolSize < 0 || c.PoolSize > maxPoolSize || c.Timeout < 0 || c.DialTimeout < 0 {
-		return nil, fmt.Errorf("redis: pool_size must be between 0 and %d, and timeout and dial_timeout must not be negative", maxPoolSize) // go-redis panics
+	if c.PoolSize < 0 || c.PoolSize > maxPoolSize { // go-redis panics
+		return nil, fmt.Errorf("invalid redis pool_size %d: must be between 0 and %d", c.PoolSize, maxPoolSize)
 	}
 	if len(c.URLs) > 1 && !c.Cluster && c.SentinelMaster == "" {
 		return nil, errors.New("several URLs need either cluster or sentinel")

@@ -53,7 +53,7 @@ func Main() {
 	caddy.CustomLongDescription = programLong
 	// Loading a configuration asks the authority of each certificate file for an OCSP response, through this client. Without a timeout, one
 	// that does not answer holds it back.
-	http.DefaultClient.Timeout = 5 * time.Second
+	http.DefaultClient.Timeout = 10 * time.Second
 	caddycmd.Main()
 }
 
