@@ -103,6 +103,8 @@ func TestFailedChangeOfKeysRevealsNoPrivateKey(t *testing.T) {
 	require.Equal(t, first.PublicKey, again.PublicKey)
 	require.Empty(t, again.PrivateKey.Reveal())
 
+	_, err = keys.Rotate(t.Context(), "biz_acme", first.PublicKey, first.Version, pages.KeepGrace)
+	require.ErrorIs(t, err, pages.ErrAlreadyDone, "no older one would work")
 	rotated, err := keys.Rotate(t.Context(), "biz_acme", first.PublicKey, first.Version, time.Hour)
 	require.NoError(t, err)
 	pending, err := keys.Rotate(t.Context(), "biz_acme", first.PublicKey, rotated.Version, time.Hour)
