@@ -99,6 +99,30 @@ func TestPreviousRefreshTokenIsValidForTwoMinutes(t *testing.T) {
 	assert.Equal(t, []string{"approved", "started", reused}, recorded(t, s))
 }
 
+// After its grace period, the same token would end the connection of all programs that share it.
+func TestClientIsNotAskedToRepeatAnOverusedRefreshToken(t *testing.T) {
+	t.Parallel()
+	now := newClock(t)
+	s := newServer(t, withClock(now))
+	c, first := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	second := c.Refresh(first.Refresh, nil)
+	for range oauth.MaxRepeats {
+		require.Equal(t, http.StatusOK, c.Refresh(first.Refresh, nil).Status)
+	}
+	for range oauth.RefreshGrace / oauth.RetryAfter {
+		w := c.Post("/oauth/token", url.Values{
+			"grant_type": {"refresh_token"}, "refresh_token": {first.Refresh}, "client_id": {c.ID},
+		})
+		require.Equal(t, "429 too_many_requests", oauthError(t, w))
+		require.Empty(t, w.Header().Get("Retry-After"))
+		now.Add(oauth.RetryAfter)
+	}
+	now.Add(time.Millisecond)
+	require.True(t, valid(t, s, second.Access), "what was refused has not ended the connection")
+	require.Equal(t, http.StatusOK, c.Refresh(second.Refresh, nil).Status, "the newest token works")
+	require.Equal(t, []string{"approved", "started"}, recorded(t, s))
+}
+
 func TestRepeatedRefreshDoesNotRestoreRevokedAccessToken(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -227,8 +227,8 @@ func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, 
 	case outcomeOutdated:
 		return tokenResponse{}, errOutdated
 	case outcomeOverused:
-		return tokenResponse{}, &problem{ // clients discard their tokens for invalid_grant, but these are good
-			status: http.StatusTooManyRequests, code: codeTooManyRequests, retry: RetryAfter,
+		return tokenResponse{}, &problem{ // not invalid_grant: clients would discard good tokens; no retry: they would repeat this one
+			status: http.StatusTooManyRequests, code: codeTooManyRequests,
 			description: "the refresh token was used too often at the same time, use the newest one",
 		}
 	case outcomeReused:
