@@ -103,7 +103,7 @@ type keyView struct {
 // newKeyView is the page that shows a new private key, once.
 type newKeyView struct {
 	IssuedKey
-	Rotated bool
+	Rotated, Kept bool
 }
 
 func (p *Pages) showKeys(w http.ResponseWriter, r *http.Request, s *session) error {
@@ -235,16 +235,19 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	issued, err := p.o.Keys.Rotate(ctx, s.account.BusinessID, r.PostForm.Get("key"), version, grace)
 	if err != nil {
 		return notChanged(ctx, change, err,
-			"The key has been rotated since this form was opened. A private key is shown only once. "+
-				"If you did not see it, rotate the key again. If the one before still works, choose to replace only the newest one.",
+			"The key has been rotated since this form was opened, or the private key before the newest one has stopped working. "+
+				"If you did not see the newest one, rotate the key again. If the one before still works, replace only the newest one.",
 			"The old private key may have stopped working, and the new one cannot be shown. Rotate the key again in a moment.")
 	}
 	change.Detail = "The old private key stopped working immediately"
-	if !issued.PreviousUntil.IsZero() {
+	if grace == KeepGrace {
+		change.Detail = "The newest private key was replaced and stopped working immediately; the one before works until " +
+			dateTime(issued.PreviousUntil)
+	} else if !issued.PreviousUntil.IsZero() {
 		change.Detail = "The old private key works until " + dateTime(issued.PreviousUntil)
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
-	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), newKeyView{issued, true})
+	p.render(w, r, http.StatusOK, "new-key", p.settings(w, r, s, "Your new private key", KeysPath), newKeyView{issued, true, grace == KeepGrace})
 	return nil
 }
 

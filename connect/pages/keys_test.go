@@ -33,7 +33,7 @@ func requireDoneOnce(t *testing.T, w *world, b *browser, action string, form url
 		b.post(pages.KeysPath, form).requires(http.StatusConflict, "issued the key "+before[2].PublicKey)
 	case "rotate":
 		require.Equal(t, "v1", before[0].Version)
-		b.post(pages.KeysPath, form).requires(http.StatusConflict, "The key has been rotated since this form was opened.")
+		b.post(pages.KeysPath, form).requires(http.StatusConflict, "The key has been rotated since this form was opened")
 	case "revoke":
 		require.Len(t, before, 1)
 		b.follow(b.post(pages.KeysPath, form)).requires(http.StatusOK, "The key is revoked.")

@@ -193,14 +193,15 @@ func TestKeyThatNobodyHasSeenIsReplacedDuringGrace(t *testing.T) {
 	lost := b.keyForm("rotate", "pk_live_saltbush")
 	b.post(pages.KeysPath, lost).requires(http.StatusOK)
 	unseen := w.keys.all()[0]
-	b.post(pages.KeysPath, lost).requires(http.StatusConflict, "rotate the key again. If the one before still works, choose to replace only the newest one.")
+	b.post(pages.KeysPath, lost).requires(http.StatusConflict, "If you did not see the newest one, rotate the key again. If the one before still works, replace only the newest one.")
 
 	p := b.get(pages.KeysPath+"?rotate=pk_live_saltbush").requires(http.StatusOK, "This key was rotated recently", "Only the newest one", "Both")
 	p.lacks("For 1 hour", "Not at all")
 	form := p.form(pages.KeysPath)
 	require.Equal(t, "keep", form.Get("grace"), "what is preselected ends nothing that is in use")
 	until := unseen.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
-	b.post(pages.KeysPath, form).requires(http.StatusOK, "Your new private key", "The old private key works until "+until)
+	b.post(pages.KeysPath, form).requires(http.StatusOK, "Your new private key", "The newest private key was replaced and stopped working immediately; the one before works until "+until)
+	require.Equal(t, "The newest private key was replaced and stopped working immediately; the one before works until "+until, w.actions(owner.BusinessID)[0].Detail)
 	replaced := w.keys.all()[0]
 	require.NotEqual(t, unseen.private, replaced.private)
 	require.Equal(t, unseen.PreviousUntil, replaced.PreviousUntil)
@@ -217,7 +218,7 @@ func TestRotationFormOfAnotherStateChangesNothing(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	form := b.keyForm("rotate", "pk_live_saltbush")
 	form.Set("grace", "keep")
-	b.post(pages.KeysPath, form).requires(http.StatusConflict, "Already done")
+	b.post(pages.KeysPath, form).requires(http.StatusConflict, "or the private key before the newest one has stopped working.")
 	w.keys.keys[0].PreviousUntil = w.clock.now().Add(time.Hour)
 	form.Set("grace", "24h")
 	b.post(pages.KeysPath, form).requires(http.StatusConflict, "Already done")
