@@ -90,15 +90,15 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			c.warn(at, "the parameter %s of the path does not reach the service", p.Name)
 		}
 	}
-	c.markBusiness(op, m)
+	c.markBusiness(op, n, m)
 	if m.Path != nil || m.Query != nil || m.Headers != nil || m.ContentType != "" {
 		op.Mapping = m
 	}
 }
 
 // markBusiness marks the parameters that a service could take for the business, by the caller's name or by the service's: for the tenant field, or for
-// a value of the query or a header that is {business}.
-func (c *compiler) markBusiness(op *upstream.Operation, m *upstream.Mapping) {
+// a value of the query or a header that is {business}. They must not have a default: it would be refused as another business's.
+func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *upstream.Mapping) {
 	if op.Public || op.Tenant == "" || op.Tenant == upstream.TenantNone {
 		return
 	}
@@ -126,6 +126,9 @@ func (c *compiler) markBusiness(op *upstream.Operation, m *upstream.Mapping) {
 				op.PathParams[part.PathParam-1].Business = op.PathParams[part.PathParam-1].Business || isTaken(v.Name)
 			}
 		}
+	}
+	for _, p := range op.Params {
+		c.faultIf(p.Business && !p.Required && len(p.Default) > 0, n.node, "the parameter %s must be the caller's own business, so it cannot have a default: requests without it would be refused", p.Name)
 	}
 }
 

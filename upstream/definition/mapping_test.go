@@ -320,3 +320,26 @@ func TestParametersNameTheOwnBusiness(t *testing.T) {
 		require.EqualError(t, err, "account is not your own business")
 	}
 }
+
+// Requests without the parameter would get 400.
+func TestAParameterThatNamesTheBusinessHasNoDefault(t *testing.T) {
+	t.Parallel()
+	for c, refused := range map[[3]string]bool{
+		{"business_id", "schema: {type: string, default: me}", ""}:                                                                    true,
+		{"business_id", "schema: {type: array, items: {type: string}, default: [me]}", ""}:                                            true,
+		{"of", "schema: {type: string, default: me}", "x-gatehouse-upstream: {query: {account: '{business}', Business-Id: '{of}'}},"}: true,
+		{"business_id", "schema: {type: string}", ""}:                                                                                 false,
+		{"business_id", "schema: {type: string, default: ''}", ""}:                                                                    false,
+		{"business_id", "required: true, schema: {type: string, default: me}", ""}:                                                    false, // is never used
+		{"of", "schema: {type: string, default: me}", ""}:                                                                             false,
+		{"business_id", "schema: {type: string, default: me}", "x-gatehouse-tenant: none,"}:                                           false,
+	} {
+		_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {/orders: {get: {`+c[2]+`
+			parameters: [{name: `+c[0]+`, in: query, `+c[1]+`}], responses: {"204": {description: x}}}}}}`, definition.Options{})
+		if !refused {
+			require.NoError(t, err, c)
+			continue
+		}
+		require.ErrorContains(t, err, "the parameter "+c[0]+" must be the caller's own business, so it cannot have a default", c)
+	}
+}
