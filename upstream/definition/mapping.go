@@ -102,7 +102,7 @@ func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *ups
 	if op.Public || op.Tenant == "" || op.Tenant == upstream.TenantNone {
 		return
 	}
-	taken := []string{cmp.Or(tenantMember(op.Tenant), tenantMember(c.root.get(extTenant).text()))}
+	taken := []string{tenantMember(op.Tenant), tenantMember(c.root.get(extTenant).text())}
 	sent := slices.Concat(m.Query, m.Headers)
 	for _, v := range sent {
 		if v.NamesBusiness() {
@@ -110,7 +110,7 @@ func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *ups
 		}
 	}
 	isTaken := func(name string) bool {
-		return c.spend(len(taken)) && slices.ContainsFunc(taken, func(other string) bool { return other != "" && mayBeOne(name, other) })
+		return c.spend(len(taken)) && slices.ContainsFunc(taken, func(other string) bool { return other != "" && mayNameBusiness(name, other) })
 	}
 	for i := range op.PathParams {
 		op.PathParams[i].Business = isTaken(op.PathParams[i].Name)
@@ -130,6 +130,15 @@ func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *ups
 	for _, p := range op.Params {
 		c.faultIf(p.Business && !p.Required && len(p.Default) > 0, n.node, "the parameter %s must be the caller's own business, so it cannot have a default: requests without it would be refused", p.Name)
 	}
+}
+
+// mayNameBusiness reports whether a service could take a parameter for another one that names the business: also businessId and filter[business_id] for
+// business_id.
+func mayNameBusiness(name, taken string) bool {
+	plain := strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
+	inside := strings.FieldsFunc(plain.Replace(name), func(r rune) bool { return r == '[' || r == ']' })
+	other := cmp.Or(plain.Replace(taken), taken)
+	return mayBeOne(name, taken) || len(inside) > 0 && (mayBeOne(plain.Replace(name), other) || mayBeOne(inside[len(inside)-1], other))
 }
 
 // setValue replaces the value with the same name, or appends it. Only an operation without a tenant may replace the business by something else.

@@ -343,3 +343,29 @@ func TestAParameterThatNamesTheBusinessHasNoDefault(t *testing.T) {
 		require.ErrorContains(t, err, "the parameter "+c[0]+" must be the caller's own business, so it cannot have a default", c)
 	}
 }
+
+// Services bind more than one spelling to a name, and read filters from inside brackets.
+func TestOtherSpellingsOfTheBusinessAreChecked(t *testing.T) {
+	t.Parallel()
+	for c, checked := range map[[3]string]bool{ // the parameter, the operation's tenant, and the service's name of the business
+		{"businessId"}: true, {"businessID"}: true, {"BusinessId[]"}: true, {"businessid"}: true, {"business__id"}: true, {"businessId[eq]"}: true,
+		{"filter[business_id]"}: true, {"where[Business-Id]"}: true, {"filter[businessId][]"}: true, {"q[filter][business.id]"}: true,
+		{"accountId", "account_id"}: true, {"business_id", "account_id"}: true, {"filter[businessId]", "account_id"}: true,
+		{"filter[businessId]", "request"}: true, {"filter[firmNo]", "request", "filter[firm_no]"}: true, {"filter[firm]", "request", "firm[]"}: true,
+		{"id"}: false, {"business"}: false, {"business_ids"}: false, {"filter[id]"}: false, {"_"}: false, {"filter[_]"}: false,
+		{"business_id[x]"}: true, {"id", "request", "firm[id]"}: false, {"filter[status]", "request", "filter[firm]"}: false, {"accountId"}: false,
+		{"businessId", "none"}: false,
+	} {
+		extensions := ""
+		if c[1] != "" {
+			extensions += "x-gatehouse-tenant: " + c[1] + ","
+		}
+		if c[2] != "" {
+			extensions += `x-gatehouse-upstream: {query: {"` + c[2] + `": "{business}"}},`
+		}
+		d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {/orders: {delete: {`+extensions+`
+			parameters: [{name: "`+c[0]+`", in: query, schema: {type: string}}], responses: {"204": {description: x}}}}}}`, definition.Options{})
+		require.NoError(t, err, c)
+		require.Equal(t, checked, d.API.Operations()[0].Params[0].Business, c)
+	}
+}
