@@ -426,16 +426,24 @@ func (a *API) find(path string, values *[MaxPathParams]string, fits func(string)
 }
 
 // cleanTarget returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
-// returns "" for other targets, and if the service finds another business's ID in the query, under the name that the mapping gives it.
+// returns "" for other targets, and if the target names another business: in a parameter, also of a path that has no GET, or in the query under the
+// name that the mapping gives it. Links of public operations may name any business: "-" is none.
 func (a *API) cleanTarget(target, business string) string {
 	m, ok := a.Match(target)
 	if !ok {
 		return ""
 	}
 	path, query, _ := strings.Cut(target, "?")
-	if op := m.Path.Operation(http.MethodGet); query != "" && op != nil {
-		q, err := op.CleanQuery(m)
-		if err != nil || op.CheckBusiness(q, business) != nil || op.Mapping.namesOther(query, business) {
+	get := m.Path.Operation(http.MethodGet)
+	isOthers := func(op *Operation, q Query) bool { return business != "-" && op.CheckBusiness(q, business) != nil }
+	for _, op := range m.Path.Operations {
+		if (get == nil || op == get) && isOthers(op, Query{pathValues: m.values[:]}) {
+			return ""
+		}
+	}
+	if query != "" && get != nil {
+		q, err := get.CleanQuery(m)
+		if err != nil || isOthers(get, q) || get.Mapping.namesOther(query, business) {
 			return ""
 		}
 		if q.Raw != "" {

@@ -224,9 +224,7 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.callerPath(op, path, business); own != "" && u.RawQuery == "" {
-			return own
-		} else if own != "" && op.documents(u.RawQuery) {
+		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.documents(u.RawQuery)) {
 			mapped = own + "?" + u.RawQuery
 			break
 		}

@@ -369,3 +369,44 @@ func TestOtherSpellingsOfTheBusinessAreChecked(t *testing.T) {
 		require.Equal(t, checked, d.API.Operations()[0].Params[0].Business, c)
 	}
 }
+
+// A link must not lead a caller to another business, or to an operation that is left out.
+func TestLinksToOtherBusinessesAreLeftOut(t *testing.T) {
+	t.Parallel()
+	const firm = `parameters: [{name: firm, in: path, required: true, schema: {type: string}}], `
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: firm, paths: {
+		"/firms/{firm}/orders": {`+firm+`get: {parameters: [{name: n, in: query, required: true, schema: {type: integer}}], responses: {"204": {description: x}}}},
+		"/firms/{firm}/close": {`+firm+`post: {x-gatehouse-tenant: none, responses: {"204": {description: x}}}, delete: {responses: {"204": {description: x}}}},
+		"/firms/{firm}/logo": {`+firm+`get: {x-gatehouse-tenant: none, responses: {"204": {description: x}}}, delete: {responses: {"204": {description: x}}}},
+		"/files/{firm}": {`+firm+`get: {x-gatehouse-upstream: {path: "/Data/{firm}.bin"}, responses: {"204": {description: x}}}},
+		/files/secret: {get: {operationId: secret, x-gatehouse-tenant: none, responses: {"204": {description: x}}}},
+		/orders: {get: {parameters: [{name: firm, in: query, schema: {type: string}}], responses: {"204": {description: x}}}},
+		"/lines/{id}": {parameters: [{name: id, in: path, required: true, schema: {type: integer}}], get: {responses: {"204": {description: x}}},
+			post: {responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}}}}`, definition.Options{Except: []string{"secret"}})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/lines/1")
+	res := &m.Path.Operation(http.MethodPost).Responses[0]
+	for location, want := range map[string]struct{ own, public string }{
+		"/firms/17/orders":     {"/firms/17/orders", "/firms/17/orders"}, // as it is: parameters of the query are the caller's
+		"/firms/17/orders?n=1": {"/firms/17/orders?n=1", "/firms/17/orders?n=1"},
+		"/firms/18/orders":     {"", "/firms/18/orders"},
+		"/firms/18/orders?n=1": {"", "/firms/18/orders?n=1"},
+		"/firms/18/orders?x=1": {"", ""},
+		"/firms/17/close":      {"/firms/17/close", "/firms/17/close"},
+		"/firms/18/close":      {"", "/firms/18/close"},
+		"/firms/18/close?a=b":  {"", "/firms/18/close"},
+		"/firms/18/logo":       {"/firms/18/logo", "/firms/18/logo"}, // anyone's
+		"/Data/17.bin":         {"/files/17", "/files/17"},
+		"/Data/18.bin":         {"", "/files/18"},
+		"/Data/secret.bin":     {"", ""},
+		"/orders?firm=17":      {"/orders?firm=17", "/orders?firm=17"},
+		"/orders?firm=18":      {"", "/orders?firm=18"},
+		"/orders":              {"/orders", "/orders"},
+		"/lines/a":             {"/lines/a", "/lines/a"},
+	} {
+		for business, want := range map[string]string{"17": want.own, "-": want.public} {
+			_, got := res.Headers(d.API, "", business, http.Header{"Location": {location}})
+			require.Equal(t, want, got, "%s for %s", location, business)
+		}
+	}
+}
