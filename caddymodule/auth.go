@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,9 +121,9 @@ func (h *Auth) match(*http.Request, *request) *operation { return h.everything }
 // handle authenticates a request, counts it and passes it on.
 func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) error {
 	s := &signedRequest{request: req}
-	if isWrite(r.Method) {
+	if isWrite(r.Method, s.target) {
 		s.repeatable = r.Header["Idempotency-Key"] != nil
-		s.once = func() bool { return h.permit(r, s) == nil } // a write that is denied leaves no mark
+		s.once = func() bool { return s.authErr == nil && h.permit(r, s) == nil } // a write that is denied leaves no mark
 	}
 	req.details = s
 	if r.Method == http.MethodConnect {
@@ -185,15 +186,33 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	case !req.credential.MayCall(h.Name, resource),
 		h.Name == "" && req.credential.Resources != nil && h.app.namesAPI(resource):
 		return errForbidden
-	case isWrite(r.Method) && !req.credential.Write:
+	case isWrite(r.Method, req.target) && !req.credential.Write:
 		return errWriteNotAllowed
 	}
 	return nil
 }
 
-// isWrite reports whether a method may change data.
-func isWrite(method string) bool {
-	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+// isWrite reports whether a request may change data: by its method, or by another one that its query names, as WordPress's REST API
+// (_method) and Play take it.
+func isWrite(method, target string) bool {
+	if method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions {
+		return true
+	}
+	_, query, _ := strings.Cut(target, "?")
+	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, _, _ := strings.Cut(pair, "=")
+		if decoded, err := url.QueryUnescape(name); err == nil {
+			name = decoded
+		}
+		name = strings.ToLower(strings.TrimLeft(name, " "))
+		if i := strings.LastIndexByte(name, '['); i > 0 { // a list
+			name = name[:i]
+		}
+		if strings.Trim(name, "._[ ") == "method" && name != "method" || strings.HasPrefix(name, "x-http-method") { // as PHP reads it, . is _
+			return true
+		}
+	}
+	return false
 }
 
 func isGRPC(h http.Header) bool {
@@ -206,7 +225,7 @@ func isGRPC(h http.Header) bool {
 }
 
 // safePath reports whether Caddy's matchers and the service behind it read an escaped path alike: it has no empty or dot segments, no
-// parameters and backslashes, and no slash, dot or backslash is escaped. Caddy matches a cleaned path, but passes on the other.
+// parameters and backslashes, and no slash, dot or backslash is escaped, once or more often. Caddy matches a cleaned path, but passes on the other.
 func safePath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, `\;`) || strings.Contains(path, "//") {
 		return false
@@ -221,7 +240,14 @@ func safePath(path string) bool {
 		if !ok {
 			return true
 		}
-		if len(after) < 2 || after[:2] == "00" || slices.Contains([]string{"2e", "2f", "5c"}, strings.ToLower(after[:2])) {
+		if len(after) < 2 || after[:2] == "00" {
+			return false
+		}
+		encoded := after
+		for strings.HasPrefix(encoded, "25") { // Caddy decodes what a rewrite inserts
+			encoded = encoded[2:]
+		}
+		if len(encoded) >= 2 && slices.Contains([]string{"2e", "2f", "5c"}, strings.ToLower(encoded[:2])) {
 			return false
 		}
 		rest = after[2:]

@@ -69,6 +69,11 @@ func TestProtectedRouteServesWhomItsKeysAllow(t *testing.T) {
 		{"a write", p.writes, "POST", refunds, 200, ""},
 		{"DELETE", p.writes, "DELETE", order, 200, ""},
 		{"a write with a key that reads", p.reads, "POST", refunds, 403, "WRITE_NOT_ALLOWED"},
+		{"a method in the query with a key that reads", p.reads, "GET", order + "&_method=DELETE", 403, "WRITE_NOT_ALLOWED"},
+		{"in another spelling", p.reads, "GET", order + "&a=1;+%5Fmethod[]=DELETE", 403, "WRITE_NOT_ALLOWED"},
+		{"with a dot", p.reads, "HEAD", order + "&.Method=DELETE", 403, ""},
+		{"in the form of the header", p.reads, "GET", order + "&x-http-method-override=PUT", 403, "WRITE_NOT_ALLOWED"},
+		{"a filter by method", p.reads, "GET", order + "&method=card&payment_method=x", 200, ""},
 		{"TRACE with a key that reads", p.reads, "TRACE", order, 403, "WRITE_NOT_ALLOWED"},
 		{"another resource", p.orders, "GET", refunds, 403, "FORBIDDEN"},
 		{"a key of other APIs", p.other, "GET", order, 403, "FORBIDDEN"},
@@ -344,7 +349,7 @@ func TestProtectedServiceGetsNoAmbiguousPaths(t *testing.T) {
 			n := p.data.count()
 			for _, target := range []string{
 				"/a/../b", "/a/./b", "/a/..", "/a/.", "//a/b", "/a//b", "/a/b;c", "/a/b\\c", "/a/%2e%2e/b", "/a/%2E/b", "/a/b%2fc", "/a/b%2Fc", "/a/%5c",
-				"/a/b%00", "/a/%2e./b", "/a/.%2e/b",
+				"/a/b%00", "/a/%2e./b", "/a/.%2e/b", "/a/%252e%252e/b", "/a/b%25252Fc", "/a/%255C",
 			} {
 				if a := ask(target); !strings.HasPrefix(name, "handle") { // outside of handle, Caddy responds
 					require.Equal(t, 400, a.Status, target)
