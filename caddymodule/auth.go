@@ -225,7 +225,8 @@ func isGRPC(h http.Header) bool {
 }
 
 // safePath reports whether Caddy's matchers and the service behind it read an escaped path alike: it has no empty or dot segments, no
-// parameters and backslashes, and no slash, dot or backslash is escaped, once or more often. Caddy matches a cleaned path, but passes on the other.
+// parameters and backslashes, and no slash, dot or backslash is escaped, once or more often. Caddy matches a cleaned path, but passes on
+// the other.
 func safePath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, `\;`) || strings.Contains(path, "//") {
 		return false

@@ -110,7 +110,7 @@ func (r *response) read(ctx context.Context, deadline time.Time, res *http.Respo
 		r.drop()
 		return err
 	}
-	if keep := min(r.memory.held, int64(r.body.Cap())); keep > 0 { // what was sent in zstd is no longer held
+	if keep := min(r.memory.held, int64(r.body.Cap())); keep > 0 { // a body in zstd was decoded into a buffer of its own
 		if used := int64(r.body.Len()); keep > 2*used { // the service did not say how much it would be
 			r.body = *bytes.NewBuffer(bytes.Clone(r.body.Bytes()))
 			keep = used

@@ -290,7 +290,7 @@ await step('rotated with a grace of an hour, the old key works on and the page s
   fact('public key', publicKey);
 });
 
-await step('a key that nobody has seen is replaced, and the one before works on', async () => {
+await step('a key that nobody has seen is replaced, and the one before keeps working', async () => {
   const unseen = second;
   second = await rotate(/^Only the newest one/);
   assert.equal(await signed(publicKey, second), 200);

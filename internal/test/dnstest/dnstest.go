@@ -11,7 +11,7 @@ import (
 )
 
 // Start serves DNS on a loopback address until the test ends, and returns this address. respond gets each query as the response without answers, and
-// completes it. If it returns false, there is no response.
+// completes it. If it returns false, nothing is sent back.
 func Start(t testing.TB, respond func(*dnsmessage.Message) bool) (address string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
