@@ -223,6 +223,36 @@ func TestAParameterThatDoesNotReachTheServiceIsReported(t *testing.T) {
 	}
 }
 
+// Documents of services that are called with a header for the customer declare it as required.
+func TestARequiredHeaderThatTheGatewaySendsIsNotACallersParameter(t *testing.T) {
+	t.Parallel()
+	const parameters = `parameters: [{name: x-account, in: header, required: true, schema: {type: string}}, {name: X-Business-Id, in: header, required: true, schema: {type: string}}],`
+	document := func(root, operation string) string {
+		return `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: none, ` + root + `
+			paths: {/a: {get: {operationId: a, ` + operation + parameters + ` responses: {"204": {description: x}}}}}}`
+	}
+	const sent = `x-gatehouse-upstream: {headers: {X-Account: "{business}"}},`
+	for name, in := range map[string][2]string{"for the document": {sent, ""}, "for the operation": {"", sent}, "a constant of a public one": {`x-gatehouse-upstream: {headers: {X-Account: "1"}},`, "x-gatehouse-public: true,"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(document(in[0], in[1]), definition.Options{})
+			require.NoError(t, err)
+			require.Empty(t, d.Warnings)
+			require.Empty(t, d.API.Operations()[0].Headers)
+			published, err := d.Published(definition.PublishOptions{})
+			require.NoError(t, err)
+			require.NotContains(t, strings.ToLower(string(published)), `"x-account"`)
+		})
+	}
+	for name, in := range map[string][2]string{"nothing sends it": {}, "the business of a public operation": {sent, "x-gatehouse-public: true,"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := load(document(in[0], in[1]), definition.Options{})
+			require.ErrorContains(t, err, "the header x-account is required, but only these are forwarded: Idempotency-Key, If-Match, If-None-Match, Accept-Language. What the service needs itself, x-gatehouse-upstream can send")
+		})
+	}
+}
+
 func TestAServiceMayCallItsJSONAnything(t *testing.T) {
 	t.Parallel()
 	d, err := mapped("", `{content_type: text/html}`, "")

@@ -365,7 +365,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 			continue
 		}
 		seen[in+" "+name] = i
-		switch forwarded := c.parameter(op, p, name, in); {
+		switch forwarded := c.parameter(op, n, p, name, in); {
 		case forwarded && i < len(own):
 			ofOperation = append(ofOperation, reference)
 		case forwarded:
@@ -381,7 +381,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 }
 
 // parameter compiles a parameter, and reports whether it is used. Others are ignored.
-func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bool {
+func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, name, in string) bool {
 	c.allowOnly(p, "name", "in", "required", "schema", "content", "style", "explode", "allowReserved", "allowEmptyValue", "deprecated", extClamp)
 	required := c.flag(p.get("required"))
 	if clamp := p.get(extClamp); clamp.Node != nil && in != "query" {
@@ -403,8 +403,9 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 			}
 			op.Headers = append(op.Headers, *own)
 			return true
+		case c.sendsHeader(op, n, canonical): // itself
 		case required:
-			c.fault(p, "the header %s is required, but only these are forwarded: %s", name, strings.Join(requestHeaders, ", "))
+			c.fault(p, "the header %s is required, but only these are forwarded: %s. What the service needs itself, %s can send", name, strings.Join(requestHeaders, ", "), extUpstream)
 		default:
 			c.warn(p, "the header %s is not forwarded", name)
 		}
@@ -451,6 +452,18 @@ func (c *compiler) parameter(op *upstream.Operation, p node, name, in string) bo
 		op.Params = append(op.Params, *own)
 	}
 	return own != nil
+}
+
+// sendsHeader reports whether the gateway sends a header to the service itself, so that callers need not.
+func (c *compiler) sendsHeader(op *upstream.Operation, n *operationNode, name string) bool {
+	if name == "X-Business-Id" || name == "X-Request-Id" {
+		return !op.ByGateway
+	}
+	return slices.ContainsFunc([]node{c.root.get(extUpstream), n.get(extUpstream)}, func(ext node) bool {
+		return slices.ContainsFunc(ext.get("headers").entries(), func(e entry) bool {
+			return http.CanonicalHeaderKey(e.name) == name && !(op.Public && strings.Contains(e.value.text(), "{business}"))
+		})
+	})
 }
 
 // membersInQuery returns the members that an object in form style is sent as, without its own name.
