@@ -17,11 +17,12 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/root/.cache/go-build \
     GOOS="$TARGETOS" GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false -tags=nobadger,nomysql,nopgx \
       -ldflags "-s -w -X github.com/caddyserver/caddy/v2.CustomVersion=$VERSION -X github.com/caddyserver/caddy/v2.CustomBinaryName=gatehouse" \
-      -o /out/gatehouse ./cmd/gatehouse
+      -o /out/gatehouse ./cmd/gatehouse && \
+    GOTAGS=nobadger,nomysql,nopgx scripts/licenses.sh >/out/THIRD-PARTY-LICENSES.txt
 
 FROM scratch AS release
 ARG TARGETPLATFORM
-COPY $TARGETPLATFORM/gatehouse /out/gatehouse
+COPY $TARGETPLATFORM/gatehouse bin/THIRD-PARTY-LICENSES.txt /out/
 
 FROM $BINARY AS binary
 # Certificates and the last configuration are stored here. The directories must belong to the user that the image runs as.
@@ -36,6 +37,8 @@ LABEL org.opencontainers.image.title="Gatehouse" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION"
 COPY --from=binary /out/gatehouse /usr/bin/gatehouse
+COPY --from=binary /out/THIRD-PARTY-LICENSES.txt /usr/share/doc/gatehouse/
+COPY LICENSE /usr/share/doc/gatehouse/
 COPY --from=binary --chown=nonroot:nonroot /out/config /config
 COPY --from=binary --chown=nonroot:nonroot /out/data /data
 COPY Caddyfile /etc/gatehouse/Caddyfile

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
+	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
@@ -526,6 +527,7 @@ func testRPM(t *testing.T, m *machine, rpm string) {
 	m.sh(t, install+"--install /root/gatehouse.rpm")
 	require.Empty(t, m.sh(t, "rpm --verify --nodeps gatehouse"))
 	require.FileExists(t, m.path("usr/share/zsh/site-functions/_gatehouse"))
+	requireLicenses(t, m, "usr/bin/gatehouse", "usr/share/doc/gatehouse/THIRD-PARTY-LICENSES.txt")
 	require.Equal(t, "root:gatehouse 750 /etc/gatehouse/secrets\nroot:root 755 /usr/bin/gatehouse\n", m.state(t, "/etc/gatehouse/secrets /usr/bin/gatehouse"))
 	m.sh(t, "gatehouse check --offline --config /etc/gatehouse/Caddyfile")
 	m.change(t, "max_header_size 16KiB", "max_header_size 24KiB")
@@ -558,6 +560,22 @@ func testArchive(t *testing.T, m *machine, archive string) {
 	require.Empty(t, m.sh(t, "systemd-analyze verify --man=no --recursive-errors=no gatehouse.service"))
 	m.sh(t, "gatehouse check --offline --config /etc/gatehouse/Caddyfile --envfile /etc/gatehouse/gatehouse.env")
 	require.FileExists(t, m.path("root/archive/deploy/vault-setup.sh"))
+	requireLicenses(t, m, "usr/bin/gatehouse", "root/archive/THIRD-PARTY-LICENSES.txt")
+}
+
+// requireLicenses requires a text to name all modules in a binary, with their licences.
+func requireLicenses(t *testing.T, m *machine, binary, text string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(m.path(binary))
+	require.NoError(t, err)
+	require.NotEmpty(t, info.Deps)
+	licenses := m.read(t, text)
+	for _, module := range info.Deps {
+		_, license, ok := strings.Cut(licenses, "\n======== "+module.Path+" "+module.Version+" ========\n")
+		require.True(t, ok, module.Path)
+		license, _, _ = strings.Cut(license, "\n======== ")
+		require.Greater(t, len(license), 300, module.Path)
+	}
 }
 
 // commands returns the block in a list of docs/install.md that begins with a text.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the files of a release that are neither sources nor binaries of it: manual pages, completions of shells, and the notes of
-# the version from CHANGELOG.md. GoReleaser runs it.
+# Makes the files of a release that are neither sources nor binaries of it: manual pages, completions of shells, and the licences of what
+# the binaries contain. GoReleaser runs it.
 set -eu
 cd "$(dirname "$0")/.."
 program=bin/release/gatehouse
@@ -14,3 +14,4 @@ done
 "$program" completion bash >bin/completions/gatehouse.bash
 "$program" completion zsh >bin/completions/_gatehouse
 "$program" completion fish >bin/completions/gatehouse.fish
+scripts/licenses.sh >bin/THIRD-PARTY-LICENSES.txt
