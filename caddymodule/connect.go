@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -136,7 +135,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		Pages: pages.Options{
 			Name: h.Name, Brand: h.Brand, HomePage: h.HomePage,
 			SessionIdle: time.Duration(h.SessionIdle), SessionMax: time.Duration(h.SessionMax),
-			ClientAddr: func(r *http.Request) netip.Addr { return clientAddr(r.Context()) },
+			ClientAddr: clientAddr,
 		},
 		Log: logger,
 	}

@@ -159,7 +159,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	d.app.requests.Add(1)
 	defer d.app.requestEnded()
 	req.next = next
-	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r.Context())
+	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r)
 	req.headers = [...]string{req.id, "nosniff"}
 	h := w.Header()
 	h["X-Request-Id"], h["X-Content-Type-Options"] = req.headers[0:1:1], req.headers[1:2:2]
@@ -325,13 +325,53 @@ func originForm(target string) string {
 
 // clientAddr returns the client IP that Caddy determined: the peer's, or the one that a trusted proxy sent. It is the zero Addr
 // for a peer without an IP, such as an untrusted Unix socket.
-func clientAddr(ctx context.Context) netip.Addr {
+func clientAddr(r *http.Request) netip.Addr {
+	ctx := r.Context()
+	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if byProxy, _ := caddyhttp.GetVar(ctx, caddyhttp.TrustedProxyVarKey).(bool); byProxy && server != nil && server.TrustedProxiesStrict > 0 {
+		if h := legible(r.Header, server.ClientIPHeaders); h != nil {
+			again := r.WithContext(ctx)
+			again.Header = h
+			ctx = caddyhttp.PrepareRequest(again, caddy.NewReplacer(), nil, server).Context()
+		}
+	}
 	s, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a
 	}
 	ap, _ := netip.ParseAddrPort(s)
 	return ap.Addr()
+}
+
+// legible returns the headers that list client IPs, from the end to the first entry that is not an address, in the form that Caddy reads;
+// nil if it reads all of them as they are. Caddy skips what it cannot read, such as an IPv6 address with a port after a space, or
+// "unknown", and would take an entry further left, which callers write.
+func legible(h http.Header, names []string) http.Header {
+	lists, changed := http.Header{}, false
+	for _, name := range names {
+		entries := strings.Split(strings.Join(h.Values(name), ","), ",")
+		for i, entry := range slices.Backward(entries) {
+			host := strings.TrimSpace(entry)
+			if host == "" {
+				continue
+			}
+			if before, _, err := net.SplitHostPort(host); err == nil {
+				host = before
+			}
+			host, _, _ = strings.Cut(strings.Trim(host, "[ ]"), "%")
+			if _, err := netip.ParseAddr(host); err != nil {
+				lists.Set(name, strings.Join(entries[i+1:], ","))
+				return lists
+			}
+			changed = changed || strings.Contains(entry, "[")
+			entries[i] = host
+		}
+		lists.Set(name, strings.Join(entries, ","))
+	}
+	if !changed {
+		return nil
+	}
+	return lists
 }
 
 // frame limits the request's body and decides whether an HTTP/1 connection can serve another request.

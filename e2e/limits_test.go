@@ -188,12 +188,68 @@ func TestForgedClientIPHeadersDoNotChangeTheClientIP(t *testing.T) {
 	}), "a trusted proxy names two callers")
 }
 
+// A load balancer may write what Caddy cannot read, such as an IPv6 address with a port, or "unknown". What stands to the left of it is the
+// caller's.
+func TestUnreadableEntryMakesNoForgedClientIPTrusted(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newEnvironment(t, data)
+	start := func(servers string) *gatewaytest.Gateway {
+		o := w.options(highLimits, "")
+		o.Servers = servers
+		return gatewaytest.Start(t, o)
+	}
+	static := "trusted_proxies static 127.0.0.0/8 2001:db8:f::/48"
+	strict, first := start(static+"\n\t\ttrusted_proxies_strict"), start(static)
+	named := start(static + "\n\t\ttrusted_proxies_strict\n\t\tclient_ip_headers X-Real-IP X-Forwarded-For")
+	const forged, peer = "203.0.113.9", "127.0.0.1"
+	for _, test := range []struct {
+		g      *gatewaytest.Gateway
+		lines  []string
+		client string
+	}{
+		{strict, []string{forged + ", [2001:db8::1]:4711"}, "2001:db8::1"},
+		{strict, []string{forged, "[2001:db8::1]:4711"}, "2001:db8::1"},
+		{strict, []string{forged, " [2001:db8::1]"}, "2001:db8::1"},
+		{strict, []string{forged + ",\t[2001:db8::1%eth0]:4711 ,"}, "2001:db8::1"},
+		{strict, []string{forged + ", 2001:db8::1%eth0"}, "2001:db8::1"},
+		{strict, []string{forged + ", 198.51.100.1:4711"}, "198.51.100.1"},
+		{strict, []string{forged + ", 2001:db8::1, 127.0.0.2, [2001:db8:f::1]:443"}, "2001:db8::1"},
+		{strict, []string{forged + ", [2001:db8::1]:80, [2001:db8:f::1]:443"}, "2001:db8::1"},
+		{strict, []string{forged + ", unknown"}, peer},
+		{strict, []string{forged, "unknown", "[2001:db8:f::1]:443"}, peer},
+		{strict, []string{forged + ", _hidden, 198.51.100.1"}, "198.51.100.1"},
+		{strict, []string{"unknown, [::1, 198.51.100.1"}, "198.51.100.1"},
+		{strict, []string{forged + ", 198.51.100.256"}, peer},
+		{strict, []string{forged + ", , 198.51.100.1, ,", ""}, "198.51.100.1"},
+		{strict, []string{"", ","}, peer},
+		{first, []string{"198.51.100.1, [2001:db8::1]:4711", "unknown"}, "198.51.100.1"},
+		{first, []string{"[2001:db8::1]:4711, 127.0.0.2"}, "2001:db8::1"},
+		{first, []string{"unknown"}, peer},
+		{named, []string{"198.51.100.1", "X-Real-IP: " + forged + ", [2001:db8::1]:80"}, "2001:db8::1"},
+		{named, []string{forged, "X-Real-IP: unknown"}, peer},
+		{named, []string{forged + ", [2001:db8::1]:80", "X-Real-IP: 127.0.0.2"}, "2001:db8::1"},
+	} {
+		var fields []field
+		for _, line := range test.lines {
+			name, value, ok := strings.Cut(line, ": ")
+			if !ok {
+				name, value = "X-Forwarded-For", line
+			}
+			fields = append(fields, field{name, value})
+		}
+		a := raw(t, test.g.Addr, "GET "+eventsPath+" HTTP/1.1\r\nHost: x\r\n"+linesOf(append(fields, signedFields(w.acme, "GET", eventsPath, "")...))+"\r\n"+lastRequest)
+		require.Equal(t, 200, a.Status, a.Body)
+		assert.Equal(t, []string{test.client + ", " + peer}, data.last(t).Header["X-Forwarded-For"], "%q", test.lines)
+	}
+}
+
 // A customer has a /64 of IPv6: its addresses are one client IP, in every spelling.
 func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	t.Parallel()
 	network := []string{
 		"2001:db8:1:2::%x", "2001:0db8:0001:0002:0000:0000:0000:%x", "2001:DB8:1:2:%x::", "[2001:db8:1:2::%x]:4711", "2001:db8:1:2:ffff:ffff:ffff:%x",
-		"2001:db8:1:2::%x%%eth0",
+		"2001:db8:1:2::%x%%eth0", "[2001:db8:1:2::%x]",
 	}
 	from := func(g *gatewaytest.Gateway, n int, spellings []string, target string, header func(i int) http.Header) map[int]int {
 		return statuses(n, func(i int) gatewaytest.Response {
@@ -208,7 +264,7 @@ func TestIPv6NetworkIsOneClientIP(t *testing.T) {
 	key := func(i int) http.Header { return invalidSignature("pk_live_fake_number_" + strconv.Itoa(i)) }
 	const status = "/api/v1/status"
 	mapped := []string{"198.51.100.7", "::ffff:198.51.100.7", "::ffff:c633:6407", "198.51.100.7:1234"}
-	invalid := []string{"unknown-%d", "_hidden%d", "[2001:db8:9:9::%x]", "256.0.0.%d", "0x7f.%d"}
+	invalid := []string{"unknown-%d", "_hidden%d", "2001:db8:9:9:%x", "256.0.0.%d", "0x7f.%d"}
 	withinWindow(t, func(int) func() {
 		g := newEnvironment(t, nil).behindProxy(t, "", "")
 		withKeys, without := from(g, 200, network, "/api/v1/me", key), from(g, 30, network, status, none)
