@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -50,8 +51,9 @@ type Auth struct {
 	// without a name.
 	Audience string `json:"audience,omitempty"`
 
-	// MaxLifetime is how long a WebSocket may stay open. Until then, a key that has been revoked can still use it, and a reload waits
-	// for it if the handler does not close it. Default: 1h. Zero means the default.
+	// MaxLifetime is how long a request may take, with its response: an event stream, a download or a WebSocket is aborted then. Until
+	// then, a key that has been revoked can still use it, and a reload waits for it if the handler does not close it. Default: 1h. Zero
+	// means the default.
 	MaxLifetime caddy.Duration `json:"max_lifetime,omitempty"`
 
 	everything *operation
@@ -145,9 +147,12 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	if err := h.identify(r, s); err != nil {
 		return err
 	}
-	req.writer.maxLifetime = time.Duration(h.MaxLifetime)
-	req.writer.own = ownHeaders(w.Header())
-	return req.next.ServeHTTP(w, r)
+	req.writer.own, req.writer.end = ownHeaders(w.Header()), time.Now().Add(time.Duration(h.MaxLifetime))
+	ctx, cancel := context.WithDeadline(r.Context(), req.writer.end)
+	defer cancel()
+	err := req.next.ServeHTTP(w, r.WithContext(ctx))
+	req.writer.end = time.Time{} // an error can still be written
+	return err //nolint:wrapcheck // of a handler that is not ours
 }
 
 // ownHeaders returns those response headers that the gateway has set. What other handlers in front have set is not the gateway's.

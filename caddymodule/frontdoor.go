@@ -529,8 +529,8 @@ type responseWriter struct {
 	body   *requestBody
 
 	// Of an operation that passes requests on:
-	own         http.Header   // the gateway's response headers, which the next handler's must not join
-	maxLifetime time.Duration // of a hijacked connection
+	own http.Header // the gateway's response headers, which the next handler's must not join
+	end time.Time   // of the response, or of a hijacked connection
 }
 
 // drops reports whether the response is to a refused body.
@@ -569,6 +569,10 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
+	if !w.end.IsZero() && time.Now().After(w.end) {
+		w.fail(context.DeadlineExceeded) // of a handler that does not notice by its context
+		return 0, context.DeadlineExceeded
+	}
 	n, err := w.ResponseWriter.Write(b)
 	if n < len(b) && err == nil {
 		err = io.ErrShortWrite
@@ -596,9 +600,9 @@ func (w *responseWriter) FlushError() error {
 	return err
 }
 
-// Hijack implements http.Hijacker for operations that pass requests on. The connection is closed after maxLifetime.
+// Hijack implements http.Hijacker for operations that pass requests on. The connection is closed at end.
 func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w.maxLifetime == 0 || w.status != 0 {
+	if w.end.IsZero() || w.status != 0 {
 		return nil, nil, http.ErrNotSupported
 	}
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
@@ -606,7 +610,7 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.status, w.began = http.StatusSwitchingProtocols, time.Now()
-	return &hijackedConn{Conn: conn, end: time.AfterFunc(w.maxLifetime, func() { _ = conn.Close() })}, rw, nil
+	return &hijackedConn{Conn: conn, end: time.AfterFunc(time.Until(w.end), func() { _ = conn.Close() })}, rw, nil
 }
 
 // hijackedConn is a connection that is closed at the end of its lifetime.

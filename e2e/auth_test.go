@@ -1,9 +1,14 @@
 package e2e_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/fcgi"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -453,4 +458,51 @@ func TestWebSocketEndsWithItsLifetime(t *testing.T) {
 	conn.requireClosed(t)
 	require.Greater(t, time.Since(start), time.Second)
 	require.Eventually(t, func() bool { return strings.Contains(p.g.Output(), `"route":"shop","operation":"any","status":101`) }, patience, 10*time.Millisecond)
+}
+
+// What a key that has been revoked can still read has a bound. The caller must not take what it got for the whole.
+func TestResponseEndsWithItsLifetime(t *testing.T) {
+	t.Parallel()
+	respond := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/none" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: x\n\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+		for r.URL.Path == "/endless" {
+			if _, err := io.WriteString(w, "data: x\n\n"); err != nil {
+				return
+			}
+		}
+		<-r.Context().Done()
+	})
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { _ = fcgi.Serve(listener, respond) }() // ends with its listener
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "index.php"), []byte("x"), 0o600))
+	for name, behind := range map[string]string{"reverse_proxy": "", "php_fastcgi": "root * " + dir + "\n\tphp_fastcgi " + listener.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := protect(t, highLimits, "", "max_lifetime 1s", behind)
+			p.data.setResponse(respond)
+			for wire, c := range p.callersFrom(t, "127.0.0.1") {
+				c.PublicKey, c.PrivateKey = p.reads.PublicKey, p.reads.PrivateKey
+				targets := []string{"/endless"} // Caddy's FastCGI does not notice by itself
+				if behind == "" {
+					targets = append(targets, "/silent")
+					assert.Equal(t, http.StatusGatewayTimeout, c.stream(t, "GET", "/none", "").status, wire)
+				}
+				for _, target := range targets {
+					r := bufio.NewReader(c.stream(t, "GET", target, "").body)
+					line, err := r.ReadString('\n')
+					require.NoError(t, err)
+					require.Equal(t, "data: x\n", line)
+					_, err = io.Copy(io.Discard, r)
+					require.Error(t, err, "%s %s: it must not end as if it were whole", wire, target)
+				}
+			}
+		})
+	}
 }
