@@ -400,6 +400,14 @@ func (p *Param) clampInteger(text string) (int, error) {
 	return min(max(n, p.Min), p.Max), nil
 }
 
+// isOtherValue reports whether a text is one of the possible numbers or booleans of a schema that also has texts.
+func (s *Schema) isOtherValue(text []byte) bool {
+	if IsNumber(string(text)) {
+		return (s.Types&TypeNumber != 0 || s.Types&TypeInteger != 0 && isInteger(text)) && s.Rules.hasNumber(text)
+	}
+	return s.Types&TypeBoolean != 0 && (string(text) == "true" || string(text) == "false") && s.Rules.allowsLiteral(text)
+}
+
 // InvalidReason returns why a decoded text cannot be the value of a parameter, or "".
 func (s *Schema) InvalidReason(text string) string { return s.invalidReason([]byte(text)) }
 
@@ -416,6 +424,8 @@ func (s *Schema) invalidReason(b []byte) string {
 			why = s.Rules.checkText(b)
 			if why == "" && s.Types&TypeInteger != 0 && s.Rules.Enum == nil && IsNumber(string(b)) { // a service may take it for a number
 				why = s.Rules.checkNumber(b)
+			} else if why != "" && s.Rules.Enum != nil && s.isOtherValue(b) {
+				why = ""
 			}
 		}
 	case s.Types&TypeBoolean != 0 && (string(b) == "true" || string(b) == "false"):

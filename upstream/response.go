@@ -59,7 +59,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	case len(values) == 1 && res.Body != nil && (isJSON(values[0], res.Media) || status >= 400 && isJSON(values[0], []string{"application/problem+json"}) || op.Mapping != nil && op.Mapping.treatsAsJSON(values[0])),
 		res.Body == nil && res.Unchecked == nil:
 		return res, nil
-	case len(values) == 1 && slices.Contains(res.Unchecked, mediaType(values[0])):
+	case len(values) == 1 && res.passes(mediaType(values[0])):
 		unchecked := *res
 		unchecked.Body = nil
 		return &unchecked, nil
@@ -68,6 +68,14 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	default:
 		return refuse(ErrContractViolation, "one of the documented media types")
 	}
+}
+
+// passes reports whether a media type is one of r.Unchecked, or in a range such as image/*. JSON is in none: it is always checked.
+func (r *DocumentedResponse) passes(media string) bool {
+	return slices.ContainsFunc(r.Unchecked, func(documented string) bool {
+		before, isRange := strings.CutSuffix(documented, "*")
+		return media == documented || isRange && media != "" && !strings.HasSuffix(media, "json") && strings.HasPrefix(media, strings.TrimPrefix(before, "*/"))
+	})
 }
 
 // response returns the documented response for a status, or nil.
@@ -102,7 +110,7 @@ func isJSON(contentType string, documented []string) bool {
 		return false
 	}
 	charset, ok := params["charset"]
-	return !ok || strings.EqualFold(charset, "utf-8")
+	return !ok || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8") // a common mistake; RFC 8259, section 11 has no charset
 }
 
 // MediaType returns the media type of a checked body for callers: the data service's if it is documented, otherwise the first one that is.

@@ -17,6 +17,7 @@ func TestOnlyStatus200WithJSONIsAccepted(t *testing.T) {
 	json := http.Header{"Content-Type": {"application/json"}}
 	for _, contentType := range []string{
 		"application/json", "application/json; charset=utf-8", `application/json;charset="UTF-8"`, "Application/JSON",
+		"application/json; charset=utf8",
 	} {
 		h := http.Header{"Content-Type": {contentType}, "Content-Encoding": {"identity"}}
 		require.NoError(t, res.checkHeader(200, h), contentType)

@@ -780,7 +780,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 		case slices.Contains(unchecked, media):
 			r.Unchecked = append(r.Unchecked, media)
 		case !isJSON(media):
-			if !slices.ContainsFunc(content, func(e entry) bool { return e.name == mediaJSON }) {
+			if !slices.ContainsFunc(content, func(e entry) bool { return isJSON(e.name) }) {
 				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", media, extUnchecked)
 			} else {
 				c.warn(e.value, "%s does not leave", media)

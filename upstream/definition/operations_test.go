@@ -94,6 +94,8 @@ func TestParametersOfAQuery(t *testing.T) {
 		"a number":             {"{name: q, in: query, schema: {type: number, maximum: 0.5}}", map[string]string{"q=0.50": "q=0.50", "q=-1e3": "q=-1e3"}, map[string]string{"q=0.51": "too large", "q=.5": "a number", "q=NaN": "a number", "q=-1e309": "at most 64 characters", "q=1e-999999999": "at most 64 characters", "q=0." + strings.Repeat("1", 63): "at most 64 characters"}},
 		"a truth value":        {"{name: q, in: query, schema: {type: boolean}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=1": "true or false", "q=": "true or false"}},
 		"true alone":           {"{name: q, in: query, schema: {type: boolean, enum: [true]}}", map[string]string{"q=true": "q=true"}, map[string]string{"q=false": "not one of the possible values"}},
+		"texts and others":     {"{name: q, in: query, schema: {enum: [all, true, 1, 2.5], default: 1}}", map[string]string{"q=all": "q=all", "q=true": "q=true", "q=1": "q=1", "q=2.5": "q=2.5", "": "q=1"}, map[string]string{"q=false": "not one of the possible values", "q=2": "not one of the possible values", "q=%221%22": "not one of the possible values"}},
+		"texts and integers":   {"{name: q, in: query, schema: {type: [string, integer], enum: [all, 10]}}", map[string]string{"q=all": "q=all", "q=10": "q=10"}, map[string]string{"q=1e1": "not one of the possible values", "q=10.0": "not one of the possible values"}},
 		"possible values":      {"{name: q, in: query, schema: {type: string, enum: [b, a]}}", map[string]string{"q=a": "q=a", "q=b": "q=b"}, map[string]string{"q=c": "not one of the possible values"}},
 		"a pattern":            {"{name: q, in: query, schema: {type: string, pattern: '^[a-z]+$'}}", map[string]string{"q=a": "q=a"}, map[string]string{"q=A": "required form"}},
 		"a format":             {"{name: q, in: query, schema: {type: string, format: date}}", map[string]string{"q=2026-02-01": "q=2026-02-01"}, map[string]string{"q=2026-02-30": "a date"}},
@@ -383,7 +385,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
         "401": {content: {text/html: {}}}
         "404": {content: {application/json: {schema: {properties: {code: {type: string}}}}}}
         "429": {headers: {Retry-After: {}}}
-        default: {headers: {Retry-After: {}}, content: {application/problem+json: {schema: {properties: {title: {type: string}}}}}}
+        default: {headers: {Retry-After: {}}, content: {application/problem+xml: {}, application/problem+json: {schema: {properties: {title: {type: string}}}}}}
         "503": {}`)
 	op := d.API.Operations()[0]
 	require.Contains(t, warnings(d), "the header X-Other does not leave: possible are ETag, Location")
@@ -431,6 +433,23 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	require.False(t, res.ETag)
 	_, location := res.Headers(d.API, "/gw", "17", http.Header{"Location": {d.API.Base() + "/orders/1?token=secret"}})
 	require.Equal(t, "/gw"+d.API.Base()+"/orders/1?page=1", location)
+}
+
+// A media type range (RFC 9110, section 12.5.1) lets no JSON pass without a check.
+func TestUncheckedMediaTypesMayBeARange(t *testing.T) {
+	t.Parallel()
+	for documented, types := range map[string]map[string]bool{
+		"image/*":       {"image/png": true, "image/svg+xml": true, "image/x+json": false, "images/png": false, "application/json": false, "": false},
+		"application/*": {"application/pdf": true, "application/json": false, "application/hal+json": false, "image/png": false},
+		"image/png":     {"image/png": true, "image/png2": false, "image/gif": false},
+	} {
+		d := loaded(t, definition.Options{}, "x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request",
+			theOperation, theOperation+"\n      x-gatehouse-unchecked: [\""+documented+"\"]", theResponse, `content: {"`+documented+`": {}}`)
+		for contentType, passes := range types {
+			_, err := d.API.Operations()[0].CheckHeader(200, http.Header{"Content-Type": {contentType}}, false)
+			require.Equal(t, passes, err == nil, "%s for %s", contentType, documented)
+		}
+	}
 }
 
 // What is not checked, or says of nobody whose it is, needs a word of the definition.
