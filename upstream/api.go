@@ -15,6 +15,8 @@ type API struct {
 	exact map[string]*Path // paths without parameters, without the base path
 	tree  node
 
+	places node // of all paths, with those at the service and those that are left out
+
 	mapped []*Operation // GETs with another path at the data service
 }
 
@@ -24,7 +26,7 @@ type Path struct {
 	Operations []*Operation // one for each method, in the order of the definition
 	Allow      string       // the value of the header Allow
 
-	destinations []destination // of its parameters, with paths that are left out
+	destinations []destination // of its parameters, where places are
 }
 
 // Operation is a method and path of an API. It is shared by all requests and must not be changed once it is part of an API.
@@ -33,6 +35,9 @@ type Operation struct {
 	Method   string
 	Path     string // with the base path and parameters, such as "/api/v1/orders/{id}"
 	Resource string // the first segment below the base path, preceded by the API's name and a slash if it has one
+
+	// Rights say what callers need: no value of a path's parameter leads to an operation of the same method with other rights.
+	Rights string
 
 	Public     bool   // anyone may call it; otherwise, requests must be signed by an active business
 	Read       bool   // it changes nothing
@@ -118,7 +123,7 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 			byTemplate[template] = p
 			a.paths = append(a.paths, p)
 			if strings.Contains(template, "{") {
-				a.tree.add(strings.Split(template[1:], "/"), p)
+				a.tree.add(strings.Split(template[1:], "/")).path = p
 			} else {
 				a.exact[template] = p
 			}
@@ -135,16 +140,23 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 			a.mapped = append(a.mapped, op)
 		}
 	}
-	patterns := make([][]string, len(leftOut))
-	for i, path := range leftOut {
-		patterns[i] = leftOutPattern(path)
+	atService := func(op *Operation) string {
+		if op.Mapping == nil || op.Mapping.Path == nil {
+			return ""
+		}
+		return join(op.Mapping.Path, &Call{BusinessID: "{}"}, Query{pathValues: slices.Repeat([]string{"{}"}, MaxPathParams)})
+	}
+	for _, path := range leftOut {
+		a.addPlace(path, nil)
+	}
+	for _, op := range operations {
+		a.addPlace(op.Path, op)
+		a.addPlace(atService(op), op)
 	}
 	for _, p := range a.paths {
-		p.addDestination(base+p.Template, nil, patterns)
+		a.addDestination(p, base+p.Template, nil)
 		for _, op := range p.Operations {
-			if op.Mapping != nil && op.Mapping.Path != nil {
-				p.addDestination("", op.Mapping.Path, patterns)
-			}
+			a.addDestination(p, atService(op), op)
 		}
 	}
 	a.addSamples(leftOut)
@@ -414,7 +426,7 @@ func (a *API) Match(target string) (m Match, ok bool) {
 		return m, false
 	}
 	m.Query, m.Path = query, a.find(path, &m.values, isSegment)
-	return m, m.Path != nil && !m.Path.leadsToLeftOut(target[:len(a.base)+len(path)], &m.values)
+	return m, m.Path != nil && !a.leadsElsewhere(m.Path, target[:len(a.base)+len(path)], &m.values)
 }
 
 // find returns the path of a target below the base path, or nil. fits says what the value of a parameter can be.
@@ -457,18 +469,19 @@ func (a *API) cleanTarget(target, business string) string {
 type node struct {
 	literal   map[string]*node
 	parameter *node
-	path      *Path // that ends here
+	path      *Path   // that ends here
+	places    []place // that end here
 }
 
-func (n *node) add(segments []string, p *Path) {
+func (n *node) add(segments []string) (end *node) {
 	for _, segment := range segments {
-		next := n.literal[segment]
-		if strings.HasPrefix(segment, "{") {
+		next, isLiteral := n.literal[segment], !strings.Contains(segment, "{")
+		if !isLiteral {
 			next = n.parameter
 		}
 		if next == nil {
 			next = new(node)
-			if strings.HasPrefix(segment, "{") {
+			if !isLiteral {
 				n.parameter = next
 			} else {
 				if n.literal == nil {
@@ -479,7 +492,7 @@ func (n *node) add(segments []string, p *Path) {
 		}
 		n = next
 	}
-	n.path = p
+	return n
 }
 
 // find returns the path of the rest of a target. A literal segment wins, and if the rest does not fit, the parameter is tried: package

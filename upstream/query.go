@@ -243,7 +243,7 @@ func (op *Operation) Fill(path []string, query, business string) (Query, error) 
 		return q, err
 	}
 	p := op.api.find(strings.TrimPrefix(q.Path, op.api.base), &m.values, isArgument)
-	if p != nil && (p.Template != strings.TrimPrefix(op.Path, op.api.base) || p.leadsToLeftOut(q.Path, &m.values)) {
+	if p != nil && (p.Template != strings.TrimPrefix(op.Path, op.api.base) || op.api.leadsElsewhere(p, q.Path, &m.values)) {
 		return Query{}, badParam(op.PathParams[len(path)-1].Name, "leads to another operation")
 	}
 	return q, nil

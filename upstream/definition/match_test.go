@@ -136,6 +136,72 @@ func TestNoSpellingLeadsToWhatIsLeftOut(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { d.API.Match("/v1/sessions/5") }))
 }
 
+// The same holds for operations that are served, if callers need other rights for them.
+func TestNoSpellingLeadsToOtherRights(t *testing.T) {
+	operation := func(id, more string) string {
+		return `{operationId: ` + id + `, ` + more + ` responses: {"204": {description: x}}}`
+	}
+	const id = `parameters: [{name: id, in: path, required: true, schema: {type: string}}], `
+	at := func(path string) string { return `x-gatehouse-upstream: {path: "` + path + `"}, ` }
+	text := `{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, tags: [{name: sessions, description: sessions}], paths: {
+		"/orders/{id}": {post: ` + operation("view", id+`x-gatehouse-read: true, `) + `, get: ` + operation("order", id) + `}, "/orders/import": {post: ` + operation("import", "") + `},
+		"/orders/recent": {get: ` + operation("recent", "") + `}, "/orders/{id}/lines": {get: ` + operation("lines", id) + `}, "/orders/mine/{id}": {get: ` + operation("mine", id) + `},
+		"/catalog/{id}": {get: ` + operation("page", id+`x-gatehouse-public: true, x-gatehouse-tenant: none, `) + `}, "/catalog/prices": {get: ` + operation("prices", `x-gatehouse-tenant: none, `) + `, post: ` + operation("price", "") + `},
+		"/catalog/{id}/notes": {get: ` + operation("notes", id) + `}, "/catalog/prices/{id}": {get: ` + operation("old", id+`x-gatehouse-public: true, x-gatehouse-tenant: none, `) + `},
+		"/lookups/{id}": {get: ` + operation("lookup", id+at("/api/{business}/{id}")) + `, delete: ` + operation("deleteLookup", id+at("/lookups/{business}/by/{id}")) + `},
+		"/invoices": {get: ` + operation("invoices", at("/api/{business}/invoices")) + `, delete: ` + operation("deleteInvoices", at("/api/{business}/all")) + `},
+		"/files/{id}": {get: ` + operation("file", id+at("/v1/f-{id}.json")) + `}, "/f-index": {get: ` + operation("index", "") + `},
+		"/sessions/{id}": {delete: ` + operation("end", id+`tags: [sessions], x-gatehouse-tool: {}, `) + `}, "/sessions/bulk": {delete: ` + operation("endAll", `tags: [sessions], `) + `},
+		"/sessions/{id}/end": {delete: ` + operation("endOne", id+`tags: [sessions], `) + `}}}`
+	d, err := load(text, definition.Options{})
+	require.NoError(t, err)
+	for target, want := range map[string]string{
+		"orders/import": "import", "orders/IMPORT": "", "orders/import.json": "", "orders/imports": "/orders/{id}", "orders/0190F3A2": "/orders/{id}",
+		"orders/recent": "recent", "orders/Recent": "/orders/{id}", "orders/recent.json": "/orders/{id}", "orders/Mine/lines": "/orders/{id}/lines", "orders/mine/lines": "mine",
+		"catalog/prices": "prices", "catalog/PRICES": "", "catalog/prices.html": "", "catalog/7": "/catalog/{id}", "catalog/Prices/notes": "", "catalog/prices/notes": "", "catalog/7/notes": "notes",
+		"lookups/invoices": "", "lookups/Invoices.json": "", "lookups/all": "lookup", "lookups/colors": "lookup",
+		"files/index": "", "files/INDEX": "", "files/indexes": "file", "f-index": "index", "sessions/Bulk": "/sessions/{id}",
+	} {
+		m, ok := d.API.Match("/v1/" + target)
+		require.Equal(t, want != "", ok, target)
+		if ok {
+			require.Contains(t, []string{m.Path.Template, m.Path.Operations[0].ID}, want, target)
+		}
+	}
+	for _, op := range d.API.Operations() {
+		_, ok := d.API.Match(op.Sample())
+		require.True(t, ok, op.Sample())
+	}
+	for _, target := range []string{"/v1/orders/0190f3a2", "/v1/orders/0190F3A2/lines", "/v1/sessions/0190F3A2", "/v1/orders/recent"} {
+		require.Zero(t, testing.AllocsPerRun(100, func() { d.API.Match(target) }), target)
+	}
+
+	d, err = load(text, definition.Options{Tools: true})
+	require.NoError(t, err)
+	for id, want := range map[string]bool{"bulk": false, "Bulk": false, "bulk.json": false, "bulky": true, "a:1": true} {
+		_, err := d.Tools[0].Operation.Fill([]string{id}, "", "17")
+		require.Equal(t, want, err == nil, id)
+	}
+}
+
+// However many paths overlap, a document loads in a time that is in proportion to them.
+func TestManyOverlappingPathsLoad(t *testing.T) {
+	t.Parallel()
+	const head, param, end = `openapi: 3.1.0
+info: {title: x, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: request
+paths:
+`, `parameters: [{name: a, in: path, schema: {type: string}}], `, `responses: {"204": {}}}}` + "\n"
+	text := head + strings.Join(numbered("  /r/x%d/{a}: {post: {x-gatehouse-read: true, "+param+end, 1_000), "") + strings.Join(numbered("  /r/{a}/y%d: {post: {"+param+end, 1_000), "")
+	d, err := load(text, definition.Options{})
+	require.NoError(t, err)
+	for target, want := range map[string]bool{"x7/y7": false, "X7/y7": false, "x7/Y7": false, "x7/y1000": true, "x1000/y7": true, "x7": false} {
+		_, ok := d.API.Match("/v1/r/" + target)
+		require.Equal(t, want, ok, target)
+	}
+}
+
 func BenchmarkMatch300Operations(b *testing.B) {
 	api := routed(b)
 	for _, target := range []string{"/v1/resource7", "/v1/resource99/0190f3a2-7c4b-7d11-9e55-000000000001/items/17", "/v1/nothing/at/all"} {

@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"mime"
@@ -279,6 +280,12 @@ func (c *compiler) operation(base string, n *operationNode) {
 	read := n.get(extRead)
 	op.Read = n.method == http.MethodGet || c.flag(read)
 	c.faultIf(read.Node != nil && n.method != http.MethodPost, read, "is for POST: GET changes nothing anyway, and what is to change something is not a POST that reads")
+	if op.Rights = fmt.Sprint(op.Resource, " ", op.Read, op.Public); c.o.Tools {
+		op.Rights += fmt.Sprintf(" %q", areaOf(n))
+		if n.get(extTool).Node != nil {
+			op.Rights += n.id
+		}
+	}
 	c.view = view{tenant: c.root.get(extTenant).text()}
 	if tenant := n.get(extTenant); tenant.Node != nil {
 		c.view.tenant = c.string(tenant)
