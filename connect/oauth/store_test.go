@@ -220,6 +220,27 @@ func TestRedisOutageIs503AndNeverInvalidToken(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, c.Post("/oauth/token", refresh).Code)
 }
 
+// After a failover, a Redis that was cut off may not know of revocations. A client would discard a token that is reported as invalid.
+func TestRedisThatCannotBeWrittenToAcceptsNoToken(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]any{
+		"a master without the replicas that it requires": {"CONFIG", "SET", "min-replicas-to-write", "1"},
+		"a replica without its master":                   {"REPLICAOF", "127.0.0.1", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			s := newServer(t, func(o *oauth.Options) { o.Redis = clientOf(t, server.Options()) })
+			_, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+			authenticate(t, s, tokens.Access) // within a minute, the next use is not recorded
+			require.NoError(t, server.Client(t).Do(t.Context(), command...).Err())
+			for _, access := range []string{tokens.Access, tokens.Access[:len(tokens.Access)-4] + "AAAA"} {
+				assert.Equal(t, http.StatusServiceUnavailable, call(s, access).Code)
+			}
+		})
+	}
+}
+
 // A client whose registration was lost with Redis has to register again before it can ask for an approval.
 func TestLostRegistrationIsInvalidClient(t *testing.T) {
 	t.Parallel()
