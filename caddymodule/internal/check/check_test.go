@@ -281,7 +281,7 @@ func mistakes() [][3]string {
 		{"GH068", "tls internal", "tls DIR/expired.pem DIR/expired.key # HERE"},
 		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"auto_https off # HERE\n").Replace(soundCaddyfile)},
 		{"GH025", soundCaddyfile, strings.NewReplacer("tls internal", "", global, global+"acme_ca https://acme-staging-v02.api.letsencrypt.org/directory # HERE\n").Replace(soundCaddyfile)},
-		{"GH026", soundCaddyfile, strings.NewReplacer(site, site+"handle_path /files/* {\nroot DIR\nfile_server\n}\n", "DIR/keys.json", "DIR/keys.json # HERE").Replace(soundCaddyfile)},
+		{"GH071", soundCaddyfile, strings.NewReplacer(site, site+"handle_path /files/* {\nroot DIR\nfile_server\n}\n", "DIR/keys.json", "DIR/keys.json # HERE").Replace(soundCaddyfile)},
 		{"GH026", keys, keys + "assertion DIR/readable.key # HERE\n"},
 		{"GH026", redis, "redis redis://localhost:1 {\npassword {file.DIR/readable.key} # HERE\n}\n"},
 		{"GH026", redis, "redis rediss://localhost:1 {\ntls {\ncert DIR/readable.pem\nkey DIR/readable.key # HERE\n}\n}\n"},
@@ -384,14 +384,18 @@ func TestCheckCountsNoConnectionsToDynamicAddresses(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH069" }), found)
 }
 
-// A file server without root serves the working directory.
+// A file server without root serves the working directory, except for what it hides. A root alone serves nothing.
 func TestCheckFindsSecretsInTheWorkingDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("keys.json", []byte(`{"keys":{}}`), 0o600))
 	elsewhere := "root " + t.TempDir() + "\nfile_server"
-	for _, served := range []string{"file_server", "root .\nfile_server", elsewhere, "file_server\n}\n}\nhttps://other.example.com {\ntls internal\nhandle {\n" + elsewhere} {
+	for served, published := range map[string]bool{
+		"file_server": true, "root .\nfile_server": true, "root .\nfile_server {\nhide keys *.html\n}": true,
+		"file_server\n}\n}\nhttps://other.example.com {\ntls internal\nhandle {\n" + elsewhere: true,
+		elsewhere: false, "root .": false, "file_server {\nhide *.json\n}": false, "file_server {\nhide ./keys.json\n}": false,
+	} {
 		found, _ := checkFile(t, strings.NewReplacer("DIR/keys.json", "keys.json", "https://api.example.com {\n\ttls internal", "https://api.example.com {\n\ttls internal\nhandle_path /files/* {\n"+served+"\n}\n").Replace(soundCaddyfile), "--offline")
-		assert.Equal(t, served != elsewhere, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH026" }), "%s %v", served, found)
+		assert.Equal(t, published, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH071" }), "%s %v", served, found)
 	}
 }
 

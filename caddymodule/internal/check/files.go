@@ -118,7 +118,16 @@ var (
 // the permissions that these choose.
 func (c *checker) checkSecretFiles() {
 	var roots []string
+	var hide [][]string // of each file server
 	for _, h := range c.placed {
+		if h.Name == "file_server" {
+			patterns, _ := h.Value["hide"].([]any)
+			hide = append(hide, nil)
+			for _, p := range patterns {
+				pattern, _ := p.(string)
+				hide[len(hide)-1] = append(hide[len(hide)-1], pattern)
+			}
+		}
 		if root, _ := h.Value["root"].(string); root != "" && (h.Name == "vars" || h.Name == "file_server") {
 			roots = append(roots, root)
 		}
@@ -143,14 +152,31 @@ func (c *checker) checkSecretFiles() {
 		if err == nil && !isCredentials && info.Mode().IsRegular() && info.Mode().Perm()&0o026 != 0 && !strings.HasPrefix(strings.TrimPrefix(path, "/var"), "/run/secrets/") {
 			c.report("GH026", pointer, "the permissions of %s are %04o", path, info.Mode().Perm())
 		}
+		to, _ := filepath.Abs(path)
+		if !slices.ContainsFunc(hide, func(patterns []string) bool { return !hidden(to, patterns) }) {
+			return
+		}
 		for _, root := range roots {
 			from, _ := filepath.Abs(root)
-			to, _ := filepath.Abs(path)
 			if inside, err := filepath.Rel(from, to); err == nil && filepath.IsLocal(inside) {
-				c.report("GH026", pointer, "%s is below %s, whose files a file server publishes", path, root)
+				c.report("GH071", pointer, "%s is below %s, whose files a file server publishes", path, root)
 				break
 			}
 		}
+	})
+}
+
+// hidden reports whether a file server hides a file by its name or a directory's, or by the path of either, as Caddy does.
+func hidden(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		if strings.Contains(pattern, "/") {
+			dir, _ := filepath.Abs(pattern)
+			return strings.HasPrefix(path+"/", dir+"/")
+		}
+		return slices.ContainsFunc(strings.Split(path, string(filepath.Separator)), func(name string) bool {
+			matches, _ := filepath.Match(pattern, name)
+			return matches
+		})
 	})
 }
 
