@@ -184,7 +184,7 @@ func (s *Service) lookUp(ctx context.Context, deadline time.Time, retries int) (
 
 // runLookup looks up the dynamic addresses, for s.lookup.
 func (s *Service) runLookup(again bool) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.lookupTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.lookupTimeout) // after a reload, for requests in progress
 	defer cancel()
 	source := s.proxy.DynamicUpstreams
 	var found []*reverseproxy.Upstream

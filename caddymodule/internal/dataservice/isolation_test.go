@@ -522,6 +522,35 @@ func TestOneBusinessCannotHoldAllMemoryForLargeResponses(t *testing.T) {
 	})
 }
 
+// Callers of public operations may have many keys and addresses.
+func TestPublicCallersLeaveMemoryForBusinesses(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		var begun atomic.Int64
+		s := loaded(t, services(t, 1, secure, large(nil, &begun), ""))
+		call := func(business, share string, deadline time.Time) (*upstream.Response, error) {
+			c := callOf(business, "/", patience)
+			c.Share = share
+			if !deadline.IsZero() {
+				c.Deadline = deadline
+			}
+			return s.Do(t.Context(), c)
+		}
+		for i := range 4 { // they read nothing of their 8 MiB
+			res, err := call("-", "pk_"+strconv.Itoa(i), time.Time{})
+			require.NoError(t, err)
+			t.Cleanup(res.Release)
+		}
+		_, err := call("-", "pk_4", time.Now().Add(500*time.Millisecond))
+		require.Error(t, err)
+		for _, business := range []string{"17", "-18"} {
+			res, err := call(business, business, time.Time{})
+			require.NoError(t, err)
+			res.Release()
+		}
+	})
+}
+
 // A service need not say how large its response is. Those that callers have not read yet must not fill the memory with what they do not have.
 func TestResponseHoldsNoMoreMemoryThanItNeeds(t *testing.T) {
 	wires(t, func(t *testing.T, secure bool) {

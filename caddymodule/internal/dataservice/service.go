@@ -174,18 +174,24 @@ func (s *Service) Do(ctx context.Context, call upstream.Call) (*upstream.Respons
 	start := time.Now()
 	res, _ := s.responses.Get().(*response)
 	res.maxSize, res.business, res.fairTime = call.MaxResponse, call.BusinessID, call.Deadline.Sub(began)/2
-	if res.business == "-" { // callers are not known
-		res.business = "- " + call.Share
+	if res.business == "-" {
+		res.business = anyone + call.Share
 	}
+	done := false
+	defer func() {
+		if !done { // also after a panic: otherwise, its memory would be lost
+			res.Release()
+		}
+	}()
 	err = s.do(req, &call, res)
 	s.observe(ctx, call.Resource, time.Since(start))
 	if err != nil {
 		if res.Address != "" {
 			err = &upstream.CallError{Address: res.Address, Err: err}
 		}
-		res.Release()
 		return nil, err
 	}
+	done = true
 	return &res.Response, nil
 }
 
@@ -356,7 +362,6 @@ func (s *Service) shouldRetry(req *http.Request, start, deadline time.Time, retr
 	case <-time.After(time.Duration(lb.TryInterval)):
 		return true
 	case <-req.Context().Done():
-	case <-s.ctx.Done():
 	}
 	return false
 }

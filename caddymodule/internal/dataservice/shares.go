@@ -3,6 +3,7 @@ package dataservice
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	inFlightWait = 5 * time.Second
 
 	// Responses above largeResponse bytes share largeResponsesBytes of memory; a page of records is much smaller. One business
-	// may hold a quarter of it, or one response if that is more.
+	// may hold a quarter of it, or one response if that is more. So may one caller of public operations, and all of these together half of it.
 	largeResponse       = 256 << 10
 	largeResponsesBytes = 64 << 20
 	largeShares         = 4
@@ -40,7 +41,7 @@ type Shares struct {
 	keys      map[string]*keyShare
 	free      int64            // bytes of memory for large responses
 	claimed   int64            // bytes that responses which are being read may take in all
-	held      map[string]int64 // by business: what its responses have taken, or may take while they are being read
+	held      map[string]int64 // by business: what its responses have taken, or may take while they are being read; anyone: those of public operations
 	waiting   []*waiter        // for memory, the first come first
 	exhausted bool             // one of them needs more than is free
 }
@@ -51,9 +52,12 @@ type keyShare struct {
 	users int // exchanges that hold the semaphore or wait for it
 }
 
+// anyone is the business of all callers of public operations in Shares.held, and what those of each begin with.
+const anyone = "- "
+
 // memory is what a large response takes of the shared memory, in bytes.
 type memory struct {
-	business string
+	business string // or anyone and the caller
 	claim    int64 // the most that it may take while it is being read; zero if it is not
 	held     int64
 }
@@ -158,9 +162,7 @@ func (s *Shares) acquireMemory(ctx context.Context, m *memory, size int64) error
 func (s *Shares) releaseMemory(m *memory, keep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[m.business] -= max(m.claim, m.held) - keep; s.held[m.business] == 0 {
-		delete(s.held, m.business)
-	}
+	s.hold(m.business, keep-max(m.claim, m.held))
 	s.free += m.held - keep
 	s.claimed -= m.claim
 	m.claim, m.held = 0, keep
@@ -173,8 +175,10 @@ func (s *Shares) releaseMemory(m *memory, keep int64) {
 func (s *Shares) grant() {
 	s.exhausted = false // once it is true, nobody overtakes the waiter that does not fit
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		isNew, held := w.claim == 0, s.held[w.business]
-		if s.exhausted || isNew && held > 0 && held+w.size > largeResponsesBytes/largeShares {
+		isNew, public := w.claim == 0, s.held[anyone]
+		held := s.held[w.business]
+		if s.exhausted || isNew && held > 0 && held+w.size > largeResponsesBytes/largeShares ||
+			isNew && public > 0 && public+w.size > largeResponsesBytes/2 && strings.HasPrefix(w.business, anyone) {
 			return false
 		}
 		if isNew {
@@ -188,7 +192,7 @@ func (s *Shares) grant() {
 		if isNew {
 			w.claim = w.size
 			s.claimed += w.size
-			s.held[w.business] += w.size
+			s.hold(w.business, w.size)
 		}
 		n := min(w.claim-w.memory.held, s.free)
 		w.memory.held += n
@@ -196,6 +200,16 @@ func (s *Shares) grant() {
 		close(w.ready)
 		return true
 	})
+}
+
+// hold adds to what a business holds. The caller must hold mu.
+func (s *Shares) hold(business string, n int64) {
+	if s.held[business] += n; s.held[business] == 0 {
+		delete(s.held, business)
+	}
+	if business != anyone && strings.HasPrefix(business, anyone) {
+		s.hold(anyone, n)
+	}
 }
 
 // isContended reports whether a large response waits although its business has not taken up its share. What waits for its own business's share
