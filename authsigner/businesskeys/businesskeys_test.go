@@ -3,6 +3,7 @@ package businesskeys_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -294,6 +295,43 @@ func (s *blockingStore) List(ctx context.Context) ([]string, error) {
 	close(s.listing)
 	<-s.release
 	return s.KeyStore.List(ctx)
+}
+
+// lossy loses the reply of the first command with a name.
+type lossy struct {
+	name string
+	lost atomic.Bool
+}
+
+func (*lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == l.name && !l.lost.Swap(true) {
+			err = io.ErrUnexpectedEOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func TestLockWhoseReplyWasLostIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"set", "get"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Start(t).Client(t)
+			client.AddHook(&lossy{name: name})
+			_, err := newManager(t, newStore(t), client).Issue(t.Context(), acmeKey("first"))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			held, err := client.Exists(t.Context(), prefix+"issuing:"+acme).Result()
+			require.NoError(t, err)
+			assert.Zero(t, held)
+		})
+	}
 }
 
 func TestExpiredLockIsNotReleasedForItsNextHolder(t *testing.T) {

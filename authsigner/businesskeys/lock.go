@@ -31,10 +31,12 @@ func (m *Manager) lock(ctx context.Context, businessID string) (locked context.C
 		expires := time.Now().Add(lockTTL) // or later, by Redis's clock
 		// SET NX PX; if its reply was lost and it is sent again, only GET shows that the lock is ours.
 		if err := m.o.Redis.SetNX(ctx, key, mine, lockTTL).Err(); err != nil {
+			m.unlock(ctx, key, mine)
 			return nil, nil, fmt.Errorf("waiting to issue a key: %w", err)
 		}
 		holder, err := m.o.Redis.Get(ctx, key).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
+			m.unlock(ctx, key, mine)
 			return nil, nil, fmt.Errorf("waiting to issue a key: %w", err)
 		}
 		if holder == mine {
