@@ -106,6 +106,8 @@ func pagesError(err error) error {
 		return pages.ErrAlreadyDone
 	case errors.Is(err, businesskeys.ErrTooMany):
 		return pages.ErrTooManyKeys
+	case errors.Is(err, businesskeys.ErrInactive):
+		return pages.ErrInactive
 	case errors.Is(err, authsigner.ErrUnknownKey):
 		return pages.ErrNoKey
 	case errors.Is(err, authsigner.ErrOutcomeUnknown):

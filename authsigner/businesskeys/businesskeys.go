@@ -11,6 +11,7 @@
 package businesskeys
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,9 @@ const (
 var (
 	// ErrTooMany is returned if the business has MaxKeys keys.
 	ErrTooMany = errors.New("the business has reached the maximum number of keys")
+
+	// ErrInactive is returned if the business has keys, and all are inactive: it gets no active one, also not by revoking them first.
+	ErrInactive = errors.New("all keys of the business are inactive")
 
 	// ErrAlreadyDone is returned if the change was made before and this call changed nothing.
 	ErrAlreadyDone = errors.New("already done")
@@ -221,7 +225,7 @@ func (m *Manager) Get(ctx context.Context, businessID, publicKey string) (*auths
 }
 
 // Issue creates a key pair, only one per o.Attempt, which is required. Its errors include ErrAlreadyDone if the attempt has
-// created a key before, even if that is revoked, ErrTooMany and authsigner.ErrOutcomeUnknown. With ErrAlreadyDone and
+// created a key before, even if that is revoked, ErrTooMany, ErrInactive and authsigner.ErrOutcomeUnknown. With ErrAlreadyDone and
 // ErrOutcomeUnknown it returns a credential that has only the public key.
 func (m *Manager) Issue(ctx context.Context, o authsigner.IssueOptions) (*authsigner.Credential, error) {
 	ctx, unlock, err := m.lock(ctx, o.BusinessID)
@@ -240,6 +244,9 @@ func (m *Manager) Issue(ctx context.Context, o authsigner.IssueOptions) (*authsi
 	if err != nil {
 		return nil, err
 	}
+	if inactive(keys) {
+		return nil, ErrInactive
+	}
 	if len(keys) >= MaxKeys {
 		return nil, ErrTooMany
 	}
@@ -255,6 +262,10 @@ func (m *Manager) Issue(ctx context.Context, o authsigner.IssueOptions) (*authsi
 		m.o.Log.Warn("caching the owner of a new key failed, the next list reads it again", zap.Error(err))
 	}
 	return cred, nil
+}
+
+func inactive(keys []*authsigner.Credential) bool {
+	return len(keys) > 0 && !slices.ContainsFunc(keys, func(cred *authsigner.Credential) bool { return cred.Status == authsigner.StatusActive })
 }
 
 // Rotate gives a key a new private key, as [authsigner.RotateVersion] does. Its errors include authsigner.ErrUnknownKey,
@@ -276,19 +287,24 @@ func (m *Manager) Rotate(
 	return cred, err
 }
 
-// Revoke deletes a key. Its errors include ErrAlreadyDone, authsigner.ErrUnknownKey if the business is not known to have had
+// Revoke deletes a key. Its errors include ErrAlreadyDone, ErrInactive, authsigner.ErrUnknownKey if the business is not known to have had
 // the key, and authsigner.ErrOutcomeUnknown.
 //
 // It invalidates the key in all gateways before and after the deletion, even if the deletion fails: no gateway uses the key
 // again until the source confirms it, even if the source is slow or unavailable.
 func (m *Manager) Revoke(ctx context.Context, businessID, publicKey string) error {
-	_, err := m.Get(ctx, businessID, publicKey)
+	cred, err := m.Get(ctx, businessID, publicKey)
 	if errors.Is(err, errRevoked) {
 		m.o.Invalidate(ctx, publicKey) // the gateway that revoked it may have failed before this step
 		return ErrAlreadyDone
 	}
 	if err != nil {
 		return err
+	}
+	if cred.Status != authsigner.StatusActive {
+		if keys, err := m.List(ctx, businessID); err != nil || inactive(keys) {
+			return cmp.Or(err, ErrInactive)
+		}
 	}
 	// A second attempt must find out that the key was revoked, unless Redis's memory is full: revoking is more important.
 	if err := m.owners.set(ctx, map[string]string{publicKey: businessID}); err != nil && !redis.IsOOMError(err) {

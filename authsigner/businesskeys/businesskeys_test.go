@@ -387,6 +387,44 @@ func TestRevokedKeyIsNotIssuedAgainByTheSameForm(t *testing.T) {
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
 }
 
+// An operator stops a business by making its keys inactive. Its owner, who may still sign in, gets no active one beside them, nor in their
+// place.
+func TestInactiveBusinessGetsNoActiveKey(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	issue := func(attempt string) (*authsigner.Credential, error) { return m.Issue(t.Context(), acmeKey(attempt)) }
+	set := func(key string, status authsigner.Status) {
+		_, err := store.Update(t.Context(), key, func(cred *authsigner.Credential) error {
+			cred.Status = status
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	first, err := issue("first")
+	require.NoError(t, err)
+	set(first.PublicKey, authsigner.StatusInactive)
+	_, err = issue("second")
+	require.ErrorIs(t, err, businesskeys.ErrInactive)
+	require.ErrorIs(t, m.Revoke(t.Context(), acme, first.PublicKey), businesskeys.ErrInactive, "it could issue one then")
+	_, err = issue("second")
+	require.ErrorIs(t, err, businesskeys.ErrInactive)
+	_, err = issue("first")
+	require.ErrorIs(t, err, businesskeys.ErrAlreadyDone)
+	rotated, err := m.Rotate(t.Context(), acme, first.PublicKey, first.Version(), 0)
+	require.NoError(t, err)
+	require.Equal(t, authsigner.StatusInactive, rotated.Status)
+
+	set(first.PublicKey, authsigner.StatusActive)
+	second, err := issue("second")
+	require.NoError(t, err)
+	set(first.PublicKey, authsigner.StatusInactive)
+	require.NoError(t, m.Revoke(t.Context(), acme, first.PublicKey), "another one is active")
+	require.NoError(t, m.Revoke(t.Context(), acme, second.PublicKey))
+	_, err = issue("third")
+	require.NoError(t, err)
+}
+
 // revokingStore revokes the key before the first lookup of a list.
 type revokingStore struct {
 	authsigner.KeyStore

@@ -136,10 +136,8 @@ func decisionProblem(err error, id string) error {
 	case errors.Is(err, oauth.ErrNoRequest):
 		return requestOver()
 	case errors.Is(err, oauth.ErrTooManyGrants):
-		return &pageError{
-			Status: http.StatusConflict, code: codeConflict, title: "Too many connected apps", Link: ConnectionsPath, Label: "See connected apps",
-			Detail: "Your business has reached the maximum number of connected apps. Disconnect one that you no longer use first.",
-		}
+		return conflict("Too many connected apps", "Your business has reached the maximum number of connected apps. "+
+			"Disconnect one that you no longer use first.").withLink(ConnectionsPath, "See connected apps")
 	case errors.Is(err, oauth.ErrOutcomeUnknown):
 		return outcomeUnknown("Open the request again in a moment and repeat your decision.", err).
 			withLink(approveURL(id), "Open the request again")

@@ -59,6 +59,10 @@ func newError(status int, title, detail string, cause error) *pageError {
 	return &pageError{Status: status, title: title, Detail: detail, cause: cause}
 }
 
+func conflict(title, detail string) *pageError {
+	return &pageError{Status: http.StatusConflict, code: codeConflict, title: title, Detail: detail}
+}
+
 func badRequest(detail string, cause error) *pageError {
 	return newError(http.StatusBadRequest, "That did not work", detail, cause)
 }

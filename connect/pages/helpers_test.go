@@ -177,6 +177,8 @@ type fakeKeys struct {
 	down bool
 	lost bool // replies to changes are lost
 
+	inactive bool // all keys are
+
 	attempts map[string]string // the public keys that were issued, by attempt
 }
 
@@ -245,6 +247,8 @@ func (f *fakeKeys) Issue(_ context.Context, b account.Business, accountID, attem
 		return pages.IssuedKey{}, f.outage()
 	case done:
 		return pages.IssuedKey{Key: pages.Key{PublicKey: publicKey}}, pages.ErrAlreadyDone
+	case f.inactive:
+		return pages.IssuedKey{}, pages.ErrInactive
 	case f.most > 0 && len(f.keys) >= f.most:
 		return pages.IssuedKey{}, pages.ErrTooManyKeys
 	}
@@ -291,6 +295,9 @@ func (f *fakeKeys) Revoke(_ context.Context, businessID, publicKey string) error
 	}
 	if k.revoked {
 		return pages.ErrAlreadyDone
+	}
+	if f.inactive {
+		return pages.ErrInactive
 	}
 	k.revoked = true
 	_, err = f.changed(k)

@@ -21,9 +21,8 @@ type Keys interface {
 	// Get returns a key of the business. Its error is ErrNoKey, also for another business's key.
 	Get(ctx context.Context, businessID, publicKey string) (Key, error)
 
-	// Issue creates a key pair on behalf of an account. Its errors are ErrAlreadyDone if it has created one for the same attempt
-	// ID before, ErrTooManyKeys and ErrOutcomeUnknown. With ErrAlreadyDone and ErrOutcomeUnknown, it also returns the public
-	// key.
+	// Issue creates a key pair on behalf of an account. Its errors are ErrAlreadyDone if it has created one for the same attempt ID
+	// before, ErrTooManyKeys, ErrInactive and ErrOutcomeUnknown. With the first and the last, it also returns the public key.
 	Issue(ctx context.Context, business account.Business, accountID, attempt string, test bool) (IssuedKey, error)
 
 	// Rotate gives a key of the business a new private key. The old one keeps working for grace; if grace is 0, all old ones
@@ -32,7 +31,7 @@ type Keys interface {
 	Rotate(ctx context.Context, businessID, publicKey, version string, grace time.Duration) (IssuedKey, error)
 
 	// Revoke revokes a key of the business. Its errors are ErrAlreadyDone if it is already revoked, ErrNoKey if the business is
-	// not known to have had it, and ErrOutcomeUnknown.
+	// not known to have had it, ErrInactive and ErrOutcomeUnknown.
 	Revoke(ctx context.Context, businessID, publicKey string) error
 }
 
@@ -40,7 +39,8 @@ type Keys interface {
 var (
 	ErrNoKey          = errors.New("no such key") // of the business
 	ErrTooManyKeys    = errors.New("too many keys")
-	ErrAlreadyDone    = errors.New("already done") // by an earlier call; this one changed nothing
+	ErrInactive       = errors.New("all keys of the business are inactive") // it gets no active one, and keeps them
+	ErrAlreadyDone    = errors.New("already done")                          // by an earlier call; this one changed nothing
 	ErrOutcomeUnknown = errors.New("unknown whether the key was changed")
 )
 
@@ -182,9 +182,8 @@ func (p *Pages) beginKey(ctx context.Context, s *session, entry audit.Entry) (*a
 	}
 	if wait > 0 {
 		return nil, &pageError{
-			Status: http.StatusTooManyRequests, title: "Too many changes",
+			Status: http.StatusTooManyRequests, title: "Too many changes", retry: wait, Link: KeysPath, Label: "See your keys",
 			Detail: "You have changed keys too often in the past hour. Please try again " + fromNow(wait) + ".",
-			retry:  wait, Link: KeysPath, Label: "See your keys",
 		}
 	}
 	return p.beginChange(ctx, s.account, entry)
@@ -221,11 +220,8 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, entry audit.Entry) error {
 	grace, ok := graces()[r.PostForm.Get("grace")]
-	if !ok {
-		return badRequest("The form does not say how long the old private key keeps working. Go back and choose again.", nil)
-	}
 	version := r.PostForm.Get("version")
-	if version == "" {
+	if !ok || version == "" {
 		return badRequest("The form is incomplete. Go back and open it again.", nil)
 	}
 	change, err := p.beginKey(ctx, s, entry)
@@ -280,9 +276,11 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 		return noKey()
 	case errors.Is(err, ErrAlreadyDone):
 		change.Drop(ctx)
-		return &pageError{
-			Status: http.StatusConflict, code: codeConflict, title: "Already done", Detail: already, Link: KeysPath, Label: "See your keys",
-		}
+		return conflict("Already done", already).withLink(KeysPath, "See your keys")
+	case errors.Is(err, ErrInactive):
+		change.Detail = "The keys of the business are inactive"
+		change.Resolve(ctx, audit.OutcomeDenied)
+		return conflict("Account not active", "While your business's account is not active, keys cannot be issued or revoked.").withLink(KeysPath, "See your keys")
 	case errors.Is(err, ErrOutcomeUnknown):
 		change.Resolve(ctx, audit.OutcomeUnknown)
 		return outcomeUnknown(toDo, err).withLink(KeysPath, "See your keys")

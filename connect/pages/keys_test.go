@@ -97,6 +97,16 @@ func TestDeniedKeyChangesAreAudited(t *testing.T) {
 			b := w.signIn(ownerEmail)
 			return b.post(pages.KeysPath, b.keyForm("issue", "")).requires(http.StatusConflict, "Error: API and integrations")
 		}},
+		"for an inactive account": {audit.KeyIssued, "The keys of the business are inactive", "your business's account is not active", func(w *world) *page {
+			w.keys.inactive = true
+			b := w.signIn(ownerEmail)
+			return b.post(pages.KeysPath, b.keyForm("issue", "")).requires(http.StatusConflict, "See your keys")
+		}},
+		"of an inactive account": {audit.KeyRevoked, "The keys of the business are inactive", "your business's account is not active", func(w *world) *page {
+			w.keys.inactive = true
+			b := w.signIn(ownerEmail)
+			return b.post(pages.KeysPath, b.keyForm("revoke", "pk_live_saltbush")).requires(http.StatusConflict, "See your keys")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
