@@ -214,7 +214,7 @@ func problemOf(err error, now time.Time) problem {
 		return problem{
 			Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: 1,
 			Error:   "Too many requests in progress.",
-			Message: "Too many requests of this key are in progress. Wait for some of them to end.",
+			Message: "Too many of your requests are in progress. Wait for some of them to end.",
 		}
 	case errors.Is(err, errMisdirected):
 		return problem{Status: http.StatusMisdirectedRequest, Code: codeBadRequest, Error: "This host is not served here."}

@@ -37,7 +37,7 @@ var (
 	// ErrNotVisible means that the only record of a response may not be seen by callers. The API responds with 404 NOT_FOUND.
 	ErrNotVisible = errors.New("the record may not be seen")
 
-	// ErrTooManyCalls means that a key or business has its maximum of calls in progress, and none ended while one more waited. The
+	// ErrTooManyCalls means that a key, client IP or business has its maximum of calls in progress, and none ended while one more waited. The
 	// API responds with 429 RATE_LIMITED.
 	ErrTooManyCalls = errors.New("too many calls to data services in progress")
 
