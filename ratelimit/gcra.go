@@ -11,6 +11,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/redisrate"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit/internal/breaker"
 )
 
@@ -22,7 +23,7 @@ import (
 type gcra struct {
 	*tasks
 	o          Options
-	limiter    *redis_rate.Limiter
+	limiter    redisrate.Limiter
 	breaker    *breaker.Breaker
 	roundTrips atomic.Uint64
 
@@ -41,7 +42,7 @@ var _ Limiter = (*gcra)(nil)
 
 func newGCRA(client redis.UniversalClient, o Options) *gcra {
 	return &gcra{
-		tasks: newTasks(), o: o, limiter: redis_rate.NewLimiter(client), breaker: breaker.New(o.MaxFailures),
+		tasks: newTasks(), o: o, limiter: redisrate.New(client), breaker: breaker.New(o.MaxFailures),
 		local: otter.Must(&otter.Options[counterID, gcraLocal]{MaximumSize: o.MaxEntries}),
 	}
 }
@@ -206,11 +207,6 @@ func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
 	if err != nil {
 		return err
 	}
-	if r.ResetAfter > limit.Window+interval {
-		if r, err = q.fillUp(ctx, key, rate); err != nil {
-			return err
-		}
-	}
 	q.states[i] = stateGCRA(limit, r.ResetAfter)
 	if r.Allowed < n || n == 0 && q.states[i].Remaining == 0 {
 		s := &q.states[i]
@@ -218,21 +214,6 @@ func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
 		s.RetryAfter = max(time.Microsecond, r.ResetAfter-limit.Window+interval)
 	}
 	return nil
-}
-
-// fillUp replaces a counter that is further ahead of Redis's clock than possible, because the clock was set back, by a full
-// one. Otherwise redis_rate would deny requests until the clock has caught up.
-func (q *gcraRequest) fillUp(ctx context.Context, key string, rate redis_rate.Limit) (*redis_rate.Result, error) {
-	q.g.roundTrips.Add(2)
-	if err := q.g.limiter.Reset(ctx, key); err != nil {
-		return nil, err
-	}
-	r, err := q.g.limiter.AllowN(ctx, key, rate, rate.Burst)
-	if err != nil {
-		return nil, err
-	}
-	r.Allowed = 0 // filling up does not allow the request
-	return r, nil
 }
 
 // recordLocally records the decision of Redis in the local windows.

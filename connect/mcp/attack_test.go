@@ -333,6 +333,23 @@ func TestCallsAreRateLimitedWhileRedisIsFull(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.post("bearer", modern, listMessage(modern, "")).StatusCode)
 }
 
+// A replica that is promoted may have an earlier clock.
+func TestClockSetBackDeniesForOneIntervalOnly(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.WithClock())
+	s := newSetup(t, shared, func(o *mcp.Options) { o.Redis = patient(t, redis.Options().Simple()) })
+	s.server.SetRate(2)
+	list := func() reply { return s.post("bearer", modern, listMessage(modern, "")) }
+	require.Equal(t, http.StatusOK, list().StatusCode)
+	require.NoError(t, redis.StepClock(-time.Hour))
+	denied := list()
+	require.Equal(t, http.StatusTooManyRequests, denied.StatusCode)
+	require.Equal(t, "30", denied.Header.Get("Retry-After"))
+	require.NoError(t, redis.StepClock(-time.Hour+30*time.Second))
+	require.Equal(t, http.StatusOK, list().StatusCode)
+	require.Equal(t, http.StatusTooManyRequests, list().StatusCode, "nobody gains requests")
+}
+
 func TestRateLimitedRequestIsToldWhenToRetry(t *testing.T) {
 	t.Parallel()
 	eachRevision(t, func(t *testing.T, revision string) {

@@ -26,6 +26,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/oauth"
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/redisrate"
 	"github.com/gatehouse-gateway/gatehouse/internal/tracing"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
@@ -111,7 +112,7 @@ type Server struct {
 	o              Options
 	tools          map[string]*tool
 	store          *store
-	limiter        *redis_rate.Limiter
+	limiter        redisrate.Limiter
 	rate           redis_rate.Limit                    // of a connection's requests
 	local          *otter.Cache[string, *rate.Limiter] // by connection, of requests that Redis does not count
 	implementation *sdk.Implementation
@@ -132,7 +133,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redis_rate.NewLimiter(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
+		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redisrate.New(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
 		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, toolList]{MaximumSize: maxLists}),
 		local: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: 10_000}),
 	}

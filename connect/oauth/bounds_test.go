@@ -122,6 +122,34 @@ func TestNetworksAreRateLimited(t *testing.T) {
 	}
 }
 
+// A replica that is promoted may have an earlier clock.
+func TestClockSetBackDeniesForOneIntervalOnly(t *testing.T) {
+	t.Parallel()
+	c, address := newClock(t), netip.MustParseAddr("192.0.2.1")
+	s := newServer(t, withClock(c), func(o *oauth.Options) {
+		unlimited(o)
+		o.Limits().AllAuthorizations = limit(3, 3*time.Hour)
+		o.ClientAddr = func(*http.Request) netip.Addr { return address }
+	})
+	client := oauthtest.Register(t, s)
+	authorize := func() (int, string) {
+		w := client.Authorize(challenge(), nil)
+		return w.Code, w.Header().Get("Retry-After")
+	}
+	code, _ := authorize()
+	require.Equal(t, http.StatusSeeOther, code)
+	c.Add(-24 * time.Hour)
+	address = address.Next() // or the limit of the client IP denies the first request
+	code, retry := authorize()
+	require.Equal(t, http.StatusTooManyRequests, code)
+	require.Equal(t, "3600", retry)
+	c.Add(time.Hour)
+	code, _ = authorize()
+	require.Equal(t, http.StatusSeeOther, code)
+	code, _ = authorize()
+	require.Equal(t, http.StatusTooManyRequests, code, "nobody gains requests")
+}
+
 // A page could use up the limits with the client IPs of its visitors.
 func TestPagesCannotUseUpTheLimits(t *testing.T) {
 	t.Parallel()

@@ -30,11 +30,8 @@ func (s *Server) allow(ctx context.Context, kind, key string, limit redis_rate.L
 		result, err = s.limiter.Allow(ctx, s.o.Prefix+kind+":"+key, limit)
 		return err
 	})
-	if err != nil {
+	if err != nil || result.Allowed > 0 {
 		return err
-	}
-	if result.Allowed > 0 {
-		return nil
 	}
 	return &problem{
 		status: http.StatusTooManyRequests, code: codeTooManyRequests, retry: max(time.Second, result.RetryAfter),

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
+	"github.com/gatehouse-gateway/gatehouse/internal/redisrate"
 )
 
 // Errors of a [Server]'s methods.
@@ -90,7 +90,7 @@ type Server struct {
 	o         Options
 	resource  string
 	scripts   map[string]*redis.Script
-	limiter   *redis_rate.Limiter
+	limiter   redisrate.Limiter
 	documents *http.Client        // fetches metadata documents
 	fetchSem  *semaphore.Weighted // limits concurrent fetches
 	fetches   singleflight.Group  // by client ID
@@ -107,7 +107,7 @@ func New(o Options) (*Server, error) {
 		o:        o,
 		resource: o.Issuer + ResourcePath,
 		scripts:  readScripts(),
-		limiter:  redis_rate.NewLimiter(o.Redis),
+		limiter:  redisrate.New(o.Redis),
 		documents: &http.Client{
 			Transport:     o.transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -6,6 +6,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local window = tonumber(ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], '(' .. now, '+inf', 'BYSCORE')) do -- counted before the clock was set back
+  redis.call('ZADD', KEYS[1], now, id)
+end
 if redis.call('ZSCORE', KEYS[1], ARGV[3]) then
   return 0
 end

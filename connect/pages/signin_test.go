@@ -207,6 +207,11 @@ func TestSignInLimitUsesASlidingWindow(t *testing.T) {
 	age(10, 3*time.Minute+time.Second)
 	assert.Equal(t, http.StatusForbidden, guess(), "the first was more than fifteen minutes ago")
 	assert.Equal(t, http.StatusTooManyRequests, guess())
+
+	age(10, -time.Hour) // Redis's clock is set back
+	assert.Equal(t, http.StatusTooManyRequests, guess(), "nobody gains attempts")
+	age(10, 15*time.Minute)
+	assert.Equal(t, http.StatusForbidden, guess(), "nobody waits until the clock has caught up")
 }
 
 func TestAccountsServiceFailureIsNotCounted(t *testing.T) {
