@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func (h *Connect) adapt(op *connect.Operation) *operation {
 				req.details = details
 				h.metrics.count(ctx, &details.Fields)
 			}()
-			op.ServeHTTP(w, r.WithContext(ctx))
+			op.ServeHTTP(w, r.WithContext(withWriteTimeout(ctx)))
 			return nil
 		},
 		fail: func(w http.ResponseWriter, r *http.Request, req *request, p problem) {
@@ -205,6 +206,15 @@ func (h *Connect) adapt(op *connect.Operation) *operation {
 			op.Fail(w, r.WithContext(ctx), p.Status, p.Error)
 		},
 	})
+}
+
+// withWriteTimeout adds the server's write timeout, which slow calls extend, where net/http has it. Over HTTP/3, quic-go does not.
+func withWriteTimeout(ctx context.Context) context.Context {
+	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || ctx.Value(http.ServerContextKey) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, http.ServerContextKey, &http.Server{WriteTimeout: time.Duration(server.WriteTimeout)}) //nolint:gosec // it is not started
 }
 
 // connectDetails are the connection server's fields of a request's log line.

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -243,6 +244,37 @@ func TestPanicOfTheNextHandlerIsAnErrorOrAnAbortedResponseOnEveryWire(t *testing
 	}
 	require.Equal(t, 3*len(clients), logs.FilterMessage("panic in a handler").Len())
 	require.Equal(t, 3*len(clients), logs.FilterMessage("request").Len())
+}
+
+// A call that takes longer than the server's write timeout extends it, which it must know on every wire.
+func TestWriteTimeoutIsKnownOverHTTP3(t *testing.T) {
+	t.Parallel()
+	certificates := httptest.NewUnstartedServer(nil)
+	certificates.StartTLS()
+	t.Cleanup(certificates.Close)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := context.WithValue(r.Context(), caddyhttp.ServerCtxKey, &caddyhttp.Server{WriteTimeout: caddy.Duration(time.Hour)})
+		server, ok := withWriteTimeout(ctx).Value(http.ServerContextKey).(*http.Server)
+		assert.True(t, ok)
+		assert.Equal(t, time.Hour, server.WriteTimeout)
+		assert.NoError(t, http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)))
+	})
+	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http3.Server{Handler: handler, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: certificates.TLS.Certificates})}
+	go func() { _ = server.Serve(socket) }() // ends when it is closed
+	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: certificates.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}
+	t.Cleanup(func() {
+		_ = transport.Close()
+		_ = server.Close()
+		_ = socket.Close()
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+socket.LocalAddr().String(), http.NoBody)
+	require.NoError(t, err)
+	res, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusOK, res.StatusCode)
 }
 
 // The refusal does not depend on what an operation makes of it, and nothing is counted when the request has ended.
