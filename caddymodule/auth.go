@@ -48,7 +48,7 @@ type Auth struct {
 	BodyTimeout caddy.Duration `json:"body_timeout,omitempty"`
 
 	// Audience is the audience of the hop assertion, if the app signs one, after the app's audience_prefix. Default: Name, or "auth"
-	// without a name.
+	// without a name. It must not be "connect", the connection server's.
 	Audience string `json:"audience,omitempty"`
 
 	// MaxLifetime is how long a request may take, with its response: an event stream, a download or a WebSocket is aborted then. Until
@@ -110,6 +110,9 @@ func (h *Auth) Provision(ctx caddy.Context) error {
 func (h *Auth) Validate() error {
 	if h.MaxBody < 0 || h.BodyTimeout < 0 || h.MaxLifetime < 0 {
 		return errors.New("gatehouse_auth: max_body, body_timeout and max_lifetime must not be negative")
+	}
+	if h.Audience == upstream.ConnectAudience {
+		return errors.New("gatehouse_auth: the audience connect is that of the connection server")
 	}
 	if err := checkAPIName(h.Name); err != nil {
 		return fmt.Errorf("gatehouse_auth: %w", err)

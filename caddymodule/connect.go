@@ -101,6 +101,9 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		return err
 	}
 	app := h.app
+	if err := app.claim(upstream.ConnectAudience, connectName); err != nil {
+		return err
+	}
 	if app.redis == nil {
 		return errors.New(`gatehouse_connect needs Redis to store connections: set "redis" in the global option "gatehouse"`)
 	}

@@ -188,7 +188,7 @@ func checkAPIName(name string) error {
 		return fmt.Errorf("invalid name %q of an API: must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", name)
 	}
 	if slices.Contains(definition.Public().Resources(false), name) ||
-		slices.Contains([]string{"api", routeOfAuth, "connect", "errors", "health", "jwks", "all"}, name) {
+		slices.Contains([]string{"api", routeOfAuth, upstream.ConnectAudience, "errors", "health", "jwks", "all"}, name) {
 		return fmt.Errorf("invalid name %q of an API: it already means something else in keys, logs or metrics", name)
 	}
 	return nil
@@ -221,7 +221,7 @@ const resourceOf = "a resource of "
 // namesAPI reports whether a name in the resources of keys means an API of its own.
 func (a *App) namesAPI(name string) bool {
 	what, ok := a.claimed[name]
-	return ok && name != routeOfAuth && !strings.HasPrefix(what, resourceOf)
+	return ok && name != routeOfAuth && name != upstream.ConnectAudience && !strings.HasPrefix(what, resourceOf)
 }
 
 func (a *App) claim(name, what string) error {
@@ -230,7 +230,7 @@ func (a *App) claim(name, what string) error {
 	case ok && other != what && name == "":
 		return fmt.Errorf("definition: only one API may have no name: %s and %s have none", other, what)
 	case ok && other != what:
-		return fmt.Errorf("the name %q means %s and %s in keys, logs and metrics", name, other, what)
+		return fmt.Errorf("the name %q means %s and %s in keys, logs and metrics, or as the audience of assertions", name, other, what)
 	case a.claimed == nil:
 		a.claimed = map[string]string{}
 	}

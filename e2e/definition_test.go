@@ -338,6 +338,10 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
 	const other = "definition testdata/shop/openapi.yaml {\n\t\t\toverlay testdata/shop/overlay.yaml\n\t\t\texcept deleteOrder\n\t\t\tonly letters\n\t\t}"
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("openapi: 3.1.0\ninfo: {title: Devices, version: '1'}\nservers: [{url: /v1}]\nx-gatehouse-tenant: request\npaths:\n  "+
+		"/connect/devices:\n    get:\n      responses: {'200': {description: Devices, content: {application/json: {schema: {type: array, items: {type: string}}}}}}\n"), 0o600))
+	connect := "gatehouse_connect {\n\t\tissuer http://localhost\n\t\tupstream " + w.dataURL + "\n\t}\n\t"
 	for name, c := range map[string][2]string{
 		"two APIs without a name": {
 			"gatehouse_api /v1/* {\n\t\tdefinition " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_api {\n\t\tupstream " + w.dataURL + "\n\t}",
@@ -358,6 +362,14 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 		"a reference at another API's path": {
 			"gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_api {\n\t\tdocs_path /v1/docs\n\t\tupstream " + w.dataURL + "\n\t}",
 			"base paths or docs_path /v1/",
+		},
+		"a resource with the name of the connection server": {
+			connect + "gatehouse_api /v1/* {\n\t\tdefinition " + file + "\n\t\tupstream " + w.dataURL + "\n\t}",
+			`the name \"connect\" means gatehouse_connect and a resource of ` + file,
+		},
+		"an audience with the name of the connection server": {
+			"gatehouse_auth shop {\n\t\taudience connect\n\t}",
+			`the audience connect is that of the connection server`,
 		},
 		"a tag that does not exist": {
 			"gatehouse_api {\n\t\t" + other + "\n\t\tupstream " + w.dataURL + "\n\t}",
