@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 )
 
-// errOtherVersion means that the path is not one of the KV engine's. A login reads its version again.
+// errOtherVersion means that the path is not one of the KV engine's, or has another meaning. A login reads its version again.
 var errOtherVersion = errors.New("the KV engine may have another version")
 
 // updateAttempts is the number of attempts of Update after concurrent changes.
@@ -187,7 +187,7 @@ func (s *Source) path(current *session, part, publicKey string) string {
 }
 
 // with runs a request with the current session. If Vault responds with 403, it retries once with a new session, because the token
-// may have been revoked or the role's policies may have changed; likewise if the KV engine may have been upgraded. ErrDenied is not a
+// may have been revoked or the role's policies may have changed; likewise if the KV engine may have got another version. ErrDenied is not a
 // failure of Vault.
 func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	current, err := s.acquire(ctx)
@@ -229,10 +229,33 @@ func (s *Source) read(ctx context.Context, current *session, publicKey string) (
 	switch {
 	case res.missing:
 		found.fields = nil
+		if current.version == 2 && found.version == 0 {
+			err = s.checkVersion(ctx, current)
+		}
 	case found.fields == nil:
 		return entry{}, errors.New("the response is not from a KV engine")
 	}
-	return found, nil
+	return found, err
+}
+
+// checkVersion returns an error if the KV engine no longer has the session's version 2: version 1 responds to its paths as if no entry had
+// ever existed. It asks Vault at most once a second while the version is right.
+func (s *Source) checkVersion(ctx context.Context, current *session) error {
+	if last := current.checked.Load(); last != nil && time.Since(*last) < time.Second {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	began := time.Now()
+	version, err := engineVersion(ctx, current.client, s.o.Mount, 0)
+	switch {
+	case err == nil && version != current.version:
+		return errOtherVersion
+	case err != nil && statusOf(err) != http.StatusForbidden:
+		return err
+	}
+	current.checked.Store(&began)
+	return nil
 }
 
 // versionOf returns the version of an entry in KV version 2, or 0 if the entry has never existed.

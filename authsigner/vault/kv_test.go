@@ -221,6 +221,32 @@ func TestEngineMayGetVersionsWhileInUse(t *testing.T) {
 	b.requireUnknown(t, otherKey)
 }
 
+// A KV engine of version 1 takes the path of an entry in version 2 for another name.
+func TestEngineRebuiltWithoutVersionsMakesNoKeyUnknown(t *testing.T) {
+	t.Parallel()
+	for name, configured := range map[string]int{"detected": 0, "configured": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, setup{
+				policy: vaulttest.ReadPolicy + `path "kv/gateway/keys/*" { capabilities = ["read"] }`,
+				change: func(_ *vaulttest.Server, o *vault.Options) { o.KVVersion = configured },
+			})
+			b.store(t, testKey, nil)
+			b.requireFound(t, testKey)
+			require.NoError(t, b.Client(t).Sys().UnmountWithContext(t.Context(), "kv"))
+			require.NoError(t, b.Client(t).Sys().MountWithContext(t.Context(), "kv", &api.MountInput{Type: "kv"}))
+			_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "kv/gateway/keys/"+testKey, record(nil))
+			require.NoError(t, err)
+			if configured != 0 {
+				b.requireUnavailable(t)
+				return
+			}
+			b.requireFound(t, testKey)
+			b.requireUnknown(t, otherKey)
+		})
+	}
+}
+
 // A load balancer or another program in Vault's place cannot make a key unknown.
 func TestOnlyVaultsResponseMakesAKeyUnknown(t *testing.T) {
 	t.Parallel()

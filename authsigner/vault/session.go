@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -28,12 +29,13 @@ const (
 	minRenewInterval = time.Second
 )
 
-// session is the result of a login. It is immutable except for ends.
+// session is the result of a login. It is immutable except for ends and checked.
 type session struct {
 	client  *api.Client // with the token
 	version int         // of the KV engine
 	grant   grant
-	ends    time.Time // expiry of the token, zero if none is known; guarded by Source.mu
+	ends    time.Time                 // expiry of the token, zero if none is known; guarded by Source.mu
+	checked atomic.Pointer[time.Time] // when the KV engine still had this version
 }
 
 // run logs in, and keeps the source logged in.

@@ -107,7 +107,7 @@ type Event struct {
 //
 // After a 403, a request is retried once with a new login, at most every 10 seconds, because the token may have been revoked or its
 // policies may have changed. If the token may read another entry, Lookup returns authsigner.ErrDenied without a login. A login also
-// follows if the KV engine rejects the path, because it may have got another version. Failed logins are retried after 250 ms to 4 s. A
+// follows if the KV engine rejects the path or has another version. Failed logins are retried after 250 ms to 4 s. A
 // token is renewed at 60 to 70 percent of its TTL, and replaced before its maximum TTL.
 //
 // With KV version 2, Create and Update use check-and-set, so concurrent changes are safe. KV version 1 does not have it: the last
