@@ -14,33 +14,23 @@ type Types uint8
 
 // The JSON types.
 const (
-	TypeNull Types = 1 << iota
-	TypeString
-	TypeInteger // a number without fraction and exponent, at most 18 digits
-	TypeNumber  // any number
+	TypeString Types = 1 << iota
+	TypeInteger      // a number without fraction and exponent, at most 18 digits
+	TypeNumber       // any number
 	TypeBoolean
 	TypeObject
 	TypeArray
+	TypeNull
 
 	typeAny = TypeNull | TypeString | TypeInteger | TypeNumber | TypeBoolean | TypeObject | TypeArray
 )
 
 // Names returns the types as JSON Schema names them.
 func (t Types) Names() (names []string) {
-	for _, known := range []struct {
-		is   Types
-		name string
-	}{
-		{TypeString, "string"},
-		{TypeInteger, "integer"},
-		{TypeNumber, "number"},
-		{TypeBoolean, "boolean"},
-		{TypeObject, "object"},
-		{TypeArray, "array"},
-		{TypeNull, "null"},
-	} {
-		if t&known.is != 0 && (known.is != TypeInteger || t&TypeNumber == 0) { // a number can be an integer
-			names = append(names, known.name)
+	for i, name := range [...]string{"string", "integer", "number", "boolean", "object", "array", "null"} {
+		is := Types(1) << i
+		if t&is != 0 && (is != TypeInteger || t&TypeNumber == 0) { // a number can be an integer
+			names = append(names, name)
 		}
 	}
 	return names

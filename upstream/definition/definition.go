@@ -178,11 +178,10 @@ func (e *LoadError) Unwrap() (all []error) {
 func Load(document File, o Options) (*Definition, error) {
 	o.MaxItems = cmp.Or(o.MaxItems, defaultMaxItems)
 	root, faults := parse(document.Name, document.Text)
-	origin := map[*yaml.Node]string{}
 	for _, file := range o.Overlays {
 		overlay, bad := parse(file.Name, file.Text)
 		if faults = append(faults, bad...); len(faults) == 0 {
-			faults = append(faults, applyOverlay(root, overlay, file.Name, origin)...)
+			faults = append(faults, applyOverlay(root, overlay, file.Name)...)
 		}
 	}
 	if len(faults) > 0 {
@@ -190,7 +189,7 @@ func Load(document File, o Options) (*Definition, error) {
 	}
 	newCompiler := func() *compiler {
 		return &compiler{
-			document: newDocument(rootNode(root)), file: document.Name, origin: origin, o: o, schemas: map[schemaKey]*upstream.Schema{},
+			document: newDocument(rootNode(root)), file: document.Name, o: o, schemas: map[schemaKey]*upstream.Schema{},
 			infos: map[*upstream.Schema]*schemaInfo{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
 			patterns: map[string]*regexp.Regexp{}, memberNodes: map[*yaml.Node]bool{}, stepsLeft: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
@@ -269,7 +268,6 @@ type compiler struct {
 	document
 
 	file           string
-	origin         map[*yaml.Node]string // the overlay's file, for names and values from overlays
 	o              Options
 	view           view // of what is being compiled
 	schemas        map[schemaKey]*upstream.Schema
@@ -365,7 +363,7 @@ func (c *compiler) selection() func(*operationNode) bool {
 
 // add adds a fault or a warning to a list, once for all references to a value.
 func (c *compiler) add(list []*FaultError, n node, message string, args ...any) []*FaultError {
-	f := faultAt(cmp.Or(c.origin[n.in], c.file), n, message, args...)
+	f := faultAt(cmp.Or(n.in.Anchor, c.file), n, message, args...)
 	if len(list) >= maxListed || c.seen[*f] {
 		return list
 	}

@@ -10,10 +10,10 @@ import (
 
 const maxActions = 1000
 
-// applyOverlay applies document, an OpenAPI Overlay 1.0, or 1.1 without copy, to the document root. Both come from parse. It registers in origin the
-// file of every name and value that comes from the overlay. Faults have the overlay's lines. After one, the document must not be used.
-func applyOverlay(root, document *yaml.Node, file string, origin map[*yaml.Node]string) []*FaultError {
-	o := overlay{search: search{root: root, workLeft: maxWork}, file: file, origin: origin}
+// applyOverlay applies document, an OpenAPI Overlay 1.0, or 1.1 without copy, to the document root. Both come from parse. Every name and value that
+// comes from the overlay gets its file as Anchor. Faults have the overlay's lines. After one, the document must not be used.
+func applyOverlay(root, document *yaml.Node, file string) []*FaultError {
+	o := overlay{search: search{root: root, workLeft: maxWork}, file: file}
 	return o.apply(rootNode(document))
 }
 
@@ -21,7 +21,6 @@ type overlay struct {
 	search
 
 	file   string
-	origin map[*yaml.Node]string
 	size   extent // an upper bound of the document's size
 	faults []*FaultError
 	done   bool // too many faults, or a limit reached
@@ -125,13 +124,8 @@ func (o *overlay) remove(expression node, places []locatedNode) {
 		}
 		kept := parent.Content[:0]
 		for i := 0; i < len(parent.Content); i += step {
-			entry := parent.Content[i : i+step] // a value, with its name if it has one
-			if !removed[entry[step-1]] {
+			if entry := parent.Content[i : i+step]; !removed[entry[step-1]] { // a value, with its name if it has one
 				kept = append(kept, entry...)
-				continue
-			}
-			for _, n := range entry {
-				o.forget(n)
 			}
 		}
 		parent.Content = kept
@@ -210,7 +204,6 @@ func (o *overlay) merge(old *yaml.Node, update, expression node) {
 		case !ok:
 			old.Content = append(old.Content, o.copy(update.Content[2*i]), o.copy(e.value.Node))
 		case old.Content[position].Kind == yaml.ScalarNode:
-			o.forget(old.Content[position])
 			old.Content[position] = o.copy(e.value.Node)
 		case old.Content[position].Kind != e.value.Kind:
 			o.fault(e.value, "%s is an object or array (from line %d) that this cannot replace: remove it first", e.name, old.Content[position].Line)
@@ -228,15 +221,6 @@ func (o *overlay) copy(n *yaml.Node) *yaml.Node {
 	for i, child := range n.Content {
 		c.Content[i] = o.copy(child)
 	}
-	o.origin[&c] = o.file
+	c.Anchor = o.file
 	return &c
-}
-
-// forget removes a value from origin that is no longer in the document.
-func (o *overlay) forget(n *yaml.Node) {
-	delete(o.origin, n)
-	o.workLeft--
-	for _, child := range n.Content {
-		o.forget(child)
-	}
 }

@@ -30,20 +30,20 @@ paths:
 )
 
 // overlaid applies an overlay to a document.
-func overlaid(t *testing.T, document, text string) (*yaml.Node, map[*yaml.Node]string, []*FaultError) {
+func overlaid(t *testing.T, document, text string) (*yaml.Node, []*FaultError) {
 	t.Helper()
 	return overlaidWithin(t, document, text, maxWork)
 }
 
-func overlaidWithin(t *testing.T, document, text string, work int) (*yaml.Node, map[*yaml.Node]string, []*FaultError) {
+func overlaidWithin(t *testing.T, document, text string, work int) (*yaml.Node, []*FaultError) {
 	t.Helper()
 	root, errs := parse("api.yaml", []byte(document))
 	require.Empty(t, errs)
 	changes, errs := parse("o.yaml", []byte(text))
 	require.Empty(t, errs)
-	o := overlay{search: search{root: root, workLeft: work}, file: "o.yaml", origin: make(map[*yaml.Node]string)}
+	o := overlay{search: search{root: root, workLeft: work}, file: "o.yaml"}
 	errs = o.apply(rootNode(changes))
-	return root, o.origin, errs
+	return root, errs
 }
 
 // values writes a value in one line, without tags and lines.
@@ -89,14 +89,14 @@ func TestActionsChangeTheDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root, _, errs := overlaid(t, test.document, head+test.actions)
+			root, errs := overlaid(t, test.document, head+test.actions)
 			require.Empty(t, errs)
 			require.Equal(t, test.want, values(root))
 		})
 	}
 	t.Run("an overlay in JSON", func(t *testing.T) {
 		t.Parallel()
-		root, _, errs := overlaid(t, "a: 1", `{"overlay":"1.0.3","info":{"title":"t","version":"1","x-a":1},"extends":"api.yaml","x-b":2,"actions":[{"target":"$","update":{"a":2}}]}`)
+		root, errs := overlaid(t, "a: 1", `{"overlay":"1.0.3","info":{"title":"t","version":"1","x-a":1},"extends":"api.yaml","x-b":2,"actions":[{"target":"$","update":{"a":2}}]}`)
 		require.Empty(t, errs)
 		require.Equal(t, "{a:2}", values(root))
 	})
@@ -104,22 +104,21 @@ func TestActionsChangeTheDocument(t *testing.T) {
 
 func TestWhatAnOverlayAddsHasItsFileAndLine(t *testing.T) {
 	t.Parallel()
-	root, origin, errs := overlaid(t, "a: {x: 1}\nb: {x: 1}\nc: {x: {y: 1}}", head+"- target: $[*]\n  update:\n    z: {y: 3}\n- target: $['a', 'b']\n  update:\n    x:\n      2\n- {target: $.b.z, remove: true}")
+	root, errs := overlaid(t, "a: &old {x: 1}\nb: {x: 1}\nc: {x: {y: 1}}", head+"- target: $[*]\n  update:\n    z: {y: 3}\n- target: $['a', 'b']\n  update:\n    x:\n      2\n- {target: $.b.z, remove: true}")
 	require.Empty(t, errs)
 	require.Equal(t, "{a:{x:2 z:{y:3}} b:{x:2} c:{x:{y:1} z:{y:3}}}", values(root))
 	a, c := rootNode(root).get("a"), rootNode(root).get("c")
 	for name, n := range map[string]*yaml.Node{"a member": a.get("z").Node, "what is in it": a.get("z").get("y").Node, "its name": a.Content[2]} {
-		require.Equal(t, "o.yaml", origin[n], name)
+		require.Equal(t, "o.yaml", n.Anchor, name)
 		require.Equal(t, 6, n.Line, name)
 	}
-	require.Equal(t, "o.yaml", origin[a.get("x").Node])
+	require.Equal(t, "o.yaml", a.get("x").Anchor)
 	require.Equal(t, 10, a.get("x").line())
 	for name, n := range map[string]*yaml.Node{"the object": a.Node, "the old name": a.Content[0], "an old value": c.get("x").get("y").Node} {
-		require.Empty(t, origin[n], name)
+		require.Empty(t, n.Anchor, name)
 	}
 	require.NotSame(t, a.get("z").Node, c.get("z").Node, "each object has a copy of its own")
 	require.NotSame(t, a.get("z").get("y").Node, c.get("z").get("y").Node)
-	require.Len(t, origin, 10, "nothing is kept of what was replaced or removed")
 }
 
 // pointers returns what a target selects, in the order of the document.
@@ -254,15 +253,15 @@ func TestFaultsOfAnOverlayHaveTheirPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, errs := overlaid(t, shop, test.overlay)
+			_, errs := overlaid(t, shop, test.overlay)
 			require.Equal(t, test.want, faults(t, errs))
 		})
 	}
 	t.Run("at most 100", func(t *testing.T) {
 		t.Parallel()
-		_, _, errs := overlaid(t, shop, head+strings.Repeat("- {target: $.x, remove: true}\n", 200))
+		_, errs := overlaid(t, shop, head+strings.Repeat("- {target: $.x, remove: true}\n", 200))
 		require.Len(t, errs, maxFaults)
-		_, _, errs = overlaid(t, shop, head+strings.Repeat("- {target: $, update: {a: 1}}\n", maxActions+1))
+		_, errs = overlaid(t, shop, head+strings.Repeat("- {target: $, update: {a: 1}}\n", maxActions+1))
 		require.Equal(t, []string{"o.yaml:4: /actions: there must be 1 to 1000 actions, not 1001"}, faults(t, errs))
 	})
 }
@@ -287,12 +286,11 @@ func TestHostileOverlaysAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root, origin, errs := overlaidWithin(t, test.document, head+test.actions, work)
+			root, errs := overlaidWithin(t, test.document, head+test.actions, work)
 			e := measure(root)
 			require.LessOrEqual(t, e.nodes, maxNodes)
 			require.LessOrEqual(t, e.text, maxText)
 			require.LessOrEqual(t, e.levels, maxLevels)
-			require.LessOrEqual(t, len(origin), maxNodes)
 			all := faults(t, errs)
 			if test.pointer == "" {
 				require.Empty(t, all)
@@ -349,12 +347,10 @@ func FuzzOverlay(f *testing.F) {
 		if changes == nil {
 			return
 		}
-		origin := make(map[*yaml.Node]string)
-		faults(t, applyOverlay(root, changes, "o.yaml", origin))
+		faults(t, applyOverlay(root, changes, "o.yaml"))
 		e := measure(root)
 		require.LessOrEqual(t, e.nodes, maxNodes)
 		require.LessOrEqual(t, e.text, maxText)
 		require.LessOrEqual(t, e.levels, maxLevels)
-		require.LessOrEqual(t, len(origin), e.nodes)
 	})
 }

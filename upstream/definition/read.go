@@ -24,7 +24,7 @@ const (
 )
 
 // parse reads a document with one value, in YAML or JSON, and returns the value. All scalars have the tag !!str, !!int, !!float, !!bool or
-// !!null, and names have !!str, also where they look like numbers (200).
+// !!null, and names have !!str, also where they look like numbers (200). No value has an Anchor: it is the file of values from overlays.
 func parse(file string, text []byte) (*yaml.Node, []*FaultError) {
 	r := reader{file: file}
 	if root := r.read(bytes.TrimPrefix(text, []byte("\ufeff"))); root != nil {
@@ -105,6 +105,7 @@ func (r *reader) value(n node, levels int) {
 		return
 	}
 	r.nodes++
+	n.Anchor = ""
 	tag := n.ShortTag()
 	switch {
 	case r.isFull():

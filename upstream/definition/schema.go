@@ -566,19 +566,13 @@ func (c *compiler) pattern(n node) *regexp.Regexp {
 	if c.faultIf(err != nil, n, "the pattern is not one of RE2: %v", err) {
 		return nil
 	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err == nil {
-		c.programs += len(program.Inst)
-	}
-	if c.faultIf(err != nil || len(program.Inst) > maxProgram, n, "the pattern is too expensive: repetitions such as {1000} count") {
+	program, _ := syntax.Compile(parsed.Simplify()) // it never fails
+	c.programs += len(program.Inst)
+	if c.faultIf(len(program.Inst) > maxProgram, n, "the pattern is too expensive: repetitions such as {1000} count") {
 		return nil
 	}
-	compiled, err := regexp.Compile(text)
-	if c.faultIf(err != nil, n, "the pattern is not one of RE2: %v", err) {
-		return nil
-	}
-	c.patterns[text] = compiled
-	return compiled
+	c.patterns[text] = regexp.MustCompile(text) // package regexp does the same
+	return c.patterns[text]
 }
 
 // number returns a number as JSON.
@@ -1034,25 +1028,13 @@ const besideMap = "what is readOnly or writeOnly would pass as further members, 
 
 // decide finds out how to decide between the alternatives of a choice.
 func (c *compiler) decide(s *upstream.Schema) {
-	if s.Choice == nil {
-		return
-	}
 	info := c.infos[s]
-	var objects []*upstream.Schema
-	overlap := 0
-	for t := upstream.TypeNull; t <= upstream.TypeArray; t <<= 1 {
-		n := 0
-		for _, alternative := range s.Choice.Alternatives {
-			if alternative.Types&t == 0 {
-				continue
-			}
-			if n++; t == upstream.TypeObject {
-				objects = append(objects, alternative)
-			}
-		}
-		if t != upstream.TypeObject && t != upstream.TypeNull {
-			overlap = max(overlap, n)
-		}
+	fitting := func(t upstream.Types) []*upstream.Schema {
+		return slices.DeleteFunc(slices.Clone(s.Choice.Alternatives), func(a *upstream.Schema) bool { return a.Types&t == 0 })
+	}
+	objects, overlap := fitting(upstream.TypeObject), 0
+	for _, t := range []upstream.Types{upstream.TypeString, upstream.TypeInteger, upstream.TypeNumber, upstream.TypeBoolean, upstream.TypeArray} {
+		overlap = max(overlap, len(fitting(t)))
 	}
 	if d := info.discriminator; d.Node != nil {
 		c.compileDiscriminator(s, d)
