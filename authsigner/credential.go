@@ -292,6 +292,11 @@ func (c *Credential) MayCall(api, resource string) bool {
 	return slices.Contains(c.Resources, api) || slices.Contains(c.Resources, api+"/"+resource)
 }
 
+// IsFor reports whether the key may call anything of an API with a name, such as what the gateway answers itself.
+func (c *Credential) IsFor(api string) bool {
+	return slices.ContainsFunc(c.Resources, func(r string) bool { return r == api || strings.HasPrefix(r, api+"/") })
+}
+
 // Record returns the record for DecodeCredential, with its private keys revealed. It is only for stores. Unset optional fields are
 // omitted. Values are strings, except for format and limit, which are ints, resources, which is a []string, and write, which is a bool.
 func (c *Credential) Record() map[string]any {

@@ -373,7 +373,8 @@ func (h *API) authorize(r *http.Request, req *apiRequest) error {
 		return &methodNotAllowedError{path.Allow}
 	case denied != nil && !res.Public:
 		return denied
-	case res.service != nil && !res.Public && !req.credential.MayCall(h.api.Name(), res.name):
+	case res.service != nil && !res.Public && !req.credential.MayCall(h.api.Name(), res.name),
+		res.service == nil && !res.Public && h.api.Name() != "" && !req.credential.IsFor(h.api.Name()):
 		return errForbidden
 	case !res.Read && !res.Public && !req.credential.Write:
 		return errWriteNotAllowed

@@ -107,6 +107,50 @@ func TestSitesServeTheirOwnDefinitions(t *testing.T) {
 	}
 }
 
+// Also for what the gateway answers itself, a key needs an entry of an API with a name.
+func TestKeyOfAnotherAPILearnsNothingFromTheGatewayItself(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	const object = "get:\n      responses: {'200': {description: x, content: {application/json: {schema: {type: object, properties: "
+	document := filepath.Join(t.TempDir(), "shop.yaml")
+	require.NoError(t, os.WriteFile(document, []byte("openapi: 3.1.0\ninfo: {title: Shop, version: '1'}\nservers: [{url: /v1}]\nx-gatehouse-tenant: request\npaths:\n"+
+		"  /orders:\n    "+object+"{n: {type: string}}}}}}}\n"+
+		"  /me:\n    "+object+"{business: {type: object, properties: {id: {type: string}, name: {type: string}, slug: {type: string}}}}}}}}}\n      x-gatehouse-answer: identity\n"+
+		"  /terms:\n    "+object+"{fee: {type: string}}}}}}}\n      x-gatehouse-answer: {fee: '3 %'}\n"+
+		"  /open:\n    "+object+"{fee: {type: string}}}}}}}\n      x-gatehouse-answer: {fee: '4 %'}\n      x-gatehouse-public: true\n"), 0o600))
+	o := w.options(highLimits, "")
+	o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + document + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t" + o.Site
+	issue := func(resources ...string) gatewaytest.Caller {
+		return w.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: resources})
+	}
+	tests := map[string]struct {
+		key    gatewaytest.Caller
+		status int
+	}{
+		"a key of the API":            {issue("shop"), 200},
+		"of a resource":               {issue("events", "shop/orders"), 200},
+		"without resources":           {issue(), 403},
+		"of resources without a name": {issue("events", "terms", "me"), 403},
+		"of another API":              {issue("shopping", "sho", "another/shop", "orders"), 403},
+	}
+	g := gatewaytest.Start(t, o)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := test.key
+			for _, path := range []string{"/v1/me", "/v1/terms"} {
+				a := key.Get(t, g.URL, path)
+				require.Equal(t, test.status, a.Status, a.Body)
+				if test.status == 403 {
+					requireProblem(t, a, http.StatusForbidden, "FORBIDDEN")
+				}
+			}
+			require.Equal(t, 200, key.Get(t, g.URL, "/v1/open").Status)
+			require.Equal(t, 200, key.Get(t, g.URL, "/api/v1/me").Status, "of the API without a name")
+		})
+	}
+}
+
 //nolint:tparallel // the subtests share a data service
 func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 	t.Parallel()

@@ -247,7 +247,7 @@ func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 		{"conditional", isGet && byService && op.Forwards("If-None-Match")},
 		{"signed", signed},
 		{"data", byService},
-		{"signed_data", signed && byService},
+		{"signed_data", signed && (byService || strings.Contains(op.Resource, "/"))}, // with the name of an API
 		{"body", !isGet},
 		{"body_or_parameters", !isGet && len(n.parameters) > 0 || !op.Read},
 		{"documented_body", op.Body != nil},
