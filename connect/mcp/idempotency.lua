@@ -1,15 +1,17 @@
 -- Runs one step for the calls that create or start something.
 --
 -- KEYS[1]  hash of a connection's calls in one area: fingerprint -> "<time in ms> <idempotency key>"; for each record that
---          one of them created, " <record>" -> "<fingerprint> <idempotency key>"; and "" -> "<time in ms> pruned"
+--          one of them created, " <record>" -> "<fingerprint> <idempotency key>"; "!" -> the attempt that stored the last of
+--          these; and "" -> "<time in ms> pruned"
 -- ARGV     step, window in ms, and the arguments of the step:
 --            key, fingerprint, new idempotency key
 --              Returns the idempotency key of a call: the stored one if the same call was made within the window, or else the
 --              new one.
 --            renew, fingerprint, idempotency key
 --              Begins the window of a call again, unless it has another key by now.
---            created, fingerprint, idempotency key, record
---              Stores which record a call created. Returns "known" if it was stored before, or else "".
+--            created, fingerprint, idempotency key, record, attempt
+--              Stores which record a call created. Returns "known" if it was stored before, or else "". A Redis client may run it
+--              again for one attempt, if the reply was lost.
 --            forget, record
 --              Forgets a created record, and the idempotency key of the call that created it unless a later call has replaced
 --              the key.
@@ -78,9 +80,13 @@ end
 
 if step == 'created' then
 	local record, value = ' ' .. ARGV[5], ARGV[3] .. ' ' .. ARGV[4]
-	local before = call('HGET', calls, record)
+	local before = call('HMGET', calls, record, '!')
 	set(record, value)
-	return before == value and 'known' or ''
+	if before[1] == value and before[2] ~= ARGV[6] then
+		return 'known'
+	end
+	set('!', ARGV[6])
+	return ''
 end
 
 if step == 'forget' then

@@ -197,6 +197,9 @@ func TestLostReplyNeitherHidesNorDuplicatesAChange(t *testing.T) {
 					case !strings.Contains(text, "Error "):
 						require.Equal(t, 1, done, where)
 						require.Equal(t, 1, outcomes[audit.OutcomeOK], where)
+						if i <= fromRedis {
+							require.NotContains(t, text, `"repeated":true`, where)
+						}
 					case strings.Contains(text, "Nothing was changed"):
 						require.Zero(t, done, where)
 						require.Zero(t, outcomes[audit.OutcomeOK], where)
