@@ -247,18 +247,7 @@ func (op *Operation) Unchecked() bool {
 func (op *Operation) MayHide() bool { return op.mayHide }
 
 func (op *Operation) hides() bool {
-	seen := map[*Schema]bool{}
-	var hides func(*Schema) bool
-	hides = func(s *Schema) bool {
-		if s == nil || seen[s] {
-			return false
-		}
-		seen[s] = true
-		found := s.Tenant != "" || s.Visible != ""
-		s.Parts(func(part *Schema) { found = found || hides(part) })
-		return found
-	}
-	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return hides(r.Body) })
+	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return r.Body != nil && (r.Body.hasTenant || r.Body.filters) })
 }
 
 // Sample returns a path of the operation, with a number for each parameter.

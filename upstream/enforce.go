@@ -182,7 +182,7 @@ func (k *checker) ruleUnlessGuarded(s *Schema, rule string) string {
 // guard marks the schemas of responses in whose values a tenant is checked or something is removed, at any depth.
 func guard(operations []*Operation) {
 	parents := map[*Schema][]*Schema{}
-	var guarded, owned []*Schema
+	var guarded, owned, filtered []*Schema
 	var visit func(s, parent *Schema)
 	visit = func(s, parent *Schema) {
 		if s == nil {
@@ -198,6 +198,9 @@ func guard(operations []*Operation) {
 		}
 		if s.Tenant != "" {
 			owned = append(owned, s)
+		}
+		if s.Visible != "" {
+			filtered = append(filtered, s)
 		}
 		s.Parts(func(part *Schema) { visit(part, s) })
 	}
@@ -217,6 +220,7 @@ func guard(operations []*Operation) {
 	}
 	mark(guarded, func(s *Schema) *bool { return &s.guarded })
 	mark(owned, func(s *Schema) *bool { return &s.hasTenant })
+	mark(filtered, func(s *Schema) *bool { return &s.filters })
 	withhold(parents)
 	for s := range parents {
 		if s.from != nil {

@@ -14,9 +14,9 @@ type Types uint8
 
 // The JSON types.
 const (
-	TypeString Types = 1 << iota
-	TypeInteger      // a number without fraction and exponent, at most 18 digits
-	TypeNumber       // any number
+	TypeString  Types = 1 << iota
+	TypeInteger       // a number without fraction and exponent, at most 18 digits
+	TypeNumber        // any number
 	TypeBoolean
 	TypeObject
 	TypeArray
@@ -97,7 +97,7 @@ type Schema struct {
 	tenant, alsoTenant, visible int // indexes, -1 if there is none
 	free, nonEmpty              bool
 	guarded                     bool            // in its values, a tenant is checked or something is removed
-	hasTenant                   bool            // in its values, a tenant is checked
+	hasTenant, filters          bool            // in its values, a tenant is checked, or a visibility
 	reservedNames               map[string]bool // below a guarded choice: names in lower case that never pass as undocumented
 	from                        *sources        // nil: the data service has all properties where they are published
 	numbers                     bool            // a property has a Number

@@ -88,6 +88,7 @@ type run struct {
 	contract   upstream.Contract
 	client     *upstream.Client
 	host       string
+	unknown    string // the ID of a business that does not exist
 	wrong      []wrongAssertion
 	asserter   *upstream.Asserter
 	random     *rand.Rand
@@ -151,6 +152,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return errors.New("invalid businesses: A is required, and B must be another one")
 	}
 	r.host = u.Host
+	r.unknown, _ = r.invent(r.A, func(id string) bool { return id != r.B })
 	address := u.Host
 	if u.Port() == "" {
 		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])

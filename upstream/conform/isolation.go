@@ -38,8 +38,7 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		r.skip(op, "isolation: no list has the IDs of its path")
 		return
 	}
-	before, _, _ := strings.Cut(op.Path, "/{")
-	own := r.list(ctx, r.listAt(before), nil, "B")
+	own := r.list(ctx, r.listOf(op, 0), nil, "B")
 	for _, values := range samples {
 		if slices.Contains(r.keys(own), values[0]) && mayCoincide(values[0]) {
 			r.skip(op, sameID)
@@ -67,9 +66,8 @@ func (r *run) probeBelowOwn(ctx context.Context, a *exchange, q request) {
 		return
 	}
 	theirs, known := r.bind(ctx, q.op, "B")
-	before, _, _ := strings.Cut(q.op.Path, "/{"+q.op.PathParams[last].Name+"}")
-	list := r.listAt(before)
-	if !known || list == nil || len(list.PathParams) != last {
+	list := r.listOf(q.op, last)
+	if !known || list == nil {
 		return
 	}
 	own := r.list(ctx, list, theirs[0][:last], "B")
@@ -147,12 +145,13 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	if n > 0 && (known || first.op.PathParams[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
 		q := first.request
 		p := &first.op.PathParams[n-1]
-		before, _, _ := strings.Cut(first.op.Path, "/{"+p.Name+"}")
 		var ids []string
-		if list := r.listAt(before); list != nil && len(list.PathParams) == n-1 {
+		if list := r.listOf(first.op, n-1); list != nil {
 			ids = r.keys(r.list(ctx, list, values[:n-1], "A"))
 		}
-		if q.values = slices.Clone(values); r.invent(p, &q.values[n-1], ids) {
+		isUnknown := func(id string) bool { return p.Schema.InvalidReason(id) == "" && !slices.Contains(ids, id) }
+		if unknown, ok := r.invent(values[n-1], isUnknown); ok {
+			q.values = append(slices.Clone(values[:n-1]), unknown)
 			x := r.fetch(ctx, q, "unknown-id")
 			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
 				r.addFinding("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
@@ -180,8 +179,8 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	ask(unknown, "no records for a business that does not exist", true)
 }
 
-// invent replaces an ID by one that probably does not exist, and reports whether it could.
-func (r *run) invent(p *upstream.Param, id *string, known []string) bool {
+// invent returns an ID in the form of another one that probably does not exist, if one is possible.
+func (r *run) invent(like string, isPossible func(id string) bool) (id string, ok bool) {
 	digits := func(n int) string {
 		text := strconv.Itoa(1 + r.random.IntN(9))
 		for len(text) < n {
@@ -189,19 +188,18 @@ func (r *run) invent(p *upstream.Param, id *string, known []string) bool {
 		}
 		return text
 	}
-	stem := strings.TrimRight(*id, "0123456789")
+	stem := strings.TrimRight(like, "0123456789")
 	candidates := []string{"gatehouse-conform-" + digits(9), digits(9)} // the last one that fits is taken
-	for n := range max(9, len(*id)-len(stem)) {
+	for n := range max(9, len(like)-len(stem)) {
 		candidates = append(candidates, stem+digits(n+1))
 	}
-	if _, err := uuid.Parse(*id); err == nil { // otherwise, the service has other IDs
+	if _, err := uuid.Parse(like); err == nil { // otherwise, the service has other IDs
 		candidates = append(candidates, uuid.NewString())
 	}
 	for _, candidate := range slices.Backward(candidates) {
-		if p.Schema.InvalidReason(candidate) == "" && candidate != *id && !slices.Contains(known, candidate) {
-			*id = candidate
-			return true
+		if candidate != like && isPossible(candidate) {
+			return candidate, true
 		}
 	}
-	return false
+	return "", false
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -247,10 +245,6 @@ func (r *run) follow(ctx context.Context, q request, records int, between func(p
 
 // nextCursor returns the cursor of the next page, or "".
 func nextCursor(x *exchange) string {
-	var pointer jsontext.Pointer
-	for _, name := range x.res.Next {
-		pointer = pointer.AppendToken(name)
-	}
-	value, _ := at(x.value, string(pointer))
+	value, _ := at(x.value, x.res.Next...)
 	return scalar(value)
 }

@@ -149,11 +149,10 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 	}
 	all = [][]string{{}}
 	for i, p := range op.PathParams {
-		before, _, _ := strings.Cut(op.Path, "/{"+p.Name+"}")
-		list := r.listAt(before)
+		list := r.listOf(op, i)
 		var longer [][]string
 		for _, values := range all {
-			if list == nil || len(list.PathParams) != i {
+			if list == nil {
 				break
 			}
 			x := r.list(ctx, list, values, label)
@@ -199,6 +198,15 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 		return nil, false
 	}
 	return [][]string{values}, false
+}
+
+// listOf returns the list that has the IDs for the i-th parameter of an operation's path, or nil.
+func (r *run) listOf(op *upstream.Operation, i int) *upstream.Operation {
+	before, _, _ := strings.Cut(op.Path, "/{"+op.PathParams[i].Name+"}")
+	if list := r.listAt(before); list != nil && len(list.PathParams) == i {
+		return list
+	}
+	return nil
 }
 
 // listAt returns the GET of a path, with or without a slash at its end, or nil.

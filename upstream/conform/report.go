@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -165,9 +166,12 @@ func encodeJSON(value any) string {
 	return string(text)
 }
 
-// at returns the value at a JSON Pointer.
-func at(value any, pointer string) (any, bool) {
-	for name := range jsontext.Pointer(pointer).Tokens() {
+// namesIn returns the names in a JSON Pointer.
+func namesIn(pointer string) []string { return slices.Collect(jsontext.Pointer(pointer).Tokens()) }
+
+// at returns the value that names lead to.
+func at(value any, names ...string) (any, bool) {
+	for _, name := range names {
 		switch v := value.(type) {
 		case map[string]any:
 			var ok bool

@@ -330,7 +330,7 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 		return version, current.ok() && version != ""
 	}
 	pointer := r.Definition.Marks[op.ID].Version
-	if value, _ := at(current.value, "/"+strings.TrimPrefix(pointer, "/")); pointer != "" && value != nil {
+	if value, _ := at(current.value, namesIn("/"+strings.TrimPrefix(pointer, "/"))...); pointer != "" && value != nil {
 		version = strconv.Quote(fmt.Sprint(value))
 	}
 	return version, true
@@ -343,8 +343,7 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 		return false
 	}
 	var own *exchange
-	before, _, _ := strings.Cut(op.Path, "/{")
-	if list := r.listAt(before); list != nil {
+	if list := r.listOf(op, 0); list != nil {
 		own = r.send(ctx, r.listRequest(list, nil, label))
 	}
 	switch {

@@ -570,10 +570,7 @@ func (d *document) findHidden(keyword string) map[*yaml.Node]bool {
 
 // hidingKeyword returns the keyword of values that do not occur in requests, or in responses.
 func hidingKeyword(request bool) string {
-	if request {
-		return "readOnly"
-	}
-	return "writeOnly"
+	return map[bool]string{true: "readOnly", false: "writeOnly"}[request]
 }
 
 // isNull reports whether a schema allows only null.

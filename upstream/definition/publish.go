@@ -58,7 +58,7 @@ func (d *Definition) Published(o PublishOptions) ([]byte, error) {
 	}
 	p := &publisher{
 		document: newDocument(d.root), operations: d.operations, common: newDocument(rootNode(copyOf(common.Content[0]))),
-		components: map[string]*yaml.Node{}, commonComponents: map[string]*yaml.Node{}, names: map[string]string{}, texts: map[string]string{},
+		components: map[string]*yaml.Node{}, commonComponents: map[string]*yaml.Node{}, names: map[string]string{},
 		differing: map[string]bool{},
 		values: strings.NewReplacer(exampleURL, cmp.Or(o.BaseURL, exampleURL), "{base_path}", d.API.Base(),
 			"{first_path}", cmp.Or(d.API.Base(), "/"), "{max_items}", strconv.Itoa(d.maxItems), "{per_key}", strconv.Itoa(cmp.Or(o.PerKey, 60)), "{per_ip}", strconv.Itoa(cmp.Or(o.PerIP, 10))),
@@ -90,7 +90,6 @@ type publisher struct {
 	values                       *strings.Replacer     // of placeholders in common
 	components, commonComponents map[string]*yaml.Node // published components, of the definition and of published.yaml, by kind
 	names                        map[string]string     // published names of the definition's components, by kind and reference
-	texts                        map[string]string     // encoded responses, by name
 	ids                          []string              // operation IDs that are in use
 	tenant                       string                // the member that names the business, for the operation that is being published
 	hasNonGet, hasWrites         bool                  // an operation is not a GET; an operation changes something

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,10 +51,7 @@ func (p *publisher) component(kind, ref string, publish func(node) *yaml.Node, w
 
 // hoist makes a response a component, because GET and HEAD and often several operations have it, and returns the reference.
 func (p *publisher) hoist(wanted string, response *yaml.Node) *yaml.Node {
-	encoded, err := yaml.Marshal(response)
-	p.fail(err)
-	name := p.unusedName("responses", wanted, func(name string) bool { return p.texts[name] == string(encoded) })
-	p.texts[name] = string(encoded)
+	name := p.unusedName("responses", wanted, func(name string) bool { return reflect.DeepEqual(member(p.components["responses"], name), response) })
 	put(p.components["responses"], name, response)
 	return reference("#/components/responses/" + name)
 }

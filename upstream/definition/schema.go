@@ -372,12 +372,8 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 
 // rules returns the rules of a schema so that they can be changed: a copy, because schemas share rules.
 func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
-	if s.Rules == nil {
-		s.Rules = upstream.NewRules()
-	} else {
-		own := *s.Rules
-		s.Rules = &own
-	}
+	own := *cmp.Or(s.Rules, upstream.NewRules())
+	s.Rules = &own
 	return s.Rules
 }
 
@@ -993,11 +989,10 @@ func mergeRules(a, b *upstream.Rules) *upstream.Rules {
 	if m.Enum == nil {
 		m.Enum = b.Enum
 	} else if b.Enum != nil {
-		both := make(map[string]bool, len(b.Enum))
-		for _, value := range b.Enum {
-			both[value] = true
-		}
-		m.Enum = slices.DeleteFunc(slices.Clone(m.Enum), func(value string) bool { return !both[value] })
+		m.Enum = slices.DeleteFunc(slices.Clone(m.Enum), func(value string) bool {
+			_, both := slices.BinarySearch(b.Enum, value)
+			return !both
+		})
 	}
 	return &m
 }
@@ -1119,11 +1114,7 @@ func (c *compiler) compileDiscriminator(s *upstream.Schema, d node) {
 		case !p.Required:
 			c.warn(c.infos[alternative].node, "values without %s are not accepted where it decides what they are, although it is not required", s.Choice.Discriminator)
 		}
-		name := ""
-		if i < len(info.names) {
-			name = info.names[i]
-		}
-		mapped := false
+		name, mapped := info.names[i], false
 		for _, e := range mapping {
 			if to := e.value.text(); to == name || name == "#/components/schemas/"+to {
 				s.Choice.Values[e.name], mapped = alternative, true

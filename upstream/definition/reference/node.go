@@ -1,11 +1,6 @@
 package reference
 
-import (
-	"strconv"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
-)
+import "go.yaml.in/yaml/v3"
 
 // node is a value of the published document. If there is none, its Node is nil.
 type node struct{ *yaml.Node }
@@ -69,8 +64,3 @@ func (n node) texts() (all []string) {
 }
 
 func (n node) isTrue() bool { return n.text() == "true" }
-
-func itoa(n int) string { return strconv.Itoa(n) }
-
-// component returns the name in a reference to a component.
-func component(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }

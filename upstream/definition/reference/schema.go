@@ -79,7 +79,7 @@ func (p *page) shape(schema node) *shape {
 		ref = all[0].get("$ref").text()
 	}
 	if ref != "" {
-		s.ref = component(ref)
+		s.ref = ref[strings.LastIndexByte(ref, '/')+1:]
 	}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"html"
 	"html/template"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -152,7 +153,7 @@ func (p *page) id(title string) string {
 	}
 	p.ids[wanted]++
 	if n := p.ids[wanted]; n > 1 {
-		return p.id(wanted + "-" + itoa(n))
+		return p.id(wanted + "-" + strconv.Itoa(n))
 	}
 	return wanted
 }
