@@ -70,7 +70,8 @@ Compiles a definition as the gateway does when it loads its configuration. What
 cannot be enforced is printed, all at once, and the line "except" with which the
 rest would load; then warnings: what is left out, and what is not checked. If an
 operation that is served has x-gatehouse-tool, the tools are compiled, too.
-docs/frameworks.md has overlays for what generated documents leave open.
+https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/frameworks.md has
+overlays for what generated documents leave open.
 
 With --list, prints what is served, to whom, and what keeps businesses apart.
 

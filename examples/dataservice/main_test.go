@@ -45,7 +45,7 @@ func start(t *testing.T, example string, data func(gateway string) http.Handler)
 		"{\n\tgatehouse {", "{\n\tadmin "+strings.TrimPrefix(g.AdminURL, "http://")+"\n\tgatehouse {",
 		"{\n\tservers {", "{\n\tadmin "+strings.TrimPrefix(g.AdminURL, "http://")+"\n\tservers {",
 		"localhost:6379", redistest.Start(t).Addr,
-		"http://localhost:8080", g.URL, "http://localhost:8081", service.URL, "http://localhost:8082", service.URL,
+		"http://localhost:8080", g.URL, ":8080 {", g.URL[strings.LastIndex(g.URL, ":"):]+" {", "http://localhost:8081", service.URL, "http://localhost:8082", service.URL,
 		"http://localhost:8083", service.URL, "keys.json", filepath.Join(g.Dir, "keys.json"), "hop.pem", hop,
 	).Replace(string(config)))
 	printed, err := gatewaytest.Command(t, nil, "keys", "issue", "--json", "--file", filepath.Join(g.Dir, "keys.json"),

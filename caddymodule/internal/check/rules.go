@@ -26,10 +26,11 @@ import (
 
 // rules returns all rules, in the order of the table in docs/check.md, which is the only place that has their texts.
 func rules() []rule {
+	toURL := strings.NewReplacer("docs/", "https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/")
 	var all []rule
 	for line := range strings.Lines(docs.Check) {
 		if cells := strings.Split(strings.Trim(line, "| \n"), " | "); strings.HasPrefix(cells[0], "GH") {
-			all = append(all, rule{id: cells[0], severity: cells[1], title: cells[2], fix: html.UnescapeString(cells[4])})
+			all = append(all, rule{id: cells[0], severity: cells[1], title: cells[2], fix: toURL.Replace(html.UnescapeString(cells[4]))})
 		}
 	}
 	return all

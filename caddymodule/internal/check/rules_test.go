@@ -37,6 +37,7 @@ func TestRulesAreComplete(t *testing.T) {
 		assert.Contains(t, []string{SeverityError, SeverityWarning}, r.severity)
 		require.NotEmpty(t, r.title)
 		assert.NotRegexp(t, `[.`+"`"+`]$|&|^$`, r.fix, "%s: the fix is printed as plain text, without a full stop", r.id)
+		assert.NotRegexp(t, `(^| )docs/`, r.fix, "%s: packages do not have the pages", r.id)
 	}
 }
 
