@@ -69,8 +69,8 @@ type Connect struct {
 	// com.example.app (RFC 8252, section 7.1): lower case, without a colon. Default: oauth.DefaultClientSchemes.
 	ClientSchemes []string `json:"client_schemes,omitempty"`
 
-	// Definition is the document with the calls to the data service and the tools that make them: see docs/assistants.md. Default: the
-	// embedded one.
+	// Definition is the document with the calls to the data service and the tools that make them: see
+	// docs/definition.md#tools-for-assistants. Default: the embedded one.
 	Definition *Definition `json:"definition,omitempty"`
 
 	// ExceptAreas are the areas of a business's account that are switched off: their scopes and tools do not exist. Possible are

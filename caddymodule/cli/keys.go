@@ -443,7 +443,7 @@ func (c *keysCommand) printRecord(out io.Writer, v keyView) error {
 		{"name", cmp.Or(v.Name, "-")},
 		{"status", string(v.Status)},
 		{"limit", v.limit()},
-		{"resources", cmp.Or(strings.Join(v.Resources, ","), valueAll)},
+		{"resources", cmp.Or(strings.Join(v.Resources, ","), valueAll+" of the API without a name")},
 		{"may", map[bool]string{false: "read", true: "read and write"}[v.Write]},
 		{"expires", v.expiry()},
 		{"business", v.BusinessName},
