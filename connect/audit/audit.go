@@ -284,7 +284,7 @@ func (e *Entry) texts() []textField {
 		{"grant_id", &e.GrantID},
 		{"client_name", &e.ClientName},
 		{"action", &e.Action},
-		{"target", &e.Target},
+		{cmp.Or(map[string]string{SessionStarted: "client_ip", SessionDenied: "client_ip"}[e.Action], "target"), &e.Target},
 		{"outcome", &e.Outcome},
 		{"detail", &e.Detail},
 		{"sentence", &e.Sentence},

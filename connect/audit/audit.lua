@@ -18,6 +18,7 @@ local function add(to, max, begun, entry)
   if type(xadd(redis.pcall, string.format('%.0f-%d', now, time[2] % 1000))) ~= 'string' then
     xadd(call, '*')
   end
+  call('XTRIM', to, 'MINID', string.format('%.0f', now - ARGV[5]))
   call('PEXPIRE', to, ARGV[5])
 end
 

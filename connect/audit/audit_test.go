@@ -189,23 +189,44 @@ func TestInvalidCursorIsRejected(t *testing.T) {
 
 func TestEntryAgeIsLimited(t *testing.T) {
 	t.Parallel()
-	client := shared.Client(t)
-	log, _ := newLog(t, client, func(o *audit.Options) { o.MaxAge = time.Hour })
-	ctx := t.Context()
-	key := prefix(t) + "audit:{biz_1}:tool.called"
-	for i := range 250 {
-		id := strconv.FormatInt(time.Now().Add(-2*time.Hour).UnixMilli(), 10) + "-" + strconv.Itoa(i)
-		require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: id, Values: []string{"entry", "{}"}}).Err())
+	for name, read := range map[string]bool{"when the log is read": true, "when another entry is added": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := shared.Client(t)
+			log, _ := newLog(t, client, func(o *audit.Options) { o.MaxAge = time.Hour })
+			ctx := t.Context()
+			key := prefix(t) + "audit:{biz_1}:tool.called"
+			for i := range 250 {
+				id := strconv.FormatInt(time.Now().Add(-2*time.Hour).UnixMilli(), 10) + "-" + strconv.Itoa(i)
+				require.NoError(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: id, Values: []string{"entry", "{}"}}).Err())
+			}
+			if read {
+				require.Empty(t, listed(t, log), "too old to be shown")
+			}
+			record(t, log, audit.ToolCalled, "new")
+			length, err := client.XLen(ctx, key).Result()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, length)
+			left, err := client.PTTL(ctx, key).Result()
+			require.NoError(t, err)
+			assert.Greater(t, left, 50*time.Minute, "the log of a business that is gone goes as well")
+			assert.LessOrEqual(t, left, time.Hour)
+		})
 	}
-	require.Empty(t, listed(t, log), "too old to be shown")
-	record(t, log, audit.ToolCalled, "new")
-	length, err := client.XLen(ctx, key).Result()
-	require.NoError(t, err)
-	require.EqualValues(t, 1, length)
-	left, err := client.PTTL(ctx, key).Result()
-	require.NoError(t, err)
-	assert.Greater(t, left, 50*time.Minute, "the log of a business that is gone goes as well")
-	assert.LessOrEqual(t, left, time.Hour)
+}
+
+// Operators shorten the client IPs of log lines by the field's name.
+func TestClientIPsOfSignInsHaveTheFieldOfClientIPs(t *testing.T) {
+	t.Parallel()
+	log, logs := newLog(t, shared.Client(t))
+	for _, action := range []string{audit.SessionStarted, audit.SessionDenied, audit.SessionEnded} {
+		require.NoError(t, log.Record(t.Context(), audit.Entry{BusinessID: "biz_1", Action: action, Target: "192.0.2.7"}))
+	}
+	lines := logs.FilterMessage("audit").All()
+	require.Len(t, lines, 3)
+	for i, name := range []string{"client_ip", "client_ip", "target"} {
+		assert.Equal(t, "192.0.2.7", lines[i].ContextMap()[name])
+	}
 }
 
 func TestEntryInALaterFormatIsListed(t *testing.T) {

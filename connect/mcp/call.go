@@ -233,7 +233,7 @@ func (c *toolCall) success(content jsontext.Value) *callResult {
 // auditEntry returns the call's entry for the audit log.
 func (c *toolCall) auditEntry() audit.Entry {
 	return audit.Entry{
-		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.DisplayName(), GrantID: c.grant.ID,
+		BusinessID: c.grant.BusinessID, AccountID: c.grant.AccountID, AccountName: c.account.Name, GrantID: c.grant.ID,
 		ClientName: c.grant.ClientName, Action: audit.ToolCalled, Target: c.tool.Name, Detail: c.recordName(),
 		RequestID: c.requestID,
 	}

@@ -205,6 +205,6 @@ func (s *Server) decisionEntry(ctx context.Context, h *pending, by account.Accou
 	e := s.entry(ctx, Grant{
 		ClientName: h.Client.Name, ClientHost: h.RedirectHost, AccountID: by.ID, BusinessID: by.BusinessID,
 	}, action, "")
-	e.AccountName = by.DisplayName()
+	e.AccountName = by.Name
 	return e
 }

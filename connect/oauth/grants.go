@@ -168,7 +168,7 @@ func (s *Server) ownersEntry(ctx context.Context, grantID string, by account.Acc
 		err = ErrNoGrant
 	}
 	e := s.entry(ctx, rec.Grant, action, "")
-	e.AccountID, e.AccountName = by.ID, by.DisplayName()
+	e.AccountID, e.AccountName = by.ID, by.Name
 	if err == nil && !by.IsOwner() {
 		s.recordDenied(ctx, e, "Not an owner")
 		err = ErrNotOwner

@@ -87,7 +87,7 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 
 func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 	out := activityEntry{Entry: e}
-	out.AccountName, out.ClientName = cleantext.Line(e.AccountName, maxLabel), cleantext.Line(e.ClientName, maxLabel)
+	out.AccountName, out.ClientName = cleantext.Line(cmp.Or(e.AccountName, e.AccountID), maxLabel), cleantext.Line(e.ClientName, maxLabel)
 	out.Target, out.Detail = cleantext.Line(e.Target, maxHost), cleantext.Line(e.Detail, maxText)
 	out.Outcome = map[string]string{
 		audit.OutcomeDenied: "Denied", audit.OutcomeFailed: "Failed", audit.OutcomeUnknown: "Outcome unknown",

@@ -247,7 +247,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 		return outcomeUnknown("Sign out again in a moment.", err).withLink(SignOutPath, "Sign out")
 	}
 	if a, err := p.o.Accounts.Account(ctx, rec.AccountID); err == nil && a.BusinessID == rec.BusinessID {
-		change.AccountName = a.DisplayName()
+		change.AccountName = a.Name
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.clear(w, sessionCookie)
@@ -266,7 +266,7 @@ func (p *Pages) beginChange(ctx context.Context, a account.Account, e audit.Entr
 
 // entryOf adds the account and the request's ID to an audit entry.
 func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) audit.Entry {
-	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.DisplayName(), requestlog.ID(ctx)
+	e.BusinessID, e.AccountID, e.AccountName, e.RequestID = a.BusinessID, a.ID, a.Name, requestlog.ID(ctx)
 	return e
 }
 

@@ -40,6 +40,27 @@ func TestSignInStartsASession(t *testing.T) {
 	assert.Equal(t, "127.0.0.1", entries[0].Target)
 }
 
+// Pages name such an account by its address, but the audit log outlives it, and is in the process log, too.
+func TestAuditLogHasNoAddressOfAnAccountWithoutAName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	nameless := owner
+	nameless.Name = ""
+	w.accounts.Put(nameless)
+	b := w.browser()
+	b.follow(b.trySignIn(ownerEmail, ownerPassword)).requires(http.StatusOK, ownerEmail)
+	entries := w.entries(owner.BusinessID)
+	require.Len(t, entries, 1)
+	assert.Empty(t, entries[0].AccountName)
+	assert.Equal(t, owner.ID, entries[0].AccountID)
+	lines := w.logs.FilterMessage("audit").All()
+	require.NotEmpty(t, lines)
+	for _, line := range lines {
+		assert.NotContains(t, fmt.Sprint(line.ContextMap()), "@")
+	}
+	b.get(pages.ActivityPath).requires(http.StatusOK, owner.ID)
+}
+
 func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
