@@ -90,10 +90,16 @@ type Violation struct {
 	Times int `json:"-"`
 }
 
-// Error returns the first violation.
+// Error returns the first violation for the log: with * for names that may be values, such as keys of maps.
 func (e *BodyError) Error() string {
 	v := e.Violations[0]
-	return strings.TrimSpace(ErrInvalidBody.Error() + ": " + v.Pointer + " " + v.Reason)
+	names := strings.Split(v.Pointer, "/")
+	for i, name := range names {
+		if !isIdentifier(name) {
+			names[i] = "*"
+		}
+	}
+	return ErrInvalidBody.Error() + ": " + strings.TrimSpace(strings.Join(names, "/")+" "+v.Reason)
 }
 
 // Unwrap makes errors.Is(err, ErrInvalidBody) hold.

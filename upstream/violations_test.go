@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -86,4 +87,21 @@ func operationOf(t *testing.T, target string) (*upstream.Operation, *upstream.Do
 	}
 	require.Fail(t, "there is no response with status 200")
 	return nil, nil, q
+}
+
+// The log must not have what a caller sends, and names in a body may be values.
+func TestErrorOfABodyHasNoNamesThatMayBeValues(t *testing.T) {
+	t.Parallel()
+	for pointer, want := range map[string]string{
+		"/lines/0/price":                     "/lines/*/price",
+		"/quantities/jane.doe@example.com":   "/quantities/*",
+		"/sk_live_9aF3kQ71xZ2mB8":            "/*",
+		"/address/postal_code":               "/address/postal_code",
+		"":                                   "",
+		"/a~1b/" + strings.Repeat("n", 65):   "/*/*",
+		"/customers/0190f3a2-7c4b-7d11/name": "/customers/*/name",
+	} {
+		err := &upstream.BodyError{Violations: []upstream.Violation{{Pointer: pointer, Reason: "is missing"}}}
+		require.EqualError(t, err, strings.TrimRight("invalid request body: "+want, " ")+" is missing", pointer)
+	}
 }
