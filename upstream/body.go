@@ -35,7 +35,7 @@ const (
 type RequestBody struct {
 	Required bool
 	Kinds    []BodyKind // at least one
-	Tenant   string     // the member that names the business, which is checked among further members, too; empty: none
+	Business [][]byte   // the names by which a service could take a further member for the business, without _, -, . and spaces
 }
 
 // BodyKind is a media type of a body with its schema.

@@ -382,8 +382,13 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 
 // maySetTenant reports whether a service could take a further member of a request for the one that names the business.
 func (k *checker) maySetTenant(s *Schema, rawName []byte, depth int) bool {
-	tenant := k.op.Body.Tenant
-	return tenant != "" && (depth == 1 || len(s.Properties) > 0 && s.Additional.free) && strings.EqualFold(string(k.unquote(rawName)), tenant)
+	if len(k.op.Body.Business) == 0 || depth > 1 && (len(s.Properties) == 0 || !s.Additional.free) {
+		return false
+	}
+	var room [64]byte
+	name := k.unquote(rawName)
+	plain := slices.DeleteFunc(append(room[:0], name...), func(c byte) bool { return strings.IndexByte("_-. ", c) >= 0 })
+	return slices.ContainsFunc(k.op.Body.Business, func(other []byte) bool { return bytes.EqualFold(plain, other) || bytes.EqualFold(name, other) })
 }
 
 // isReserved reports whether a name is that of a member which must not leave, or only after a check, in another alternative of a choice.

@@ -58,7 +58,9 @@ func (r *run) as(q request, label string) (own request, ok bool) {
 		return q, true
 	}
 	q.sent = maps.Clone(q.sent)
-	replace(q.sent, q.op.Body.Kinds[0].Schema.Tenant, r.business(q.op, label))
+	for _, name := range []string{q.op.Body.Kinds[0].Schema.Tenant, q.op.Body.Kinds[0].Schema.AlsoTenant} {
+		replace(q.sent, name, r.business(q.op, label))
+	}
 	encoded, err := json.Marshal(q.sent)
 	return q, err == nil && r.encode(&q, encoded)
 }

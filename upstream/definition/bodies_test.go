@@ -510,11 +510,73 @@ func TestFurtherMembersNameTheOwnBusiness(t *testing.T) {
 		`{"Business_ID":null}`:                      {"/Business_ID is not your own business"},
 		`{"business\u005fid":{"id":17}}`:            {"/business_id is not your own business"},
 		`{"n":{"business_id":18}}`:                  {"/n/business_id is not your own business"},
+		`{"businessId":"17"}`:                       nil, // services bind other spellings, too
+		`{"businessId":"18"}`:                       {"/businessId is not your own business"},
+		`{"business-id":18,"BUSINESS.ID":18}`:       {"/business-id is not your own business", "/BUSINESS.ID is not your own business"},
+		`{"n":{"bu\u017finessID":[17]}}`:            {"/n/buſinessID is not your own business"},
+		`{"business_ids":18,"business":18,"id":18}`: nil,
 	} {
 		_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(body))
 		require.Equal(t, want, violations(err), body)
 		require.Equal(t, want == nil, err == nil, body)
 	}
+}
+
+// A service takes what it gets by its own names: by that of the member from which the tenant comes, and by that of a value that is the business.
+func TestBodiesNameTheOwnBusinessByTheNamesOfTheService(t *testing.T) {
+	t.Parallel()
+	const document = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business,
+		x-gatehouse-upstream: {query: {firm_no: "{business}", state: open}, headers: {X-Customer: "{business}"}}, paths: {/orders: {
+		post: {requestBody: {content: {MEDIA: {schema: {type: object, SCHEMA}}}}, TENANT responses: {"204": {description: x}}},
+		get: {responses: {"200": {description: x, content: {application/json: {schema: {type: array, items: {type: object, properties: {business: {type: string, x-gatehouse-from: FROM}}}}}}}}}}}}`
+	const further = `properties: {title: {type: string}, n: {type: object, properties: {a: {type: string}}, additionalProperties: true}, m: {type: object, additionalProperties: true}}, additionalProperties: true`
+	const declared = `properties: {owner: {type: [string, "null"], x-gatehouse-from: account_id}, to: {type: object, properties: {ref: {type: string, x-gatehouse-from: /of/accountId}}},
+		lines: {type: array, items: {type: object, properties: {firmNo: {type: integer}, id: {type: integer}}}}, account.id: {type: string, readOnly: true}, customer: {type: string}}`
+	const choice = `properties: {account: {anyOf: [{type: string}, {type: integer}, {type: object, additionalProperties: true}]}, firm_no: {type: object, properties: {a: {type: string}}}}`
+	for name, c := range map[string]struct{ schema, from, body, sent, want string }{
+		"a further member":                         {further, "account_id", `{"title":"x","account_id":"18"}`, "", "/account_id is not your own business"},
+		"its own":                                  {further, "account_id", `{"title":"x","accountId":17}`, `{"title":"x","accountId":17}`, ""},
+		"in another spelling":                      {further, "{member: account_id}", `{"Account-ID":{"id":17}}`, "", "/Account-ID is not your own business"},
+		"a further member further inside":          {further, "account_id", `{"n":{"accountId":null}}`, "", "/n/accountId is not your own business"},
+		"a value of its own":                       {further, "account_id", `{"m":{"account_id":18}}`, `{"m":{"account_id":18}}`, ""},
+		"the name in the query":                    {further, "account_id", `{"firmNo":[17]}`, "", "/firmNo is not your own business"},
+		"the name of a header, or of other values": {further, "account_id", `{"X-Customer":18,"customer":18,"state":18}`, `{"X-Customer":18,"customer":18,"state":18}`, ""},
+		"the tenant's own name":                    {further, "account_id", `{"Business":18}`, "", "/Business is not your own business"},
+		"the end of a pointer":                     {further, "/meta/account_id", `{"account_id":18}`, "", "/account_id is not your own business"},
+		"the end of a pointer that says little":    {further, "/account/id", `{"accountId":18}`, "", "/accountId is not your own business"},
+		"an id":                                    {further, "/account/id", `{"id":18}`, `{"id":18}`, ""},
+		"an id that the tenant comes from":         {further, "id", `{"id":18}`, `{"id":18}`, ""},
+		"a declared member":                        {declared, "account_id", `{"owner":"18"}`, "", "/owner is not your own business"},
+		"a declared member of its own":             {declared, "account_id", `{"owner":"17","customer":"18"}`, `{"account_id":"17","customer":"18"}`, ""},
+		"a declared member that is null":           {declared, "account_id", `{"owner":null}`, "", "/owner is not your own business"},
+		"a declared member of an object":           {declared, "account_id", `{"to":{"ref":"18"}}`, "", "/to/ref is not your own business"},
+		"a declared member of an item":             {declared, "account_id", `{"lines":[{"firmNo":17,"id":18},{"firmNo":18}]}`, "", "/lines/1/firmNo is not your own business"},
+		"a member that is read-only":               {declared, "account_id", `{"account.id":"17"}`, "", "/account.id is read-only"},
+		"other names":                              {declared, "firm", `{"owner":"18","to":{"ref":"18"}}`, `{"account_id":"18","of":{"accountId":"18"}}`, ""},
+		"a choice":                                 {choice, "account", `{"account":"18"}`, "", "/account is not your own business"},
+		"another alternative":                      {choice, "account", `{"account":{"id":17}}`, "", "/account is not your own business"},
+		"the right alternative":                    {choice, "account", `{"account":17}`, `{"account":17}`, ""},
+		"a member that cannot be an ID":            {choice, "firm", `{"account":"18","firm_no":{"a":"x"}}`, `{"account":"18","firm_no":{"a":"x"}}`, ""},
+	} {
+		for _, media := range []string{"application/json", "application/merge-patch+json"} {
+			for tenant, checked := range map[string]bool{"": true, "x-gatehouse-tenant: request,": true, "x-gatehouse-tenant: none,": true, "x-gatehouse-tenant: none, x-gatehouse-public: true,": false} {
+				d, err := load(strings.NewReplacer("MEDIA", media, "SCHEMA", c.schema, "TENANT", tenant, "FROM", c.from).Replace(document), definition.Options{})
+				require.NoError(t, err, name)
+				m, _ := d.API.Match("/orders")
+				var out bytes.Buffer
+				_, err = new(upstream.Contract).CheckBody(&out, m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {media}}, "17", []byte(c.body))
+				switch {
+				case c.want != "" && (checked || strings.HasSuffix(c.want, "read-only")):
+					require.Equal(t, []string{c.want}, violations(err), "%s, %s, %s", name, media, tenant)
+				default:
+					require.NoError(t, err, "%s, %s, %s", name, media, tenant)
+					require.True(t, c.want != "" || c.sent == out.String(), "%s: %s", name, out.String())
+				}
+			}
+		}
+	}
+	_, err := load(strings.NewReplacer("MEDIA", "application/json", "SCHEMA", "properties: {a: {type: string, x-gatehouse-from: account_id}, firmNo: {type: string}, business: {type: string}}", "TENANT", "", "FROM", "account_id").Replace(document), definition.Options{})
+	require.ErrorContains(t, err, "the service could take business, a and firmNo for the business: remove one of them")
 }
 
 func TestOnlyDocumentedMediaTypesAreAccepted(t *testing.T) {

@@ -193,7 +193,7 @@ func Load(document File, o Options) (*Definition, error) {
 			infos: map[*upstream.Schema]*schemaInfo{}, merged: map[[2]*upstream.Schema]*upstream.Schema{}, seen: map[FaultError]bool{},
 			patterns: map[string]*regexp.Regexp{}, memberNodes: map[*yaml.Node]bool{}, stepsLeft: maxSteps,
 			faulty: map[*yaml.Node]bool{}, tried: map[*upstream.Schema]int{}, partials: map[*upstream.Schema]*upstream.Schema{},
-			broken: map[*upstream.Schema]bool{}, sources: map[*upstream.Source]node{}, pointerResults: map[*upstream.Schema]bool{},
+			broken: map[*upstream.Schema]bool{}, sources: map[*upstream.Source]node{}, businesses: map[string]string{}, pointerResults: map[*upstream.Schema]bool{},
 		}
 	}
 	c := newCompiler()
@@ -257,6 +257,8 @@ const (
 type view struct {
 	tenant  string // of the operation
 	request bool   // it is of a request body, and not of a response
+
+	business string // names of members of a body that a service could take for the business, each from plainPath and after \xff
 }
 
 type schemaKey struct {
@@ -282,6 +284,7 @@ type compiler struct {
 	broken         map[*upstream.Schema]bool // stands for something with a fault, and allows anything
 	sources        map[*upstream.Source]node
 	pointerResults map[*upstream.Schema]bool // the results of pointers
+	businesses     map[string]string         // view.business by the tenant, without what mappings add
 	usesFrom       bool                      // the data service has a member or the records under another name or place
 	programs       int                       // the size of all patterns
 	tried          map[*upstream.Schema]int

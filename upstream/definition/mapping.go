@@ -135,10 +135,60 @@ func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *ups
 // mayNameBusiness reports whether a service could take a parameter for another one that names the business: also businessId and filter[business_id] for
 // business_id.
 func mayNameBusiness(name, taken string) bool {
-	plain := strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 	inside := strings.FieldsFunc(plain.Replace(name), func(r rune) bool { return r == '[' || r == ']' })
-	other := cmp.Or(plain.Replace(taken), taken)
+	other := plainName(taken)
 	return mayBeOne(name, taken) || len(inside) > 0 && (mayBeOne(plain.Replace(name), other) || mayBeOne(inside[len(inside)-1], other))
+}
+
+// plain removes what may be different in spellings of a name, beside case.
+var plain = strings.NewReplacer("_", "", "-", "", ".", "", " ", "") //nolint:gochecknoglobals // a constant
+
+func plainName(name string) string { return cmp.Or(plain.Replace(name), name) }
+
+// plainPath returns the plain name of a member at the end of a path in lower case, with the one before it if it is only id.
+func plainPath(names []string) string {
+	last := strings.ToLower(plainName(names[len(names)-1]))
+	if last == "id" && len(names) > 1 {
+		last = strings.ToLower(plainName(names[len(names)-2])) + last
+	}
+	return last
+}
+
+// businessNames returns view.business for the body of an operation: the tenant, the service's names for it in all schemas of the document, and those of
+// values of the query that are {business}. There, an id alone is not one of them: too many objects have it.
+func (c *compiler) businessNames(op *upstream.Operation) (names string) {
+	tenant := tenantMember(c.view.tenant)
+	seen := map[string]bool{"": true, "id": true}
+	add := func(path ...string) {
+		if name := plainPath(path); !seen[name] {
+			seen[name], names = true, names+"\xff"+name
+		}
+	}
+	var known bool
+	if names, known = c.businesses[tenant]; !known && tenant != "" {
+		names = "\xff" + plainPath([]string{tenant})
+		c.root.each(func(n node) {
+			from := n.get("properties").get(tenant).get(extFrom)
+			if from.isObject() {
+				from = from.get("member")
+			}
+			if text := from.text(); c.spend(1) && strings.HasPrefix(text, "/") {
+				add(namesIn(text)...)
+			} else {
+				add(text)
+			}
+		})
+		c.businesses[tenant] = names
+	}
+	for _, v := range cmp.Or(op.Mapping, &upstream.Mapping{}).Query {
+		if v.NamesBusiness() {
+			add(v.Name)
+		}
+	}
+	if !c.spend(len(names)) {
+		return ""
+	}
+	return names
 }
 
 // setValue replaces the value with the same name, or appends it. Only an operation without a tenant may replace the business by something else.

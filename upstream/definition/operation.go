@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -306,9 +307,9 @@ func (c *compiler) operation(base string, n *operationNode) {
 	c.enforcement(op, n.get(extEnforce))
 	c.path(op, n)
 	c.parameters(op, n)
-	c.requestBody(op, n.get("requestBody"))
 	c.responses(op, n)
 	c.mapping(op, n)
+	c.requestBody(op, n.get("requestBody"))
 	if m := op.Mapping; m != nil { // it says itself what the service gets
 		op.LostParams = slices.DeleteFunc(op.LostParams, func(name string) bool {
 			return slices.ContainsFunc(m.Query, func(v upstream.MappedValue) bool { return v.Name == name })
@@ -597,12 +598,12 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 	}
 	c.allowOnly(n, "content", "required")
 	op.Body = &upstream.RequestBody{Required: c.flag(n.get("required"))}
-	tenant := c.view.tenant
-	if c.view.request = true; !op.Public && tenantMember(tenant) == "" { // the business is known, whatever the records say
+	defer func(before view) { c.view = before }(c.view)
+	if c.view.request = true; !op.Public && tenantMember(c.view.tenant) == "" { // the business is known, whatever the records say
 		c.view.tenant = c.root.get(extTenant).text()
 	}
-	defer func() { c.view.request, c.view.tenant = false, tenant }()
-	op.Body.Tenant = tenantMember(c.view.tenant)
+	c.view.business = c.businessNames(op)
+	op.Body.Business = bytes.Split([]byte(c.view.business), []byte{0xff})[1:]
 	isPossible := func(e entry) bool { return e.name == mediaJSON || e.name == mediaPatch }
 	content := c.content(n)
 	for _, e := range content {

@@ -356,6 +356,7 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 			arrange(s, info)
 		}
 	}
+	c.findBusiness(s, info)
 	if s.Visible != "" && !info.view.request {
 		p := s.Property(s.Visible)
 		if p == nil || p.Schema.Types&upstream.TypeString == 0 || !p.Required && !p.Internal {
@@ -367,6 +368,26 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 			return p.Schema.IsValidScalar(string(quoted))
 		})
 		c.faultIf(never && c.inChoices == 0, info.node, "%s: no value of %s is one of these, so every object would be removed", extVisible, s.Visible)
+	}
+}
+
+// findBusiness finds further members of a body that a service could take for the business.
+func (c *compiler) findBusiness(s *upstream.Schema, info *schemaInfo) {
+	const scalar = upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber
+	names := strings.Split(info.view.business, "\xff")[1:]
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		own, theirs := strings.ToLower(plainName(p.Name)), plainPath(sourcePath(p))
+		switch {
+		case !slices.ContainsFunc(names, func(name string) bool { return name == own || name == theirs }) || !c.spend(len(names)):
+		case p.Name == s.Tenant || p.Name == s.AlsoTenant || p.Part || p.Schema.Refused != "" || p.Schema.Types&scalar == 0:
+		case s.Tenant == "":
+			s.Tenant = p.Name
+		case s.AlsoTenant == "":
+			s.AlsoTenant = p.Name
+		default:
+			c.fault(info.node, "the service could take %s, %s and %s for the business: remove one of them", s.Tenant, s.AlsoTenant, p.Name)
+		}
 	}
 }
 
