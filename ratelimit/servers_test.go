@@ -407,6 +407,33 @@ func TestClusterSlotMigrationAndNodeFailure(t *testing.T) {
 	}, patience, 10*time.Millisecond, "what was allowed during the outage must be synced")
 }
 
+// An interrupted reshard leaves a slot open. Redis refuses scripts with several keys there, such as a counter and the mark of a write.
+func TestWritesInAMigratingSlotMakeNoShardUnavailable(t *testing.T) {
+	t.Parallel()
+	cl := clusterOfThree(t).cluster
+	f := newLimiter(t, cl.Options(), ratelimit.Options{OnEvent: func(e ratelimit.Event) {
+		assert.NotEqual(t, ratelimit.EventUnavailable, e.Kind, "%v", e.Cause)
+	}})
+	l := limit(100, time.Hour)
+	slot := slotOf(t, cl, "key", l)
+	write := func(id byte) ratelimit.Result {
+		once := ratelimit.Once{MAC: [16]byte{id}, ID: [ratelimit.IDSize]byte{id}, Until: time.Now().Add(time.Minute)}
+		res, err := f.AllowOnce(t.Context(), "key", once, counter("key", l))
+		require.NoError(t, err)
+		require.True(t, res.Allowed)
+		return res
+	}
+	require.Equal(t, ratelimit.ByRedis, write(1).By)
+	require.NoError(t, cl.OpenSlot(t.Context(), slot, (cl.Owner(slot)+1)%3))
+	for i := range byte(5) {
+		require.Equal(t, ratelimit.ByLocal, write(2+i).By)
+	}
+	require.NoError(t, f.Unavailable())
+	require.Equal(t, ratelimit.ByRedis, allow(t, f, "key", l).By, "a read")
+	require.NoError(t, cl.MoveSlot(t.Context(), slot, (cl.Owner(slot)+1)%3))
+	require.Equal(t, ratelimit.ByRedis, write(7).By)
+}
+
 // TestFailoverKeepsCounts kills a master whose replica has all data. Meanwhile each gateway continues from its local window.
 func TestFailoverKeepsCounts(t *testing.T) {
 	t.Parallel()

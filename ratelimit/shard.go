@@ -109,7 +109,8 @@ func (s *shard) flush(worker int, requests []*request, oldest time.Time) {
 		}
 		s.decideOnOutage(r, r.call.Err, !r.call.NotRun)
 		s.limiter.stats.byLocal.Add(1)
-		if !errors.Is(r.err, script.ErrStale) && !errors.Is(r.err, script.ErrLost) {
+		// A Cluster refuses scripts with several keys for a slot that migrates: other keys of the shard are available.
+		if !errors.Is(r.err, script.ErrStale) && !errors.Is(r.err, script.ErrLost) && !redis.IsTryAgainError(r.err) {
 			failed, err = failed+1, r.err
 		}
 	}

@@ -1,14 +1,17 @@
 -- Ends a connection.
 --
--- KEYS   connection, request, attempts
+-- KEYS   connection, request, attempts; or only the connection while the slot migrates: a repetition returns "gone" then
 -- ARGV   attempt
--- reply  1 if this attempt ended it, else 0
-if attempted(KEYS[3], ARGV[1]) then
-  return 1
+-- reply  "ended"
+--        "gone"  no such connection
+if KEYS[3] and attempted(KEYS[3], ARGV[1]) then
+  return 'ended'
 end
 if call('DEL', KEYS[1]) == 0 then
-  return 0
+  return 'gone'
 end
-call('DEL', KEYS[2])
-recordAttempt(KEYS[3], ARGV[1])
-return 1
+if KEYS[3] then
+  call('DEL', KEYS[2])
+  recordAttempt(KEYS[3], ARGV[1])
+end
+return 'ended'

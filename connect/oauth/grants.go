@@ -183,13 +183,13 @@ func (s *Server) recordDenied(ctx context.Context, e audit.Entry, why string) {
 
 // end ends the connection of an audit entry and reports whether this call ended it.
 func (s *Server) end(ctx context.Context, e audit.Entry) (bool, error) {
-	attempt := newID()
+	attempt, keys, outcomes := newID(), s.grantKeys(e.GrantID), []string{outcomeEnded, outcomeGone}
 	ended, err := s.change(ctx, e, audit.OutcomeOK, func() (bool, error) {
-		reply, err := s.run(ctx, "end", s.grantKeys(e.GrantID), attempt)
-		if _, ok := reply.(int64); err == nil && !ok {
-			err = unexpectedReply("end", reply)
+		outcome, err := s.runText(ctx, outcomes, "end", keys, attempt)
+		if redis.IsTryAgainError(err) { // in a slot that migrates, a Cluster runs scripts with one key only
+			outcome, err = s.runText(ctx, outcomes, "end", keys[:1], attempt)
 		}
-		return reply == int64(1), err
+		return outcome == outcomeEnded, err
 	})
 	if ended {
 		s.removeFromIndex(ctx, e.BusinessID, e.GrantID)

@@ -84,10 +84,11 @@ func (s *Server) runText(ctx context.Context, outcomes []string, script string, 
 	return text, err
 }
 
-// Replies of change.lua, redeem.lua and refresh.lua.
+// Replies of change.lua, end.lua, redeem.lua and refresh.lua.
 const (
 	outcomeChanged   = "changed"
 	outcomeSame      = "same" // nothing to change
+	outcomeEnded     = "ended"
 	outcomeRedeemed  = "redeemed"
 	outcomeRefreshed = "refreshed"
 	outcomeUsed      = "used"     // another attempt redeemed the code

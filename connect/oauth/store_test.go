@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -143,6 +144,38 @@ func TestNoRequestFailsWhileASlotMigrates(t *testing.T) {
 	require.NoError(t, <-moved)
 	authenticate(t, s, tokens.Access)
 	require.NoError(t, s.Revoke(ctx, grantID(tokens), oauthtest.Owner()))
+}
+
+// An interrupted reshard leaves a slot open. Redis refuses scripts with several keys there unless all of them exist on one node.
+func TestConnectionCanBeEndedWhileItsSlotMigrates(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cluster := redistest.StartCluster(t)
+	s := newServer(t, func(o *oauth.Options) { o.Redis = clientOf(t, cluster.Options()) })
+	for name, migrated := range map[string]bool{"not yet": false, "already": true} {
+		t.Run(name, func(t *testing.T) {
+			c, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+			key := s.GrantKey(grantID(tokens))
+			slot := int(cluster.Client(t).ClusterKeySlot(ctx, key).Val())
+			from := cluster.Owner(slot)
+			to := (from + 1) % 3
+			require.NoError(t, cluster.Client(t).Del(ctx, key+":attempts").Err()) // as if they had expired
+			require.NoError(t, cluster.OpenSlot(ctx, slot, to))
+			if migrated {
+				host, port, err := net.SplitHostPort(cluster.Nodes[to].Addr)
+				require.NoError(t, err)
+				require.NoError(t, cluster.Nodes[from].Client(t).Migrate(ctx, host, port, key, 0, patience).Err())
+			}
+			authenticate(t, s, tokens.Access)
+			require.Equal(t, http.StatusServiceUnavailable, c.Refresh(tokens.Refresh, nil).Status)
+			require.NoError(t, s.Revoke(ctx, grantID(tokens), oauthtest.Owner()))
+			require.False(t, valid(t, s, tokens.Access))
+			require.ErrorIs(t, s.Revoke(ctx, grantID(tokens), oauthtest.Owner()), oauth.ErrNoGrant)
+			require.Empty(t, grants(t, s))
+			require.NoError(t, cluster.MoveSlot(ctx, slot, to))
+			require.Equal(t, "invalid_grant", c.Refresh(tokens.Refresh, nil).Error)
+		})
+	}
 }
 
 func TestWorksOnMiniredis(t *testing.T) {

@@ -111,22 +111,8 @@ func (c *Cluster) share(i int) (first, last int) {
 // as redis-cli's reshard does, so that clients meet ASK and then MOVED.
 func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 	target := c.Nodes[to]
-	from, err := c.master(ctx, target, slot)
+	from, targetID, err := c.openSlot(ctx, slot, target)
 	if err != nil || from == target {
-		return err
-	}
-	fromID, err := from.command(ctx, "CLUSTER", "MYID")
-	if err != nil {
-		return err
-	}
-	targetID, err := target.command(ctx, "CLUSTER", "MYID")
-	if err != nil {
-		return err
-	}
-	if _, err := target.command(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID); err != nil {
-		return err
-	}
-	if _, err := from.command(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", targetID); err != nil {
 		return err
 	}
 	if err := from.migrate(ctx, slot, target); err != nil {
@@ -138,6 +124,30 @@ func (c *Cluster) MoveSlot(ctx context.Context, slot, to int) error {
 		}
 	}
 	return nil
+}
+
+// OpenSlot begins to move one slot to Nodes[to], as redis-cli's reshard does. MoveSlot completes it.
+func (c *Cluster) OpenSlot(ctx context.Context, slot, to int) error {
+	_, _, err := c.openSlot(ctx, slot, c.Nodes[to])
+	return err
+}
+
+func (c *Cluster) openSlot(ctx context.Context, slot int, target *Server) (from *Server, targetID string, err error) {
+	if from, err = c.master(ctx, target, slot); err != nil || from == target {
+		return from, "", err
+	}
+	fromID, err := from.command(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return nil, "", err
+	}
+	if targetID, err = target.command(ctx, "CLUSTER", "MYID"); err != nil {
+		return nil, "", err
+	}
+	if _, err := target.command(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID); err != nil {
+		return nil, "", err
+	}
+	_, err = from.command(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", targetID)
+	return from, targetID, err
 }
 
 // master returns the master of a slot according to a node.
