@@ -67,8 +67,7 @@ func (s *store) Renew(ctx context.Context, grantID, area, fingerprint, key strin
 // RecordCreated stores which record the call with the fingerprint and the idempotency key created, and reports whether it was stored
 // before.
 func (s *store) RecordCreated(ctx context.Context, grantID, area, fingerprint, key, record string) (known bool, err error) {
-	reply, err := s.run(ctx, "storing a created record", grantID, area, "created", hash(fingerprint), key, record,
-		rand.Text())
+	reply, err := s.run(ctx, "storing a created record", grantID, area, "created", hash(fingerprint), key, record, rand.Text())
 	return reply == "known", err
 }
 

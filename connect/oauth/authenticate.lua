@@ -2,7 +2,8 @@
 --
 -- KEYS   connection
 -- ARGV   field of the access token, audience, precision of the last use, fields to return
--- reply  the token's scopes, or "*" for those of the connection, and the fields' values; empty if the token is invalid
+-- reply  the token's scopes, or "*" for those of the connection; "1" if the use was recorded, or else ""; and the fields' values.
+--        Empty if the token is invalid
 -- A replica, and a master without the replicas that it requires, may lack a revocation. On both, this write fails; elsewhere, even
 -- while memory is full, it does nothing.
 local writable = redis.pcall('HDEL', KEYS[1], '')
@@ -16,7 +17,8 @@ local now = time()
 if not ends or tonumber(ends) <= now or connection[2] ~= ARGV[2] then
   return {}
 end
+local recorded = ''
 if connection[3] == connection[4] or now - connection[4] >= tonumber(ARGV[3]) then
-  redis.pcall('HSET', KEYS[1], 'used', text(now)) -- pcall: tokens are also accepted while memory is full
+  recorded = redis.pcall('HSET', KEYS[1], 'used', text(now)) == 0 and '1' or '' -- pcall: tokens are also accepted while memory is full
 end
-return {scopes, unpack(call('HMGET', KEYS[1], unpack(ARGV, 4)))}
+return {scopes, recorded, unpack(call('HMGET', KEYS[1], unpack(ARGV, 4)))}

@@ -39,12 +39,15 @@ func (s *Server) Authenticate(ctx context.Context, bearer string) (Grant, error)
 	if ok && len(values) == 0 {
 		return Grant{}, ErrInvalidToken
 	}
-	if len(values) != len(grantFields())+1 {
+	if len(values) != len(grantFields())+2 {
 		return Grant{}, unexpectedReply("authenticate", reply)
 	}
-	rec, ok, err := s.readRecord(id, values[1:])
+	rec, ok, err := s.readRecord(id, values[2:])
 	if err != nil || !ok {
 		return Grant{}, cmp.Or(err, ErrInvalidToken)
+	}
+	if texts(values)(1) != "" {
+		_ = s.addToIndex(ctx, rec.BusinessID, id) // a failover may have lost it
 	}
 	if own := texts(values)(0); own != wholeGrant {
 		rec.Scopes = s.o.Areas.Unpin(own).Narrow(rec.Scopes.Includes)

@@ -8,11 +8,6 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
-// logGrantType adds the grant type to the request's log entry.
-func logGrantType(ctx context.Context, name string) {
-	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.GrantType = name })
-}
-
 // logClient adds a known client to the request's log entry.
 func logClient(ctx context.Context, id, name string) {
 	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.ClientID, f.ClientName = loggedClientID(id), name })

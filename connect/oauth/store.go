@@ -210,7 +210,7 @@ func (s *Server) loadRecord(ctx context.Context, id string, access ...string) (r
 }
 
 // addToIndex adds a connection to the business's index. It must be called before the connection becomes live or is extended,
-// because users can only end connections that are listed.
+// because users can only end connections that are listed. Authenticate calls it again.
 func (s *Server) addToIndex(ctx context.Context, businessID, id string) error {
 	key := s.businessKey(businessID)
 	return s.command(ctx, "adding a connection to the index", func(ctx context.Context) error {

@@ -125,6 +125,24 @@ func TestIndexDropsEndedConnections(t *testing.T) {
 	assert.Zero(t, size(), "a lost connection is removed when the list is read")
 }
 
+// In a Cluster, the index is on another node than the connection, and a failover may lose one of them.
+func TestUseRestoresALostIndex(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	clock := newClock(t)
+	client := clientOf(t, clock.server.Options())
+	s := newServer(t, func(o *oauth.Options) { o.Redis = client })
+	_, tokens := oauthtest.Connect(t, s, oauthtest.Owner(), "")
+	for range 2 {
+		require.NoError(t, client.Del(ctx, s.BusinessKey("biz-1")).Err())
+		require.Empty(t, grants(t, s))
+		authenticate(t, s, tokens.Access)
+		require.Len(t, grants(t, s), 1)
+		require.Positive(t, client.PTTL(ctx, s.BusinessKey("biz-1")).Val())
+		clock.Add(time.Minute)
+	}
+}
+
 // That the scripts work on a Cluster is tested by TestRandomOperationsAgreeWithTheModel.
 func TestNoRequestFailsWhileASlotMigrates(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
+	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/connect/scope"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	case exchange == nil:
 		return badRequest(codeUnsupportedGrant, "grant_type must be authorization_code or refresh_token")
 	}
-	logGrantType(ctx, grantType)
+	requestlog.From(ctx).Add(func(f *requestlog.Fields) { f.GrantType = grantType })
 	response, err := exchange(ctx, f)
 	if p, ok := errors.AsType[*problem](err); ok && p.code == codeInvalidGrant {
 		// A client whose registration has expired needs invalid_client in order to register again.
