@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -551,6 +553,9 @@ func (w *responseWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status, w.began = status, time.Now()
 		maps.Copy(w.Header(), w.own)
+		if w.own != nil {
+			keepPrivate(w.Header())
+		}
 		if w.body.http1 {
 			w.body.endConnection(w.Header(), status)
 		} else {
@@ -559,6 +564,19 @@ func (w *responseWriter) WriteHeader(status int) {
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// allowsOrForbids matches the directives by which a service decides itself whether shared caches may store a response. The form
+// private="Set-Cookie" decides about these fields only.
+var allowsOrForbids = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:private|no-store|public|must-revalidate|s-maxage=[^,]*)[ \t]*(?:,|$)`)
+
+// keepPrivate keeps shared caches from storing a response to a signed request. RFC 9111, section 3.5 does so for Authorization, but no
+// cache knows that the signature is a credential, too. The slices may be others' and are not appended to.
+func keepPrivate(h http.Header) {
+	if !allowsOrForbids.MatchString(strings.Join(h["Cache-Control"], ",")) {
+		h["Cache-Control"] = slices.Concat(h["Cache-Control"], []string{"private"})
+	}
+	h["Vary"] = slices.Concat(h["Vary"], []string{authsigner.HeaderPublicKey})
 }
 
 // Write implements io.Writer.

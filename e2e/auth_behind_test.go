@@ -152,6 +152,61 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 	}
 }
 
+// A cache in front of the gateway does not know that signatures are credentials. It would serve a response to other businesses, and to
+// requests without a signature.
+func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "report.pdf"), []byte("a report"), 0o600))
+	p := newProtected(t)
+	p.serve(t, gatewaytest.Options{
+		Global: p.options(highLimits, "").Global,
+		Site: "gatehouse_auth shop\n\thandle /report.pdf {\n\t\troot * " + dir + "\n\t\tfile_server\n\t}\n\t" +
+			"handle /respond* {\n\t\trespond hello\n\t}\n\thandle {\n\t\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + "\n\t}",
+	})
+	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		w.Header()["Cache-Control"] = query["c"]
+		w.Header().Set("Vary", "Accept")
+		if query.Has("status") {
+			status, _ := strconv.Atoi(query.Get("status"))
+			w.WriteHeader(status)
+		}
+	})
+	for _, test := range []struct {
+		name, method, target string
+		status               int
+		want                 []string
+	}{
+		{"of a file", "GET", "/report.pdf", 200, []string{"private"}},
+		{"of a file without its body", "HEAD", "/report.pdf", 200, []string{"private"}},
+		{"of a handler", "GET", "/respond", 200, []string{"private"}},
+		{"of a service", "GET", "/x", 200, []string{"private"}},
+		{"without a body", "GET", "/x?status=204", 204, []string{"private"}},
+		{"not modified", "GET", "/x?status=304&c=no-cache", 304, []string{"no-cache", "private"}},
+		{"with an age", "GET", "/x?c=max-age%3D60&c=no-transform", 200, []string{"max-age=60", "no-transform", "private"}},
+		{"private in part", "GET", "/x?c=private%3D%22Set-Cookie%22", 200, []string{`private="Set-Cookie"`, "private"}},
+		{"private", "GET", "/x?c=max-age%3D5%2C+Private", 200, []string{"max-age=5, Private"}},
+		{"no-store", "GET", "/x?c=no-store", 200, []string{"no-store"}},
+		{"public", "GET", "/x?c=public%2C+max-age%3D60", 200, []string{"public, max-age=60"}},
+		{"for shared caches", "GET", "/x?c=s-maxage%3D60", 200, []string{"s-maxage=60"}},
+		{"must-revalidate", "GET", "/x?c=max-age%3D0%2Cmust-revalidate", 200, []string{"max-age=0,must-revalidate"}},
+		{"an error of the gateway", "GET", "/report.pdf/missing", 404, []string{"no-store"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for wire, send := range p.over {
+				a := send(test.method, test.target, signedFields(p.reads, test.method, test.target, ""))
+				require.Equal(t, test.status, a.Status, "%s: %s", wire, a.Body)
+				assert.Equal(t, test.want, a.Header["Cache-Control"], wire)
+				assert.Contains(t, a.Header["Vary"], "X-Public-Key", wire)
+				if strings.HasPrefix(test.target, "/x") {
+					assert.Contains(t, a.Header["Vary"], "Accept", wire)
+				}
+			}
+		})
+	}
+}
+
 // Any caller could cause alerts otherwise.
 func TestCallerThatLeavesBeforeItsTurnIsNoServerError(t *testing.T) {
 	t.Parallel()
