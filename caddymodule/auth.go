@@ -155,7 +155,10 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	defer cancel()
 	err := req.next.ServeHTTP(w, r.WithContext(ctx))
 	req.writer.end = time.Time{} // an error can still be written
-	return err //nolint:wrapcheck // of a handler that is not ours
+	if err != nil {
+		err = quietError{err}
+	}
+	return err
 }
 
 // ownHeaders returns those response headers that the gateway has set. What other handlers in front have set is not the gateway's.

@@ -39,7 +39,7 @@ func (h *Errors) Provision(ctx caddy.Context) error {
 		name: "none", docs: h.Docs,
 		handle: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
-				return err // that Caddy is handling
+				return quietError{err} // that Caddy is handling
 			}
 			return errNotFound
 		},

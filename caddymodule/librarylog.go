@@ -43,6 +43,20 @@ func (w withoutQuotes) Write(line []byte) (int, error) {
 	return w.output.Write(line)
 }
 
+// quietError is an error of a handler that is not ours. net/http and FastCGI quote what a service sent, which may be a record, so its text
+// ends at the first quotation mark, like a line of the standard logger.
+type quietError struct{ error }
+
+func (e quietError) Error() string {
+	before, _, quoted := strings.Cut(e.error.Error(), `"`)
+	if quoted {
+		before += "…"
+	}
+	return before
+}
+
+func (e quietError) Unwrap() error { return e.error }
+
 // dropQuotes makes the standard logger drop what libraries quote. Caddy sets the logger's output whenever it loads a configuration, so
 // each App calls it.
 func dropQuotes() {

@@ -207,6 +207,50 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 	}
 }
 
+// net/http and FastCGI quote what they do not understand, which may be a record: a script's output among its headers, for example.
+func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
+	t.Parallel()
+	const line = "no address for canary@example.com\r\n"
+	record := func(kind byte, content string) string { return string([]byte{1, kind, 0, 1, 0, byte(len(content)), 0, 0}) + content }
+	for name, service := range map[string]struct{ proxy, response string }{
+		"HTTP":         {"reverse_proxy ", "HTTP/1.1 200 OK\r\n" + line + "\r\n"},
+		"not HTTP":     {"reverse_proxy ", line},
+		"FastCGI":      {"php_fastcgi ", record(6, line+"\r\n") + record(6, "") + record(3, "\x00\x00\x00\x00\x00\x00\x00\x00")},
+		"after a name": {"reverse_proxy ", "HTTP/1.1 200 OK\r\nX: \"\r\n" + line + "\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = listener.Close() })
+			go func() { // ends with its listener
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Read(make([]byte, 4096))
+					_, _ = io.WriteString(conn, service.response)
+					_ = conn.Close()
+				}
+			}()
+			root := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(root, "index.php"), nil, 0o600))
+			p := newProtected(t)
+			behind := "root * " + root + "\n\t\t" + service.proxy + listener.Addr().String()
+			o := p.options(highLimits, "")
+			o.Site = "handle /open {\n\t\t" + behind + "\n\t}\n\thandle {\n\t\tgatehouse_auth shop\n\t\t" + behind + "\n\t}\n\thandle_errors {\n\t\tgatehouse_errors\n\t}"
+			g := gatewaytest.Start(t, o)
+			requireProblem(t, p.reads.Get(t, g.URL, "/orders"), http.StatusBadGateway, "UPSTREAM_FAILED")
+			requireProblem(t, anonymous().Get(t, g.URL, "/open"), http.StatusBadGateway, "UPSTREAM_FAILED")
+			requireLogged(t, g, `"route":"shop","operation":"any","status":502`)
+			requireLogged(t, g, `"route":"errors","operation":"none","status":502`)
+			gatewaytest.RequireNowhere(t, g.Everything(t), "canary")
+			assert.Contains(t, g.Output(), "malformed", "the cause is still known")
+		})
+	}
+}
+
 // Any caller could cause alerts otherwise.
 func TestCallerThatLeavesBeforeItsTurnIsNoServerError(t *testing.T) {
 	t.Parallel()
