@@ -170,7 +170,7 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 // Success returns the first successful response, or nil.
 func (op *Operation) Success() *DocumentedResponse {
 	for i := range op.Responses {
-		if status := op.Responses[i].Status; status == 2 || status/100 == 2 {
+		if op.Responses[i].succeeds() {
 			return &op.Responses[i]
 		}
 	}

@@ -555,10 +555,7 @@ func (c *Client) put(conn *clientConn) bool {
 }
 
 func (c *Client) idleTimeout() time.Duration {
-	if c.IdleTimeout > 0 {
-		return c.IdleTimeout
-	}
-	return DefaultIdleTimeout
+	return cmp.Or(max(c.IdleTimeout, 0), DefaultIdleTimeout)
 }
 
 // closeExpired closes the connections that have reached IdleTimeout, and schedules its next run.

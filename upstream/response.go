@@ -30,13 +30,10 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 		return nil, &ContractError{Kind: kind, Resource: op.Resource, Record: -1, Expected: expected}
 	}
 	res := op.response(status)
-	if status == http.StatusServiceUnavailable {
-		// only the syntax matters here, not the current time
-		if _, ok := RetryAfter(h, time.Time{}); ok {
-			return refuse(ErrUpstreamUnavailable, op.statuses()+", not 503 with Retry-After")
-		}
-	}
+	_, saysWhen := RetryAfter(h, time.Time{}) // only the syntax matters here, not the current time
 	switch {
+	case status == http.StatusServiceUnavailable && saysWhen:
+		return refuse(ErrUpstreamUnavailable, op.statuses()+", not 503 with Retry-After")
 	case status == http.StatusUnauthorized:
 		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one")
 	case status == http.StatusNotModified && conditional && op.Method == http.MethodGet && op.Forwards("If-None-Match"):

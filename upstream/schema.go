@@ -197,10 +197,10 @@ func (s *Schema) compile() {
 	}
 	s.index = make(map[string]int, len(s.Properties))
 	s.tenant, s.alsoTenant, s.visible = -1, -1, -1
-	if s.Rules != nil {
-		s.Rules.compile()
+	if r := s.Rules; r != nil {
+		r.compile()
+		s.nonEmpty = r.MinLength == 1 && r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil
 	}
-	s.nonEmpty = s.Rules != nil && s.Rules.MinLength == 1 && s.Rules.onlyNonEmpty()
 	for i := range s.Properties {
 		p := &s.Properties[i]
 		p.label = label(p.Name)

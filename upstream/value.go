@@ -413,9 +413,6 @@ func (s *Schema) IsValidScalar(scalar string) bool {
 	return k.isValidScalar(s, scalar[0], span{end: len(scalar)})
 }
 
-// onlyNonEmpty reports whether the only rule for strings is that they are not empty.
-func (r *Rules) onlyNonEmpty() bool { return r.MaxLength < 0 && r.Patterns == nil && r.Enum == nil }
-
 // checkText returns which rule a parameter's value breaks, or "". It is at most MaxText bytes long, so patterns need no time limit.
 func (r *Rules) checkText(checkText []byte) string {
 	why := r.checkLengthAndEnum(checkText)

@@ -47,16 +47,16 @@ func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
 		return out
 	}
 	required := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{text(choice.Discriminator)}}
-	return object("allOf", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{out, object("required", required)}})
+	return object("allOf", list(out, object("required", required)))
 }
 
 // withoutRequired returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.
 func (p *publisher) withoutRequired(n node) node {
-	if !slices.ContainsFunc(p.parts(n, true), func(part node) bool { return part.get("required").Node != nil }) {
+	if !slices.ContainsFunc(p.parts(true, n), func(part node) bool { return part.get("required").Node != nil }) {
 		return n
 	}
 	all := list()
-	for _, part := range p.parts(n, false) {
+	for _, part := range p.parts(false, n) {
 		out := object()
 		for _, e := range part.entries() {
 			switch e.name {
@@ -93,7 +93,7 @@ func (p *publisher) differs(ref string) bool {
 		}
 		seen[n.Node] = true
 		differs = n.get("readOnly").text() == "true" || n.get("writeOnly").text() == "true"
-		queue = append(append(queue, p.parts(n, true)...), n.get("items"), n.get("additionalProperties"))
+		queue = append(append(queue, p.parts(true, n)...), n.get("items"), n.get("additionalProperties"))
 		for _, e := range n.get("properties").entries() {
 			queue = append(queue, e.value)
 		}

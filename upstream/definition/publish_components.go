@@ -150,7 +150,7 @@ func reference(ref string) *yaml.Node {
 	}}
 }
 
-func list() *yaml.Node { return &yaml.Node{Kind: yaml.SequenceNode} }
+func list(items ...*yaml.Node) *yaml.Node { return &yaml.Node{Kind: yaml.SequenceNode, Content: items} }
 
 // object returns an object with pairs of names and values.
 func object(pairs ...any) *yaml.Node {

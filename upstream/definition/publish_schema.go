@@ -112,10 +112,7 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 		}
 	}
 	if pattern != nil {
-		all := member(out, "allOf")
-		if all == nil {
-			all = list()
-		}
+		all := cmp.Or(member(out, "allOf"), list())
 		all.Content = append(all.Content, pattern)
 		put(out, "allOf", all)
 	}
@@ -144,9 +141,7 @@ func orNull(out *yaml.Node, n node) *yaml.Node {
 		}
 	}
 	addTypes(out, n, false)
-	alternatives := list()
-	alternatives.Content = []*yaml.Node{out, object("type", text("null"))}
-	put(outer, "anyOf", alternatives)
+	put(outer, "anyOf", list(out, object("type", text("null"))))
 	return outer
 }
 
@@ -209,7 +204,7 @@ func (p *publisher) keyword(n node, e entry, hidden []string) *yaml.Node {
 
 // hiddenIn returns the names of the members that a schema, or one of those of which it consists, hides.
 func (p *publisher) hiddenIn(n node) (names []string) {
-	for _, part := range p.parts(n, false) {
+	for _, part := range p.parts(false, n) {
 		for _, e := range part.get("properties").entries() {
 			if p.isHidden(e.value) {
 				names = append(names, e.name)
@@ -226,7 +221,7 @@ func (p *publisher) hiddenOnlyAround(ref string, hidden []string) []string {
 		return nil
 	}
 	target := p.target(ref)
-	own, parts := p.hiddenIn(target), p.parts(target, true)
+	own, parts := p.hiddenIn(target), p.parts(true, target)
 	names := slices.DeleteFunc(slices.Clone(hidden), func(name string) bool {
 		return slices.Contains(own, name) || !slices.ContainsFunc(parts, func(part node) bool {
 			return part.get("properties").get(name).Node != nil || slices.Contains(part.get("required").texts(), name)
@@ -326,8 +321,8 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 
 // constant returns the only possible text of a member of a schema, or "".
 func (p *publisher) constant(schema node, name string) string {
-	for _, part := range p.parts(schema, false) {
-		for _, part := range p.parts(part.get("properties").get(name), false) {
+	for _, part := range p.parts(false, schema) {
+		for _, part := range p.parts(false, part.get("properties").get(name)) {
 			if values := append(part.get("enum").texts(), part.get("const").text()); len(values) == 1 || len(values) == 2 && values[1] == "" {
 				if values[0] != "" {
 					return values[0]
@@ -364,14 +359,15 @@ func (p *publisher) tenantID(n node) *yaml.Node {
 	return out
 }
 
-// parts returns a schema, with those that it refers to or has in allOf. If choices is true, it adds those in oneOf and anyOf.
-func (p *publisher) parts(schema node, choices bool) (all []node) {
-	for queue := []node{schema}; len(queue) > 0; queue = queue[1:] {
+// parts returns schemas, with those that they refer to or have in allOf. If choices is true, it adds those in oneOf and anyOf.
+func (p *publisher) parts(choices bool, schemas ...node) (all []node) {
+	seen := map[*yaml.Node]bool{} // alternatives often have parts in common, so that their number would grow with each level
+	for queue := schemas; len(queue) > 0; queue = queue[1:] {
 		n := queue[0]
-		if !n.isObject() || slices.ContainsFunc(all, func(other node) bool { return other.Node == n.Node }) {
+		if !n.isObject() || seen[n.Node] {
 			continue
 		}
-		all = append(all, n)
+		seen[n.Node], all = true, append(all, n)
 		if ref := n.get("$ref"); ref.Node != nil {
 			queue = append(queue, p.target(ref.text()))
 		}
@@ -385,16 +381,7 @@ func (p *publisher) parts(schema node, choices bool) (all []node) {
 
 // example publishes an example of a value for which schemas hold, without members that callers do not see, and those that are hidden around it.
 func (p *publisher) example(value node, hiddenAround []string, schemas ...node) *yaml.Node {
-	var parts []node
-	seen := map[*yaml.Node]bool{} // alternatives often have parts in common, so that their number would grow with each level
-	for _, schema := range schemas {
-		for _, part := range p.parts(schema, true) {
-			if !seen[part.Node] {
-				seen[part.Node] = true
-				parts = append(parts, part)
-			}
-		}
-	}
+	parts := p.parts(true, schemas...)
 	hasMembers := func(part node) bool { return part.get("properties").Node != nil || part.get("items").Node != nil }
 	if text := jsontext.Value(value.text()); (text.Kind() == '{' || text.Kind() == '[') && slices.ContainsFunc(parts, hasMembers) {
 		root, _ := parse("", text) // some tools have JSON in a text here

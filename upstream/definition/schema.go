@@ -117,10 +117,7 @@ func (c *compiler) brokenSchema() *upstream.Schema {
 
 // schema compiles a schema, once for each view. Schemas that it refers to may still be incomplete when it returns.
 func (c *compiler) schema(n node) *upstream.Schema {
-	if c.faultIf(n.Node == nil, n, "the schema is missing") {
-		return c.brokenSchema()
-	}
-	if c.faultIf(!n.isObject(), n, "a schema must be an object") {
+	if c.faultIf(n.Node == nil, n, "the schema is missing") || c.faultIf(!n.isObject(), n, "a schema must be an object") {
 		return c.brokenSchema()
 	}
 	var target node
@@ -140,10 +137,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	if s := c.schemas[key]; s != nil {
 		return s
 	}
-	if c.faultIf(c.depth == maxChain, n, "more than %d schemas refer to each other in a row", maxChain) {
-		return c.brokenSchema()
-	}
-	if !c.spend(20 + len(n.Content)) {
+	if c.faultIf(c.depth == maxChain, n, "more than %d schemas refer to each other in a row", maxChain) || !c.spend(20+len(n.Content)) {
 		return c.brokenSchema()
 	}
 	c.depth++

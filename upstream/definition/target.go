@@ -153,10 +153,8 @@ func (s *search) children(p locatedNode, selector spec.Selector, t *target) (sel
 	s.workLeft -= 1 + len(p.Content)
 	switch selector := selector.(type) {
 	case spec.Name:
-		for i := 1; p.Kind == yaml.MappingNode && i < len(p.Content); i += 2 {
-			if p.Content[i-1].Value == string(selector) {
-				return []locatedNode{{p.Content[i], p.Node, p.levels + 1}}
-			}
+		if child := member(p.Node, string(selector)); child != nil {
+			return []locatedNode{{child, p.Node, p.levels + 1}}
 		}
 	case spec.WildcardSelector:
 		return p.children()

@@ -12,7 +12,6 @@ import (
 	"html/template"
 	"slices"
 	"strings"
-	texttemplate "text/template"
 
 	"github.com/yuin/goldmark"
 	"go.yaml.in/yaml/v3"
@@ -58,7 +57,6 @@ type page struct {
 	common   map[string]node // the variant that most responses have of a header
 	queue    []string        // objects to be described
 	requests []Request
-	programs *texttemplate.Template
 	budget   int // how many values the example that is being made may still have
 }
 
@@ -171,10 +169,11 @@ func read(published []byte) (*page, error) {
 		root: node{document.Content[0]}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{}, common: map[string]node{},
 	}
-	return p, p.read()
+	p.read()
+	return p, nil
 }
 
-func (p *page) read() error {
+func (p *page) read() {
 	for name := range strings.FieldsSeq("top main contents authentication errors response-headers objects other-requests") {
 		p.id(name)
 	}
@@ -190,9 +189,7 @@ func (p *page) read() error {
 	p.Origin, p.URLText = base.get("default").text(), base.get("description").text()
 	p.URL = p.Origin + p.base
 	p.Title, p.Version, p.Summary = info.get("title").text(), info.get("version").text(), info.get("summary").text()
-	if err := p.operations(); err != nil {
-		return err
-	}
+	p.operations()
 	p.Text = p.text(info.get("description").text(), 2, &p.Topics)
 	for _, e := range p.root.get("components", "securitySchemes").entries() {
 		p.Credentials = append(p.Credentials, field{Name: e.value.get("name").text(), Text: p.text(e.value.get("description").text(), 6, nil)})
@@ -211,11 +208,10 @@ func (p *page) read() error {
 	slices.SortFunc(p.Objects, func(a, b section) int { return strings.Compare(a.Title, b.Title) })
 	slices.SortStableFunc(p.Errors, func(a, b problem) int { return strings.Compare(a.Statuses[0], b.Statuses[0]) })
 	p.commonErrorFields()
-	return nil
 }
 
 // operations describes the operations, in the groups of their first tags. HEAD beside GET is not described.
-func (p *page) operations() error {
+func (p *page) operations() {
 	groups := map[string]*group{}
 	add := func(name string, description node) *group {
 		if groups[name] == nil {
@@ -268,19 +264,15 @@ func (p *page) operations() error {
 		if tags := o.get("tags").texts(); len(tags) > 0 {
 			name = tags[0]
 		}
-		described, err := p.operation(o.method, o.path, o.node)
-		if err != nil {
-			return err
-		}
+		described := p.operation(o.method, o.path, o.node)
 		described.ID = ids[i]
 		g := add(name, node{})
 		g.Operations = append(g.Operations, described)
 	}
 	p.Groups = slices.DeleteFunc(p.Groups, func(g *group) bool { return len(g.Operations) == 0 })
-	return nil
 }
 
-func (p *page) operation(method, path string, n node) (operation, error) {
+func (p *page) operation(method, path string, n node) operation {
 	o := operation{
 		Name: n.get("operationId").text(), Method: method, Path: p.base + path, Deprecated: n.get("deprecated").isTrue(),
 		Public: n.get("security").Node != nil && len(n.get("security").items()) == 0, Text: p.text(n.get("description").text(), 4, nil),
@@ -335,9 +327,8 @@ func (p *page) operation(method, path string, n node) (operation, error) {
 	r := p.request(method, path, all, content, !o.Public)
 	r.Download = download
 	p.requests = append(p.requests, r)
-	var err error
-	o.Samples, err = p.samples(r)
-	return o, err
+	o.Samples = samples(r)
+	return o
 }
 
 // valued describes a parameter or a header, with its schema.

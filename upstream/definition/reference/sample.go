@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 	"unicode"
 	"unicode/utf8"
@@ -55,27 +56,24 @@ func Requests(published []byte) ([]Request, error) {
 
 type sample struct{ Language, Code string }
 
+//nolint:gochecknoglobals // parsed once
+var programs = sync.OnceValue(func() *template.Template {
+	// A text of the document must not end the literal that it is in. Values in double quotes are printable ASCII only.
+	escape := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"shell": escape(`'`, `'\''`), "python": escape(`\`, `\\`, `'`, `\'`), "php": escape(`\`, `\\`, `'`, `\'`),
+		"javascript": escape(`\`, `\\`, "`", "\\`", "$", `\$`), "quoted": strconv.Quote,
+	}).ParseFS(sampleFiles, "samples/*"))
+})
+
 // samples returns programs that send a request.
-func (p *page) samples(r Request) (all []sample, err error) {
-	if p.programs == nil {
-		// A text of the document must not end the literal that it is in. Values in double quotes are printable ASCII only.
-		escape := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
-		p.programs, err = template.New("").Funcs(template.FuncMap{
-			"shell": escape(`'`, `'\''`), "python": escape(`\`, `\\`, `'`, `\'`), "php": escape(`\`, `\\`, `'`, `\'`),
-			"javascript": escape(`\`, `\\`, "`", "\\`", "$", `\$`), "quoted": strconv.Quote,
-		}).ParseFS(sampleFiles, "samples/*")
-		if err != nil {
-			return nil, fmt.Errorf("parsing the samples: %w", err)
-		}
-	}
+func samples(r Request) (all []sample) {
 	for _, l := range languages() {
 		var code bytes.Buffer
-		if err := p.programs.ExecuteTemplate(&code, l.Name, r); err != nil {
-			return nil, fmt.Errorf("rendering a sample: %w", err)
-		}
+		_ = programs().ExecuteTemplate(&code, l.Name, r) // it cannot fail: the templates are part of the program, and show all requests
 		all = append(all, sample{l.Name, strings.TrimSpace(code.String())})
 	}
-	return all, nil
+	return all
 }
 
 // request returns an example of a request for an operation.
