@@ -91,17 +91,16 @@ func (k *checker) tolerate(rule, name string) bool {
 	if !k.passes(rule) {
 		return false
 	}
-	k.addDeviation(rule, name)
+	k.addToList(rule, name)
 	return true
 }
 
-// addDeviation lists a deviation, unless many are listed already.
-func (k *checker) addDeviation(rule, name string) {
-	if len(k.listed) == maxViolations {
-		return
-	}
-	if k.listed = append(k.listed, Violation{Reason: rule}); name != "" {
-		k.prefixPointers(len(k.listed)-1, name)
+// addToList lists the rule of a deviation, or the reason of a violation, unless many are listed already. name is the member's, if it is one.
+func (k *checker) addToList(rule, name string) {
+	if n := len(k.listed); n < maxViolations {
+		if k.listed = append(k.listed, Violation{Reason: rule}); name != "" {
+			prefixPointers(k.listed[n:], name)
+		}
 	}
 }
 
@@ -112,7 +111,7 @@ func (k *checker) completePointers(listedBefore, listed, n int) {
 	if k.enforce != EnforceAll {
 		index = "*"
 	}
-	if k.prefixPointers(listed, index); !k.isRequest {
+	if prefixPointers(k.listed[listed:], index); !k.isRequest {
 		k.listed = k.merge(k.listed[:listed], listedBefore, k.listed[listed:])
 	}
 }

@@ -414,7 +414,7 @@ func (k *checker) prefixFaults(names []string, invalid *Schema, listed int) {
 			k.invalid.path = strings.TrimSuffix(name+"."+k.invalid.path, ".")
 		}
 		if len(k.listed) > listed {
-			k.prefixPointers(listed, name)
+			prefixPointers(k.listed[listed:], name)
 		}
 	}
 }

@@ -180,7 +180,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 		v, err = k.value(p.Schema, depth)
 	}
 	if len(k.listed) > listed {
-		k.prefixPointers(listed, p.Name)
+		prefixPointers(k.listed[listed:], p.Name)
 	}
 	if err != nil {
 		return 0, 0, err

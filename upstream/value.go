@@ -344,13 +344,13 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 	case s.Additional != nil:
 		v, err = k.value(s.Additional, depth)
 		if len(k.listed) > listed {
-			k.prefixPointers(listed, k.undocumented(rawName, true))
+			prefixPointers(k.listed[listed:], k.undocumented(rawName, true))
 		}
 	case isRecord && k.passUnknown && !s.Withheld && !k.hides:
 		v, err = k.freeJSON(AnyJSON(), depth)
 	case k.enforce == EnforceTenant && !k.strict && !k.hides && !s.Withheld && !s.isReserved(k.unquote(rawName)):
 		if v, err = k.freeJSON(AnyJSON(), depth); err == nil && !s.hasSimilarName(k.unquote(rawName)) {
-			k.addDeviation(ruleUndocumented, k.undocumented(rawName, false))
+			k.addToList(ruleUndocumented, k.undocumented(rawName, false))
 		}
 	default:
 		switch {

@@ -82,7 +82,7 @@ func (k *checker) faultError() error {
 // note notes an invalid value, unless it breaks only a rule that is not enforced. name is the member's, if it is one.
 func (k *checker) note(rule string, s *Schema, name, why string) {
 	if k.passes(rule) {
-		k.addDeviation(rule, name)
+		k.addToList(rule, name)
 		return
 	}
 	if k.invalid.schema == nil {
@@ -111,15 +111,10 @@ func (k *checker) addViolation(s *Schema, name, why string) {
 	if !strings.HasPrefix(why, "is ") && !strings.HasPrefix(why, "does ") {
 		why = "expected " + why
 	}
-	k.listed = append(k.listed, Violation{Reason: why})
-	if name != "" {
-		k.prefixPointers(len(k.listed)-1, name)
-	}
+	k.addToList(why, name)
 }
 
-// prefixPointers prefixes the pointers of the violations from the given one on with the name of the member or item that they are in.
-func (k *checker) prefixPointers(from int, name string) { prefixPointers(k.listed[from:], name) }
-
+// prefixPointers prefixes the pointers of violations with the name of the member or item that they are in.
 func prefixPointers(listed []Violation, name string) {
 	for i := range listed {
 		listed[i].Pointer = string(jsontext.Pointer("").AppendToken(name)) + listed[i].Pointer

@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,25 +34,17 @@ func paramByNumber(op *upstream.Operation, number int) *upstream.Param {
 
 // bound returns the minimum or maximum of a parameter, or a default.
 func bound(p *upstream.Param, upper bool, byDefault int) int {
-	text := ""
-	switch rules := p.Schema.Rules; {
-	case p.Clamp && upper:
-		return p.Max
-	case p.Clamp:
-		return p.Min
-	case rules != nil && upper:
-		text = rules.Max
-	case rules != nil:
-		text = rules.Min
+	rules := cmp.Or(p.Schema.Rules, upstream.NewRules())
+	text, open, inside := rules.Min, rules.MinOpen, 1
+	if upper {
+		text, open, inside = rules.Max, rules.MaxOpen, -1
 	}
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil:
 		return byDefault
-	case upper && p.Schema.Rules.MaxOpen:
-		n--
-	case !upper && p.Schema.Rules.MinOpen:
-		n++
+	case open:
+		return n + inside
 	}
 	return n
 }
