@@ -152,7 +152,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return err
 	}
 	for _, w := range loaded.Warnings {
-		h.logger.Warn("definition", zap.Error(w))
+		h.logger.Warn("warning about the definition", zap.Error(w))
 	}
 	h.logTrust()
 	if app.asserter != nil {
@@ -209,7 +209,7 @@ func (h *API) logTrust() {
 		}
 	}
 	if trusted != nil {
-		h.logger.Info("data services are trusted to answer for the business alone that they are told", zap.Strings("operations", trusted))
+		h.logger.Info("these operations trust the data service to respond only for the business in the request", zap.Strings("operations", trusted))
 	}
 	if unchecked != nil {
 		h.logger.Info("some bodies of data services leave unchecked", zap.Strings("operations", unchecked))

@@ -82,7 +82,7 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	case h.app.Limits.AllowReplayedWrites:
 		return nil
 	default:
-		return errReplayUnknown
+		return &replayUnknownError{req.repeatable}
 	}
 }
 

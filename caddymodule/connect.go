@@ -362,7 +362,7 @@ func (h *Connect) loadTools() (*definition.Definition, error) {
 	case d == nil:
 		return connect.Definition(), nil
 	case d.Name != "" || d.File == "" || d.Enforce != upstream.EnforceAll:
-		return nil, errors.New("definition: that of gatehouse_connect needs a file, has no name, and enforces all")
+		return nil, errors.New("the definition of gatehouse_connect must name a file, and must have neither a name nor the option enforce")
 	default:
 		d.tools = true
 		return loadDefinition(d)

@@ -199,7 +199,7 @@ func checkAPIName(name string) error {
 func (a *App) claimNames(api *upstream.API, d *Definition) error {
 	what := "the public contract"
 	if d != nil && d.File != "" {
-		what = d.File + " " + d.Sum
+		what = d.File + sumOf + d.Sum
 	}
 	if api.Name() != "" {
 		return a.claim(api.Name(), what)
@@ -215,8 +215,16 @@ func (a *App) claimNames(api *upstream.API, d *Definition) error {
 	return nil
 }
 
-// resourceOf precedes the API in the meaning of a resource's name.
-const resourceOf = "a resource of "
+const (
+	resourceOf = "a resource of " // precedes the API in the meaning of a resource's name
+	sumOf      = " with the sum " // precedes the sum of a definition's files
+)
+
+// withoutSum returns the meaning of a name for people.
+func withoutSum(what string) string {
+	what, _, _ = strings.Cut(what, sumOf)
+	return what
+}
 
 // namesAPI reports whether a name in the resources of keys means an API of its own.
 func (a *App) namesAPI(name string) bool {
@@ -228,9 +236,9 @@ func (a *App) claim(name, what string) error {
 	other, ok := a.claimed[name]
 	switch {
 	case ok && other != what && name == "":
-		return fmt.Errorf("definition: only one API may have no name: %s and %s have none", other, what)
+		return fmt.Errorf("only one API may have no name, but %s and %s have none: name one of them, as in \"definition shop shop.yaml\"", withoutSum(other), withoutSum(what))
 	case ok && other != what:
-		return fmt.Errorf("the name %q means %s and %s in keys, logs and metrics, or as the audience of assertions", name, other, what)
+		return fmt.Errorf("the name %q is used for %s and for %s: give one another name", name, withoutSum(other), withoutSum(what))
 	case a.claimed == nil:
 		a.claimed = map[string]string{}
 	}

@@ -26,7 +26,6 @@ var (
 	errMethodNotAllowed = &methodNotAllowedError{"GET, HEAD"}
 	errForbidden        = errors.New("the key may not call this resource")
 	errLimitUnavailable = errors.New("checking the rate limit failed")
-	errReplayUnknown    = errors.New("whether the write was received before is not known: Redis has not decided, it is too late by its clock, or the algorithm is gcra")
 	errClientGone       = errors.New("the client closed the connection before the response")
 	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )
@@ -44,6 +43,15 @@ type rateLimitedError struct {
 
 func (e *rateLimitedError) Error() string {
 	return fmt.Sprintf("rate limit %q exceeded, retry after %s", e.limit, e.retryAfter)
+}
+
+// replayUnknownError means that it is not known whether a write was received before.
+type replayUnknownError struct {
+	repeatable bool // with the same Idempotency-Key
+}
+
+func (e *replayUnknownError) Error() string {
+	return "it is not known whether this write was received before: Redis did not respond in time, the timestamp is too old by Redis's clock, or algorithm is gcra"
 }
 
 // replayedError means that a write was received before.
@@ -103,7 +111,7 @@ func problemOf(err error, now time.Time) problem {
 	if uncertain, ok := errors.AsType[*uncertainError](err); ok {
 		p := problemOf(uncertain.err, now)
 		if errors.Is(uncertain.err, upstream.ErrNotVisible) {
-			p.Detail = "The change may have been made, but the record may not be seen."
+			p.Detail = "The change may have been made. You cannot see the record."
 		} else if p.Status > http.StatusInternalServerError {
 			p.Detail = "The change may have been made. Find out before you send it again."
 			if uncertain.repeatable {
@@ -121,6 +129,7 @@ func problemOf(err error, now time.Time) problem {
 		network   net.Error
 		malformed *malformedHeaderError
 		replayed  *replayedError
+		unknown   *replayUnknownError
 		method    *methodNotAllowedError
 		passed    *upstream.StatusError
 		body      *upstream.BodyError
@@ -135,7 +144,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errAllBodies):
 		return unavailable()
 	case errors.As(err, &param):
-		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
+		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(reasonOf(param)), Parameter: param.Parameter}
 	case errors.As(err, &body):
 		return problem{Status: http.StatusBadRequest, Code: "INVALID_BODY", Error: "The request body is not valid.", Violations: body.Violations}
 	case errors.As(err, &media):
@@ -169,25 +178,30 @@ func problemOf(err error, now time.Time) problem {
 			Status: http.StatusConflict, Code: "REPLAYED", OriginalID: replayed.first, Error: "This request was received before.",
 			Detail: "It was received as original_request_id; whether it was carried out is not known here. " + advice,
 		}
-	case errors.Is(err, errReplayUnknown):
+	case errors.As(err, &unknown):
 		p := unavailable()
-		p.Detail = "Writes are not accepted at the moment. Sign again with a new timestamp, and repeat the Idempotency-Key."
+		p.Detail = "It is not known whether this write was received before, so it was not carried out. Sign it again later, with a new timestamp"
+		if unknown.repeatable {
+			p.Detail += " and the same Idempotency-Key"
+		}
+		p.Detail += "."
 		return p
 	case errors.Is(err, errWriteNotAllowed):
 		return problem{Status: http.StatusForbidden, Code: "WRITE_NOT_ALLOWED", Error: "This key may only read."}
 	case errors.Is(err, errUnsafePath):
 		return problem{
 			Status: http.StatusBadRequest, Code: codeBadRequest,
-			Error: "The path must not have empty or dot segments, backslashes, semicolons, or escaped slashes, dots or backslashes.",
+			Error: "The path must not have empty or dot segments, backslashes, semicolons, malformed escapes, or escaped slashes, dots, backslashes or NULs.",
 		}
 	case errors.Is(err, errNotPassedOn):
 		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "gRPC, CONNECT, and upgrades with a body are not possible here."}
 	case errors.Is(err, errNotFound):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Path not found."}
 	case errors.As(err, &method):
+		methods := strings.Split(method.allow, ", ")
 		return problem{
 			Status: http.StatusMethodNotAllowed, Code: "METHOD_NOT_ALLOWED", Allow: method.allow,
-			Error: "Only " + english.WordSeries(strings.Split(method.allow, ", "), "and") + " are allowed on this path.",
+			Error: "Only " + english.WordSeries(methods, "and") + english.PluralWord(len(methods), " is", " are") + " allowed on this path.",
 		}
 	case errors.Is(err, upstream.ErrNotVisible):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Not found."}
@@ -354,6 +368,15 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 // ceilSeconds rounds up to whole seconds, at least 1.
 func ceilSeconds(d time.Duration) int {
 	return max(1, int(math.Ceil(d.Seconds())))
+}
+
+// reasonOf returns why a parameter is invalid, so that sentence changes no name but words such as "count".
+func reasonOf(p *upstream.ParameterError) string {
+	isWord := !strings.ContainsFunc(p.Parameter, func(r rune) bool { return r < 'a' || r > 'z' })
+	if p.Parameter == "" || isWord || p.Parameter[0] >= 'A' && p.Parameter[0] <= 'Z' {
+		return p.Reason
+	}
+	return "the parameter " + p.Reason
 }
 
 // sentence capitalises s and adds a full stop.

@@ -350,7 +350,7 @@ actions: [{target: $.components.schemas.Order, update: {x-gatehouse-visible: {id
 	s.responds(201, goodOrder)
 	a, err := s.writer.Send(t.Context(), http.MethodPost, g.URL, "/v1/orders", headerOf(jsonBody(s.writer, "POST", "/v1/orders", newOrder)), []byte(newOrder))
 	require.NoError(t, err)
-	require.Equal(t, "The change may have been made, but the record may not be seen.", requireProblem(t, a, 404, "NOT_FOUND").Detail)
+	require.Equal(t, "The change may have been made. You cannot see the record.", requireProblem(t, a, 404, "NOT_FOUND").Detail)
 	s.responds(200, goodOrder)
 	require.Empty(t, requireProblem(t, s.writer.Get(t, g.URL, "/v1/orders/o-1"), 404, "NOT_FOUND").Detail, "it changes nothing")
 }

@@ -393,7 +393,7 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 		},
 		"a name of gatehouse_auth": {
 			"gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}\n\tgatehouse_auth /x/* shop",
-			`in keys, logs and metrics`,
+			`the name "shop" is used for`,
 		},
 		"a resource of the public contract": {
 			"gatehouse_api /v1/* {\n\t\tdefinition jobs " + shopDefinition + "\n\t\tupstream " + w.dataURL + "\n\t}",
@@ -409,7 +409,7 @@ func TestNamesOfAPIsAreUnambiguous(t *testing.T) {
 		},
 		"a resource with the name of the connection server": {
 			connect + "gatehouse_api /v1/* {\n\t\tdefinition " + file + "\n\t\tupstream " + w.dataURL + "\n\t}",
-			`the name \"connect\" means gatehouse_connect and a resource of ` + file,
+			`the name \"connect\" is used for gatehouse_connect and for a resource of ` + file,
 		},
 		"an audience with the name of the connection server": {
 			"gatehouse_auth shop {\n\t\taudience connect\n\t}",

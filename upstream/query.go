@@ -175,7 +175,7 @@ func (op *Operation) CheckBusiness(q Query, business string) error {
 func (op *Operation) CheckHeaders(h http.Header) error {
 	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
 		if !op.Read && h[name] != nil && !op.Forwards(name) {
-			return badParam(name, "is not a condition that this operation knows")
+			return badParam(name, "is not supported by this operation: leave it out")
 		}
 	}
 	for i := range op.Headers {

@@ -222,9 +222,9 @@ func tenantRule(op *upstream.Operation) string {
 	var rule string
 	switch {
 	case op.ByGateway && op.StaticBody != nil:
-		rule = "the same answer for all"
+		rule = "nothing: all callers get the same response"
 	case op.ByGateway:
-		rule = "the credential, from which the gateway answers"
+		rule = "the key: the gateway responds with the key's business"
 	case op.Tenant == upstream.TenantByService:
 		if rule = "the data service alone, which is told the business"; !op.Mapping.NamesBusiness() {
 			rule += " in X-Business-Id only"

@@ -48,10 +48,10 @@ func registerConform() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "conform",
 		Usage: "--business A=<id> [--business B=<id>] [--definition <file>] [--overlay <file>] [--assertion-key <file>|--serve-keys <address>] [--header '<name>: <value>'] [--write] [--json] <url>",
-		Short: "Holds a data service to the definition of its API, without a gateway",
+		Short: "Tests a data service against the definition of its API, without a gateway",
 		Long: `
-Makes the requests to a data service that the gateway would make, judges the
-responses with the gateway's checks, and prints all faults at once: the rule, the
+Makes the requests to a data service that the gateway would make, checks the
+responses as the gateway does, and prints all faults at once: the rule, the
 request, where in the response, what was expected, what came, and the fix. The
 rules are in docs/conform.md. Without --definition, the API is the public
 contract, which is built in.
@@ -67,8 +67,8 @@ To check assertions, the service must know a key: a file, which must not be the
 gateway's, or a new one with --serve-keys, which publishes it at
 /.well-known/gatehouse-jwks.json on an address meanwhile.
 
-Exit status: 0 no faults (there may be hints), 1 faults, 2 the service could not
-be asked, or not about everything.`,
+Exit status: 0 no faults (there may be hints), 1 faults, 2 the service was not
+tested, or not completely.`,
 		CobraFunc: configureConform,
 	})
 }
@@ -89,7 +89,7 @@ func configureConform(cmd *cobra.Command) {
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.Float64Var(&c.options.Rate, "rate", 5, "maximum number of requests a second")
 	f.DurationVar(&c.options.Timeout, "timeout", conform.DefaultTimeout, "timeout of a request")
-	f.DurationVar(&c.total, "max-time", 15*time.Minute, "time after which the rest is not asked")
+	f.DurationVar(&c.total, "max-time", 15*time.Minute, "maximum time for all requests")
 	f.Uint64Var(&c.options.Seed, "seed", 0, "number that chooses among records, pages and values")
 	cmd.Args = nil
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit(cmd, conformBadInput, err) })

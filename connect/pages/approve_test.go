@@ -88,7 +88,7 @@ func TestOwnerCanRestrictScopesByArea(t *testing.T) {
 // Changing and running include seeing. An owner who has unticked that does not grant it without knowing.
 func TestAppDoesNotSeeWhatTheOwnerUnticked(t *testing.T) {
 	t.Parallel()
-	const problem = "To change or run something, the app has to see it."
+	const problem = "An app can change or run only what it may see"
 	for verb, asked := range map[string]string{"contacts:write": "mcp:use", "automations:run": "automations:run sales:read"} {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()

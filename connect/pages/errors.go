@@ -64,7 +64,7 @@ func conflict(title, detail string) *pageError {
 }
 
 func badRequest(detail string, cause error) *pageError {
-	return newError(http.StatusBadRequest, "That did not work", detail, cause)
+	return newError(http.StatusBadRequest, "Invalid request", detail, cause)
 }
 
 func notFound() *pageError {
@@ -103,7 +103,7 @@ func fault(status int, cause error) *pageError {
 // Fail responds with an error page. detail is a sentence for the user, shown for 4xx statuses other than 421.
 func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	p.secure(w.Header())
-	e := newError(status, "That did not work", detail, nil)
+	e := newError(status, "Invalid request", detail, nil)
 	switch {
 	case status == http.StatusMisdirectedRequest:
 		e = newError(status, "Wrong address", "These pages are only available at "+p.issuer+".", nil).

@@ -59,7 +59,7 @@ func chosen(r *http.Request, offered scope.Set, otherwise string) (granted scope
 	granted = offered.Narrow(func(a scope.Area, verb string) bool {
 		implied := verb == scope.VerbRead && !given(a, verb) && (given(a, scope.VerbWrite) || given(a, scope.VerbRun))
 		if implied {
-			problem = "To change or run something, the app has to see it. It is ticked again under “What it may see”: leave it, or untick both."
+			problem = "An app can change or run only what it may see, so that box is ticked again under “What it may see”. Leave it ticked, or untick both."
 		}
 		return implied || given(a, verb)
 	})

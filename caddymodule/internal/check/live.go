@@ -267,7 +267,7 @@ func (l *liveChecker) probeCredentials(ctx context.Context) {
 	manage := slices.ContainsFunc(l.handlers, func(h *handlerConfig) bool { return h.connect != nil && h.connect.ManageKeys })
 	found, err := source.Inspect(ctx, manage)
 	if err != nil {
-		l.report("GH040", pointer, "Vault cannot be used: %v", err)
+		l.report("GH040", pointer, "asking Vault failed: %v", err)
 		return
 	}
 	switch {

@@ -125,7 +125,7 @@ func (c *checker) checkRoutes(parent context.Context) {
 		case "GH003":
 			c.report(o.rule, o.pointer, "the matcher %s excludes %s, which %s must serve", o.what, samples, handlers)
 		case "GH004":
-			c.report(o.rule, o.pointer, "%s takes %s, which %s must serve", o.what, samples, handlers)
+			c.report(o.rule, o.pointer, "%s responds to %s, which %s must serve", o.what, samples, handlers)
 		default:
 			c.report(o.rule, o.pointer, "%s: this affects %s", o.what, samples)
 		}
@@ -167,7 +167,7 @@ func (c *checker) checkProtected(ctx caddy.Context) {
 		ways, blocker := c.reaching(ctx, h, samples)
 		if len(ways) == 0 {
 			if blocker != nil {
-				c.report("GH004", h.Pointer, "gatehouse_auth gets no requests: %s takes them", blocker.what)
+				c.report("GH004", h.Pointer, "gatehouse_auth gets no requests: %s responds to them", blocker.what)
 			}
 			continue
 		}
@@ -183,7 +183,7 @@ func (c *checker) checkProtected(ctx caddy.Context) {
 			}
 			isBelow = true
 			if resource, _, _ := strings.Cut(rest[1:], "/"); !strings.HasSuffix(w.r.URL.Path, rest) {
-				c.report("GH063", h.Pointer, "the path %s becomes %s in front of gatehouse_auth, but in keys its resource is %s", path, w.r.URL.Path, resource)
+				c.report("GH063", h.Pointer, "a rewrite in front of gatehouse_auth changes %s to %s, but keys are checked for the resource %s", path, w.r.URL.Path, resource)
 				break
 			}
 		}

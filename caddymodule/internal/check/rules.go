@@ -527,7 +527,7 @@ func (c *checker) checkDefaultLog() {
 		}
 	}
 	if c.logs["default"] != nil {
-		c.report("GH029", "/logging/logs/default", "no log has messages of the level INFO")
+		c.report("GH029", "/logging/logs/default", "no log has an output for level INFO")
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 	ErrResponseTruncated = errors.New("the data service's response ended early")
 
 	// errNoMemory means that other large responses took up the memory until the deadline.
-	errNoMemory = errors.New("waiting for other large responses")
+	errNoMemory = errors.New("timed out while waiting for memory for a large response")
 )
 
 // exchangeError is the error of a failed exchange with a data service. Its text is safe to log: net/http quotes malformed
