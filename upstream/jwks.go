@@ -85,7 +85,12 @@ func (s *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 			// Not canceled with the request's context, because other requests wait for the same fetch.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 			defer cancel()
-			s.refresh(ctx)
+			keys, err := s.fetch(ctx)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.tried, s.err = s.now(), err; err == nil {
+				s.keys, s.readAt = keys, s.tried
+			}
 		}
 		return struct{}{}, nil
 	})
@@ -124,16 +129,6 @@ func (s *RemoteKeys) lookup(kid string) (key ed25519.PublicKey, due bool, err er
 		return nil, due, fmt.Errorf("fetching the gateway's keys: %w", s.err)
 	default:
 		return nil, due, ErrUnknownAssertionKey
-	}
-}
-
-func (s *RemoteKeys) refresh(ctx context.Context) {
-	keys, err := s.fetch(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tried, s.err = s.now(), err
-	if err == nil {
-		s.keys, s.readAt = keys, s.tried
 	}
 }
 

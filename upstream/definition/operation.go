@@ -975,14 +975,13 @@ func (c *compiler) pages(op *upstream.Operation, r *upstream.DocumentedResponse,
 }
 
 func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node) {
-	asked := page.get("request")
 	number := 0
 	if cursor := page.get("cursor"); cursor.Node != nil {
 		c.allowOnly(page, "cursor", "response")
 		c.faultIf(!slices.ContainsFunc(op.Params, func(p upstream.Param) bool { return p.Name == cursor.text() }), cursor, "is not a parameter")
 	} else {
 		c.allowOnly(page, "request", "response")
-		number = c.paramNumber(op, asked)
+		number = c.paramNumber(op, page.get("request"))
 	}
 	s := body
 	names := namesIn(page.get("response").text())
