@@ -54,6 +54,7 @@ type signedRequest struct {
 	endLookup  func()                 // releases what lookUp has acquired; nil if it has not
 	limited    bool                   // the rate limiter was asked
 	shadowed   bool                   // reported as over a limit in shadow mode
+	mark       ratelimit.Once         // by which it is remembered as accepted; zero if it is not
 	once       func() bool            // reports, once it is authenticated, whether it must be accepted only once; may be nil
 	repeatable bool                   // a write with an Idempotency-Key that the service gets
 	body       []byte                 // if it was signed

@@ -75,7 +75,10 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 		res.SetHeaders(w.Header(), time.Now())
 	}
 	switch first := uuid.UUID(res.Accepted); {
-	case !once, first == mark.ID:
+	case !once:
+		return nil
+	case first == mark.ID:
+		req.mark = mark
 		return nil
 	case first != uuid.Nil:
 		return &replayedError{first: first.String(), repeatable: req.repeatable}
@@ -83,6 +86,14 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 		return nil
 	default:
 		return &replayUnknownError{req.repeatable}
+	}
+}
+
+// forget lets a write that reached no service be sent again. While Redis is unavailable, it stays remembered.
+func (h *signed) forget(r *http.Request, req *signedRequest) {
+	if req.mark != (ratelimit.Once{}) {
+		group, _ := h.app.Limits.forKey(req.credential)
+		_ = h.app.limiter.Forget(context.WithoutCancel(r.Context()), group, req.mark)
 	}
 }
 

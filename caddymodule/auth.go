@@ -141,6 +141,7 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 		return err
 	}
 	if err := h.app.shares.Begin(r.Context(), s.credential.PublicKey, time.Time{}); err != nil {
+		h.forget(r, s)
 		if r.Context().Err() != nil {
 			return clientGone(r.Context())
 		}

@@ -241,6 +241,58 @@ func TestSignedWriteIsAcceptedOnce(t *testing.T) {
 	})
 }
 
+// A write that reached no service, because too many of its key are in progress or no address can be reached, is not remembered.
+func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
+	t.Parallel()
+	const one = "limits {\n\t\t\tin_flight 1\n\t\t}"
+	p, s := protect(t, one, "", "", ""), serveWriteShop(t, one)
+	nowhere := s.options(highLimits, "")
+	nowhere.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream http://" + gatewaytest.FreeAddr(t) + "\n\t}"
+	unreachable := gatewaytest.Start(t, nowhere)
+	for name, test := range map[string]struct {
+		data         *recorder
+		by           gatewaytest.Caller
+		url, target  string
+		body, answer string
+	}{
+		"gatehouse_auth": {p.data, p.writes, p.g.URL, "/orders", "", ""},
+		"gatehouse_api":  {s.data, s.writer, s.g.URL, "/v1/orders", newOrder, goodOrder},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			test.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+				<-release
+				respondWith(201, "application/json", test.answer)(w, r)
+			})
+			send := func(at time.Time) gatewaytest.Response {
+				h := headerOf(append(signedAt(test.by, at, "POST", test.target, test.body), field{"Content-Type", "application/json"}))
+				a, _ := test.by.Send(t.Context(), "POST", test.url, test.target, h, []byte(test.body)) // without a status after an error
+				return a
+			}
+			now := time.Now()
+			first := make(chan gatewaytest.Response, 1)
+			go func() { first <- send(now.Add(-time.Second)) }()
+			require.Eventually(t, func() bool { return test.data.count() == 1 }, patience, time.Millisecond)
+			requireProblem(t, send(now), 429, "RATE_LIMITED")
+			close(release)
+			require.Equal(t, 201, (<-first).Status)
+			require.Equal(t, 201, send(now).Status)
+			requireProblem(t, send(now), 409, "REPLAYED")
+			require.Equal(t, 2, test.data.count())
+		})
+	}
+	t.Run("unreachable", func(t *testing.T) {
+		t.Parallel()
+		h := headerOf(jsonBody(s.writer, "POST", "/v1/orders", newOrder))
+		for range 2 {
+			a, err := s.writer.Send(t.Context(), "POST", unreachable.URL, "/v1/orders", h, []byte(newOrder))
+			require.NoError(t, err)
+			requireProblem(t, a, 503, "SERVICE_UNAVAILABLE")
+		}
+	})
+}
+
 // A repetition whose headers arrive in time, and the last byte of its body when Redis has forgotten the write, is not new.
 func TestWriteThatIsKeptBackIsNotAcceptedAgain(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,16 @@ func (l *exact) AllowOnce(ctx context.Context, group string, once Once, counters
 	return l.decide(ctx, group, counters, true, once)
 }
 
+// Forget implements Limiter.
+func (l *exact) Forget(ctx context.Context, group string, once Once) error {
+	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
+	defer cancel()
+	if err := l.backend.forget(ctx, markKey(l.o.Prefix, hashGroup(group), &once.MAC), once.ID[:]); err != nil {
+		return fmt.Errorf("forgetting a request: %w", err)
+	}
+	return nil
+}
+
 // Peek implements Limiter.
 func (l *exact) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
 	return l.decide(ctx, group, counters, false, Once{})

@@ -73,6 +73,9 @@ func (g *gcra) AllowOnce(ctx context.Context, group string, _ Once, counters ...
 	return g.decide(ctx, group, counters, 1)
 }
 
+// Forget implements Limiter. There is nothing to forget.
+func (g *gcra) Forget(context.Context, string, Once) error { return nil }
+
 // Peek implements Limiter.
 func (g *gcra) Peek(ctx context.Context, group string, counters ...Counter) (Result, error) {
 	return g.decide(ctx, group, counters, 0)

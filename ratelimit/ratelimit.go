@@ -134,9 +134,12 @@ type Limiter interface {
 	// a counter must always be used with the same group. An error means that there is no decision: ctx was cancelled, or the
 	// error is ErrInvalid, ErrUnavailable or ErrClosed.
 	Allow(ctx context.Context, group string, counters ...Counter) (Result, error)
-	// AllowOnce is Allow for a request that must be accepted only once. Redis remembers it, unless it is denied.
+	// AllowOnce is Allow for a request that must be accepted only once. Redis remembers it, unless it is denied or forgotten.
 	// A repetition is counted. The caller must deny requests for which Result.Accepted is not their own ID.
 	AllowOnce(ctx context.Context, group string, once Once, counters ...Counter) (Result, error)
+	// Forget lets a request that AllowOnce has accepted, and that was not carried out, be accepted again. It forgets no other one with its
+	// MAC. After an error, it may still be remembered.
+	Forget(ctx context.Context, group string, once Once) error
 	// Peek returns what Allow would, without counting the request.
 	Peek(ctx context.Context, group string, counters ...Counter) (Result, error)
 	// Ping checks that every shard of Redis can serve the limiter, and resyncs requests that Redis lost. It waits until ctx

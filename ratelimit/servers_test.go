@@ -535,6 +535,34 @@ func TestWriteIsAcceptedOnceByAFleet(t *testing.T) {
 	}
 }
 
+// A write that was not carried out can be made again, once: whoever forgets an earlier attempt does not forget the later one.
+func TestForgottenWriteIsAcceptedOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, start := range topologies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiters := newLimiters(t, 2, start(t).options, ratelimit.Options{Timeout: 20 * time.Second})
+			write := func(id byte) ratelimit.Once {
+				return ratelimit.Once{MAC: [16]byte{1}, ID: [ratelimit.IDSize]byte{id}, Until: time.Now().Add(time.Hour)}
+			}
+			accepted := func(f ratelimit.Limiter, id byte) byte {
+				res, err := f.AllowOnce(t.Context(), "key", write(id), counter("key", limit(1_000_000, time.Minute)))
+				require.NoError(t, err)
+				require.Equal(t, ratelimit.ByRedis, res.By)
+				return res.Accepted[0]
+			}
+			require.EqualValues(t, 1, accepted(limiters[0], 1))
+			require.EqualValues(t, 1, accepted(limiters[1], 2))
+			require.NoError(t, limiters[1].Forget(t.Context(), "key", write(2)), "it was not accepted")
+			require.EqualValues(t, 1, accepted(limiters[1], 3))
+			require.NoError(t, limiters[0].Forget(t.Context(), "key", write(1)))
+			require.EqualValues(t, 4, accepted(limiters[1], 4))
+			require.NoError(t, limiters[0].Forget(t.Context(), "key", write(1)), "late")
+			require.EqualValues(t, 4, accepted(limiters[0], 5))
+		})
+	}
+}
+
 // A write is remembered for longer than the ten minutes in which its signature is valid, in little memory. A denied one is not remembered.
 func TestAcceptedWritesAreRememberedForElevenMinutes(t *testing.T) {
 	t.Parallel()

@@ -157,9 +157,13 @@ func (s *shard) emit(e Event) {
 type backend struct {
 	cluster   bool
 	newRunner func() runner
+	forget    func(ctx context.Context, mark string, id []byte) error
 	node      func(key string) string // identifies the node that stores a key
 	random    func(shard int) func(n int64) int64
 }
+
+// forgetMark deletes the mark of one request, and not that of a repetition that was accepted since.
+var forgetMark = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 0`) //nolint:gochecknoglobals // constant
 
 // backendOf returns the backend of a client.
 func backendOf(client redis.UniversalClient) backend {
@@ -167,8 +171,11 @@ func backendOf(client redis.UniversalClient) backend {
 	s := backend{
 		cluster:   !single,
 		newRunner: func() runner { return script.NewRunner(client, !single) },
-		node:      func(string) string { return "" },
-		random:    func(int) func(int64) int64 { return rand.Int64N },
+		forget: func(ctx context.Context, mark string, id []byte) error {
+			return forgetMark.Run(ctx, client, []string{mark}, id).Err() //nolint:wrapcheck // by Forget
+		},
+		node:   func(string) string { return "" },
+		random: func(int) func(int64) int64 { return rand.Int64N },
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		s.node = func(key string) string {
