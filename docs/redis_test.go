@@ -32,6 +32,26 @@ func TestDocumentedRedisACLIsSufficient(t *testing.T) {
 	requireSufficient(t, redis.NewClusterClient(asUser(cluster.Options()).Cluster()))
 }
 
+func TestDocumentedRedisUserCannotStopRedisOrOthers(t *testing.T) {
+	t.Parallel()
+	for file, heading := range map[string]string{"operating.md": "Redis", "connect.md": "Redis is the database here"} {
+		server := redistest.Start(t)
+		rules := strings.Fields(under(t, blocks(t, file), heading, "redis").text)[4:]
+		require.NoError(t, addUser(t.Context(), server.Client(t), rules))
+		client := redis.NewClient(asUser(server.Options()).Simple())
+		for _, command := range []string{
+			"CLIENT LIST", "CLIENT PAUSE 1", "CLIENT KILL TYPE normal", "CLIENT NO-EVICT on", "KEYS *", "FLUSHALL", "CONFIG GET *", "ACL LIST", "SHUTDOWN",
+		} {
+			var args []any
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			require.ErrorContains(t, client.Do(t.Context(), args...).Err(), "NOPERM", "%s: %s", file, command)
+		}
+		require.NoError(t, client.Close())
+	}
+}
+
 // addUser creates the user on a server.
 func addUser(ctx context.Context, admin *redis.Client, rules []string) error {
 	words := append([]string{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}, rules...)
