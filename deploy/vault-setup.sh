@@ -4,7 +4,8 @@
 #   gateway    reads credentials              vault-role-id and vault-secret-id into $LOGIN/gateway
 #   operator   manages keys (gatehouse keys)  vault-role-id and vault-secret-id into $LOGIN/operator
 #
-# If you run it again, it overwrites the policies and roles, and creates new SecretIDs. It needs
+# If you run it again, it overwrites the policies and roles, and creates new SecretIDs. The earlier ones stay valid, because SecretIDs do
+# not expire: destroy them. It needs
 #
 #   VAULT_ADDR, VAULT_TOKEN   a Vault and a token that may do all this
 #   VAULT_CACERT              the file of a private CA's certificate, if Vault's is from one
