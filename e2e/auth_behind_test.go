@@ -251,6 +251,39 @@ func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 	}
 }
 
+// Caddy logs a request whose response is aborted. Any caller of an event stream can cause that.
+func TestDocumentedFilterKeepsProtectedRequestsOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/directives/gatehouse_auth.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## The log\n")
+	_, filter, ok := strings.Cut(section, "```caddyfile\n{\n")
+	require.True(t, ok)
+	filter, _, _ = strings.Cut(filter, "\n}\n")
+	for _, global := range []string{"", filter} {
+		p := newProtected(t)
+		p.data.setResponse(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "short")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		o := p.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
+		o.Global = global + "\n\t" + o.Global
+		o.Site = "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + " {\n\t\theader_up X-Password canary-password\n\t}"
+		g := gatewaytest.Start(t, o)
+		const target = "/orders?name=canary-query"
+		raw(t, g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\nX-Canary: canary-header\r\n"+linesOf(signedFields(p.reads, "GET", target, ""))+"\r\n"+lastRequest)
+		requireLogged(t, g, "aborting with incomplete response")
+		requireLogged(t, g, `"route":"shop","operation":"any","status":200`)
+		if global == "" {
+			require.Contains(t, g.Output(), "canary", "or this test shows nothing")
+			continue
+		}
+		gatewaytest.RequireNowhere(t, g.Everything(t), "canary", p.data.last(t).Header.Get("X-Gateway-Assertion"))
+	}
+}
+
 // Any caller could cause alerts otherwise.
 func TestCallerThatLeavesBeforeItsTurnIsNoServerError(t *testing.T) {
 	t.Parallel()

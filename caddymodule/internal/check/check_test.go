@@ -69,6 +69,9 @@ http://, https:// {
 }
 `
 
+// filteredLog is the global option that GH072 asks for, in front of those of soundCaddyfile.
+const filteredLog = "{\n\tlog {\n\t\tformat filter {\n\t\t\trequest>uri regexp [?].* \"\"\n\t\t\trequest>headers delete\n\t\t}\n\t}\n\tadmin"
+
 // runCheck runs `gatehouse check` and returns what it prints and its exit status.
 func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
 	t.Helper()
@@ -351,6 +354,8 @@ func mistakes() [][3]string {
 		{"GH069", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nin_flight 40\n}\n", options, "upstream http://localhost:3 http://localhost:5 {\ntransport http {\nmax_conns_per_host 20 # HERE\n}\n}\n").Replace(soundCaddyfile)},
 		{"GH067", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nalgorithm gcra # HERE\n}\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
+		{"GH072", site, shop + "gatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH072", soundCaddyfile, strings.NewReplacer(site, shop+"handle /a/* {\ngatehouse_auth shop # HERE\nphp_fastcgi localhost:5\n}\n}\n"+site, "{\n\tadmin", strings.Replace(filteredLog, "request>headers", "request>headers>X-Signature", 1)).Replace(soundCaddyfile)},
 	}
 }
 
@@ -362,7 +367,7 @@ func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 
 // What gatehouse_auth protects gets no headers of callers.
 func TestCheckFindsNothingBehindAuth(t *testing.T) {
-	found, status := checkFile(t, soundCaddyfile+"http://shop.example.com {\n\tgatehouse_auth /a/* shop\n\treverse_proxy /a/* localhost:5 {\nlb_try_duration 1m\n}\n}\n", "--offline")
+	found, status := checkFile(t, strings.Replace(soundCaddyfile, "{\n\tadmin", filteredLog, 1)+"http://shop.example.com {\n\tgatehouse_auth /a/* shop\n\treverse_proxy /a/* localhost:5 {\nlb_try_duration 1m\n}\n}\n", "--offline")
 	assert.Empty(t, found)
 	assert.Equal(t, "0", status)
 }
@@ -409,6 +414,9 @@ func TestCheckFindsMistakes(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%d", id, i), func(t *testing.T) {
 			require.Contains(t, soundCaddyfile, m[1])
 			caddyfile := strings.Replace(soundCaddyfile, m[1], m[2], 1)
+			if strings.Contains(caddyfile, "gatehouse_auth") && id != "GH072" {
+				caddyfile = strings.Replace(caddyfile, "{\n\tadmin", filteredLog, 1)
+			}
 			args := []string{"--offline"}
 			if online {
 				args = nil

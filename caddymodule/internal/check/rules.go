@@ -468,7 +468,7 @@ func (c *checker) checkAccessLogs() {
 					h.Hosts == nil && (host == "*" || host == "") || slices.Contains(h.Hosts, host))
 			}
 			if slices.ContainsFunc(c.placed, served) && slices.ContainsFunc(names[host], func(name string) bool {
-				return !c.filtersSignatures(strings.TrimSuffix("http.log.access."+name, "."))
+				return !c.filters(strings.TrimSuffix("http.log.access."+name, "."), "request>headers>X-Signature")
 			}) {
 				of := ""
 				if host == "" && len(s.Logs.LoggerNames) > 0 {
@@ -479,13 +479,19 @@ func (c *checker) checkAccessLogs() {
 			}
 		}
 	}
+	for _, h := range c.handlers {
+		if h.Name == authName && h.upstreams != nil && !c.filters("http.handlers."+proxyName, "request>headers") {
+			c.report("GH072", h.Pointer, "the log gets queries and headers, such as the assertion, of requests behind gatehouse_auth whose responses are aborted")
+			break
+		}
+	}
 }
 
 // loggedSecret matches placeholders of what logs must not contain.
 var loggedSecret = regexp.MustCompile(`(?i)\{http\.request\.(header\.(X-Signature|Authorization|Cookie)|(orig_)?uri(\.query.*)?|(orig_)?uri\.prefixed_query)\}`)
 
-// filtersSignatures reports whether each log that gets the entries of a logger removes signatures and query values.
-func (c *checker) filtersSignatures(logger string) bool {
+// filters reports whether each log that gets the entries of a logger removes query values and a header, or all of them.
+func (c *checker) filters(logger, header string) bool {
 	has := func(prefixes []string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return p == logger || strings.HasPrefix(logger, p+".") })
 	}
@@ -503,7 +509,7 @@ func (c *checker) filtersSignatures(logger string) bool {
 		filters := func(field string) bool {
 			return encoder.Fields[field] != nil || encoder.Fields["request"] != nil
 		}
-		headers := filters("request>headers") || filters("request>headers>X-Signature")
+		headers := filters("request>headers") || filters(header)
 		if !isDiscarded(l) && (encoder.Format != "filter" || !headers || !filters("request>uri")) {
 			return false
 		}
