@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -356,9 +357,10 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	if status != http.StatusNoContent && status != http.StatusNotModified {
 		h["Content-Length"] = values[1:2:2]
 	}
-	if etag != "" { // the client may keep it, if it asks before each use
+	if etag != "" { // the client may keep it, if it asks before each use; no cache knows that the key decides whose the response is
 		values[2] = "private, no-cache"
 		h["Etag"] = values[3:4:4]
+		h["Vary"] = slices.Concat(h["Vary"], []string{authsigner.HeaderPublicKey + ", Accept-Language"})
 	}
 	h["Cache-Control"] = values[2:3:3]
 	w.WriteHeader(status)

@@ -273,9 +273,12 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		a := s.get(t, s.all, "/v1/orders")
 		require.Equal(t, `"v1"`, a.Header.Get("Etag"))
 		require.Equal(t, "private, no-cache", a.Header.Get("Cache-Control"))
+		varies := []string{"X-Public-Key, Accept-Language"}
+		require.Equal(t, varies, a.Header["Vary"], "one cache may serve several businesses")
 		a = s.get(t, s.all, "/v1/orders", field{"If-None-Match", `"v1"`})
 		require.Equal(t, 304, a.Status)
 		require.Empty(t, a.Body)
+		require.Equal(t, varies, a.Header["Vary"])
 	})
 	t.Run("304 says nothing of a record that is missing without If-None-Match", func(t *testing.T) {
 		s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
