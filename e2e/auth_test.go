@@ -79,7 +79,7 @@ func TestProtectedRouteServesWhomItsKeysAllow(t *testing.T) {
 		{"with a dot", p.reads, "HEAD", order + "&.Method=DELETE", 403, ""},
 		{"in the form of the header", p.reads, "GET", order + "&x-http-method-override=PUT", 403, "WRITE_NOT_ALLOWED"},
 		{"a filter by method", p.reads, "GET", order + "&method=card&payment_method=x", 200, ""},
-		{"TRACE with a key that reads", p.reads, "TRACE", order, 403, "WRITE_NOT_ALLOWED"},
+		{"TRACE, which shows what only the service may see", p.writes, "TRACE", order, 400, "BAD_REQUEST"},
 		{"another resource", p.orders, "GET", refunds, 403, "FORBIDDEN"},
 		{"a key of other APIs", p.other, "GET", order, 403, "FORBIDDEN"},
 		{"a key without resources", p.none, "GET", order, 403, "FORBIDDEN"},
