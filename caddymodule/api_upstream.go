@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -89,7 +90,7 @@ func (req *apiRequest) uncertain(err error) error {
 }
 
 // setForwarded sets X-Forwarded-* and Via as reverse_proxy does. X-Forwarded-For lists a trusted proxy behind the
-// client's IP.
+// client's IP. The host and the scheme are those that a trusted proxy sent, because the client connected to it.
 func setForwarded(h http.Header, r *http.Request, clientIP netip.Addr) {
 	const name = "X-Forwarded-For"
 	peer, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -110,10 +111,18 @@ func setForwarded(h http.Header, r *http.Request, clientIP netip.Addr) {
 		if r.TLS != nil {
 			values[2] = "https"
 		}
+		for i, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if sent := r.Header[name]; trusted && len(sent) > 0 && forwarded.MatchString(sent[len(sent)-1]) {
+				values[1+i] = sent[len(sent)-1]
+			}
+		}
 		h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
 	}
 	h["Via"] = values[3:4:4]
 }
+
+// forwarded matches a host or a scheme of a trusted proxy that can be sent on.
+var forwarded = regexp.MustCompile(`^[!-~][ -~]{0,255}$`)
 
 // viaCaddy returns the value of Via (RFC 9110, section 7.6.3) as reverse_proxy sends it.
 func viaCaddy(protoMajor int) string {
