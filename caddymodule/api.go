@@ -354,6 +354,9 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	if err == nil && res.Status == http.StatusNotModified && req.resource.MayHide() {
 		err = h.checkUnconditional(r, req, query)
 	}
+	if res.Status == http.StatusMethodNotAllowed && !errors.Is(err, upstream.ErrContractViolation) { // RFC 9110, section 15.5.6
+		w.Header()["Allow"] = []string{req.path.Allow}
+	}
 	if err != nil {
 		return req.uncertain(err)
 	}

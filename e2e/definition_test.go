@@ -327,6 +327,17 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 			require.Empty(t, a.Header.Values("Etag"))
 		}
 	})
+	t.Run("405 of the service has the methods of the document", func(t *testing.T) { // RFC 9110, section 15.5.6
+		s.data.setResponse(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "PURGE")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		})
+		a := s.get(t, s.all, "/v1/orders/o-1")
+		require.Equal(t, 405, a.Status)
+		require.Len(t, a.Header["Allow"], 1)
+		require.Contains(t, a.Header.Get("Allow"), "GET")
+		require.NotContains(t, a.Header.Get("Allow"), "PURGE")
+	})
 	t.Run("too many requests of the service", func(t *testing.T) {
 		s.data.setResponse(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")

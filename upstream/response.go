@@ -20,7 +20,8 @@ import (
 //     without a charset or with utf-8. ASP.NET and Spring send errors as application/problem+json, whatever they document.
 //   - 304 without a body, if conditional says that the request had If-None-Match, and this header is documented: no error.
 //   - 503 with a valid Retry-After: ErrUpstreamUnavailable.
-//   - A documented 429, or another status from 402 to 499 except 407 if the operation has a path parameter or a body: *StatusError.
+//   - A documented 429, or another status from 402 to 499 if the operation has a path parameter or a body: *StatusError. Not if the
+//     status is about the gateway's own request or connection: 407, 408, 421, 425, 426.
 //   - Everything else: ErrContractViolation. The gateway sends only requests that the definition allows, so even a 404 is not the
 //     caller's mistake.
 //
@@ -41,7 +42,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	case status == http.StatusTooManyRequests && res != nil:
 		return nil, &StatusError{status}
 	case res != nil && status != http.StatusProxyAuthRequired:
-	case status >= 400 && status < 500 && (len(op.PathParams) > 0 || op.Body != nil) && status != http.StatusProxyAuthRequired:
+	case status >= 400 && status < 500 && (len(op.PathParams) > 0 || op.Body != nil) && !slices.Contains([]int{407, 408, 421, 425, 426}, status):
 		return nil, &StatusError{status}
 	default:
 		return refuse(ErrContractViolation, op.statuses()+", not "+strconv.Itoa(status))

@@ -1,6 +1,7 @@
 package definition_test
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -433,6 +434,22 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	require.False(t, res.ETag)
 	_, location := res.Headers(d.API, "/gw", "17", http.Header{"Location": {d.API.Base() + "/orders/1?token=secret"}})
 	require.Equal(t, "/gw"+d.API.Base()+"/orders/1?page=1", location)
+}
+
+// Callers would send the request again by themselves (408, 425), or over another connection (421, 426), which changes nothing.
+func TestStatusesAboutTheGatewaysConnectionDoNotPass(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{}, theResponse, theResponse+"\n        \"408\": {description: x}")
+	op := d.API.Operations()[0]
+	require.NotEmpty(t, op.PathParams)
+	for status, passes := range map[int]bool{404: true, 405: true, 409: true, 431: true, 407: false, 421: false, 425: false, 426: false} {
+		_, err := op.CheckHeader(status, http.Header{}, false)
+		_, passed := errors.AsType[*upstream.StatusError](err)
+		require.Equal(t, passes, passed, status)
+		require.Equal(t, !passes, errors.Is(err, upstream.ErrContractViolation), status)
+	}
+	_, err := op.CheckHeader(http.StatusRequestTimeout, http.Header{}, false)
+	require.NoError(t, err, "it is documented")
 }
 
 // A media type range (RFC 9110, section 12.5.1) lets no JSON pass without a check.
