@@ -363,7 +363,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 
 	// 8. Respond.
 	upstream.ForwardHeaders(w.Header(), res.Header)
-	h.respond(w, r.Host, req.business(), documented, res, checked.Bytes())
+	h.respond(w, r, req.business(), documented, res, checked.Bytes())
 	return nil
 }
 
@@ -435,10 +435,13 @@ func (h *API) signedTarget(target string) (string, bool) {
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
-// respond writes a data service's response that has been checked. host and business are those of the request.
-func (h *API) respond(w http.ResponseWriter, host, business string, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
+// respond writes a data service's response that has been checked. business is that of the request.
+func (h *API) respond(w http.ResponseWriter, r *http.Request, business string, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
 	header := w.Header()
-	etag, location := documented.Headers(h.api, h.BasePath, business, res.Header, host, res.Address)
+	etag, location := documented.Headers(h.api, h.BasePath, business, res.Header, r.Host, res.Address)
+	if etag == "" && res.Status == http.StatusNotModified { // a cache would drop what it has with no-store
+		etag, _ = documented.Headers(h.api, h.BasePath, business, http.Header{"Etag": r.Header["If-None-Match"]}, r.Host, res.Address)
+	}
 	if location != "" {
 		header["Location"] = []string{location}
 	}

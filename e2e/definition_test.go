@@ -280,6 +280,22 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		require.Empty(t, a.Body)
 		require.Equal(t, varies, a.Header["Vary"])
 	})
+	t.Run("304 without an entity tag", func(t *testing.T) { // the caller's cache would drop what it has
+		s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("If-None-Match") != "" {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			json(`{"data":[]}`)(w, r)
+		})
+		a := s.get(t, s.all, "/v1/orders", field{"If-None-Match", `"v1"`})
+		require.Equal(t, 304, a.Status)
+		require.Equal(t, `"v1"`, a.Header.Get("Etag"))
+		require.Equal(t, "private, no-cache", a.Header.Get("Cache-Control"))
+		a = s.get(t, s.all, "/v1/orders", field{"If-None-Match", `"v1", "v2"`})
+		require.Equal(t, 304, a.Status)
+		require.Empty(t, a.Header.Get("Etag"), "it is not known which")
+	})
 	t.Run("304 says nothing of a record that is missing without If-None-Match", func(t *testing.T) {
 		s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 			if w.Header().Set("Etag", `"v1"`); r.Header.Get("If-None-Match") != "" {
