@@ -106,6 +106,7 @@ func (p *Pages) Fail(w http.ResponseWriter, r *http.Request, status int, detail 
 	e := newError(status, "Invalid request", detail, nil)
 	switch {
 	case status == http.StatusMisdirectedRequest:
+		w.Header().Del("Strict-Transport-Security") // another host's
 		e = newError(status, "Wrong address", "These pages are only available at "+p.issuer+".", nil).
 			withLink(p.issuer+ConnectionsPath, "Go to "+p.issuer)
 	case status >= http.StatusInternalServerError:
