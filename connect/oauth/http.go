@@ -224,7 +224,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if header := r.Header.Get("Authorization"); header != "" || f.Has("client_secret") {
 		p := invalidClient("only public clients are supported: send client_id without a client secret")
 		if header != "" {
-			p.challenge = `Basic realm="public clients have no secret"` // RFC 6749, section 5.2
+			p.status, p.challenge = http.StatusUnauthorized, `Basic realm="public clients have no secret"` // RFC 6749, section 5.2
 		}
 		return nil, p
 	}

@@ -27,7 +27,7 @@ type tokenResponse struct {
 func errInvalidGrant(description string) error { return badRequest(codeInvalidGrant, description) }
 
 func invalidClient(description string) *problem {
-	return &problem{status: http.StatusUnauthorized, code: codeInvalidClient, description: description}
+	return &problem{status: http.StatusBadRequest, code: codeInvalidClient, description: description}
 }
 
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
