@@ -563,6 +563,9 @@ func (w *responseWriter) WriteHeader(status int) {
 			delete(w.Header(), "Connection")
 		}
 	}
+	if status == http.StatusSwitchingProtocols {
+		maps.Copy(w.Header(), w.own)
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 

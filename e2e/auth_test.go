@@ -482,7 +482,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Was: %s\r\n\r\n", r.Header.Get("X-Business-Id"))
+	_, _ = fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Request-Id: its own\r\nRateLimit: its own\r\nX-Was: %s\r\n\r\n", r.Header.Get("X-Business-Id"))
 	_ = rw.Flush()
 	_, _ = io.Copy(conn, rw)
 }
@@ -498,6 +498,10 @@ func TestWebSocketEndsWithItsLifetime(t *testing.T) {
 	_ = res.Body.Close()
 	require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
 	require.Equal(t, p.business, res.Header.Get("X-Was"))
+	for _, name := range []string{"X-Request-Id", "Ratelimit"} {
+		require.Len(t, res.Header[name], 1, name)
+		require.NotEqual(t, "its own", res.Header.Get(name))
+	}
 	start := time.Now()
 	for _, text := range []string{"ping", strings.Repeat("x", 64<<10)} {
 		_, err = io.WriteString(conn, text)
