@@ -98,6 +98,9 @@ type sharedRecord struct {
 
 // commonRecord returns a finding about a record that both A and B get. Records without an ID count only if the request had one.
 func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
+	if a == nil || b == nil { // a parameter names the business, and not this one
+		return f, false
+	}
 	records := map[string]bool{}
 	for _, record := range a.records {
 		if len(a.values) > 0 || r.id(a.op, record) != "" { // settings, for example, may be the same by default
@@ -163,6 +166,9 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	ask := func(q request, expected string, mayBeEmpty bool) {
 		x := r.send(ctx, q)
+		if x == nil {
+			return
+		}
 		switch x.label = "nobody"; {
 		case x.err != nil, x.status/100 == 5:
 			r.checkResponse(ctx, x, "unknown-business")

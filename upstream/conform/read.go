@@ -172,6 +172,9 @@ func mayBeRefused(first *exchange, p *upstream.Param, values int) bool {
 // records of A in what B gets with it. B may have records of its own with that ID.
 func (r *run) compareCrossTenant(ctx context.Context, first, a *exchange, isID bool) {
 	own := r.list(ctx, a.op, nil, "B")
+	if own == nil {
+		return
+	}
 	has := func(list *exchange) func(any) bool {
 		return func(record any) bool { return slices.Contains(r.keys(list), r.key(a.op, record)) }
 	}

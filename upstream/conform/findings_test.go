@@ -1,0 +1,93 @@
+package conform_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
+)
+
+// small serves paths with one function: a request gets its status and, unless body is nil, a body.
+func small(serve func(r *http.Request, business string) (status int, body any)) http.Handler {
+	var mu sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+		w.Header().Set("Content-Type", "application/json")
+		status, body := serve(r, r.Header.Get("X-Business-Id"))
+		if w.WriteHeader(status); body != nil {
+			_ = json.NewEncoder(w).Encode(body)
+		}
+	})
+}
+
+// object is a JSON object.
+type object map[string]any
+
+// conformOf tests services of an API with the businesses 17 and 18, one for each of a few seeds, and returns what is printed. paths is what the
+// document has from there on.
+func conformOf(t *testing.T, paths string, o conform.Options, service func() http.Handler) (all []string) {
+	t.Helper()
+	text := "openapi: 3.1.0\ninfo: {title: Small, version: \"1\"}\n" + paths
+	d, err := definition.Load(definition.File{Name: "small.yaml", Text: []byte(text)}, definition.Options{})
+	require.NoError(t, err)
+	o.Definition, o.A, o.B = d, "17", "18"
+	for o.Seed = range 10 {
+		server := httptest.NewServer(service())
+		o.URL = server.URL
+		report, err := conform.Run(t.Context(), o)
+		server.Close()
+		require.NoError(t, err)
+		var printed strings.Builder
+		require.NoError(t, report.Print(&printed))
+		all = append(all, printed.String())
+	}
+	return all
+}
+
+func TestAParameterThatNamesTheBusiness(t *testing.T) {
+	t.Parallel()
+	const (
+		response = `responses: {"200": {description: Orders., content: {application/json: {schema: {type: array, items: {type: object, required: [id, business_id], properties: {id: {type: string}, business_id: {type: string}}}}}}}}`
+		optional = "        - {name: business_id, in: query, schema: {type: string}}\n"
+		required = `        - {name: business_id, in: query, required: true, schema: {type: string}, example: "17"}` + "\n"
+		below    = `        - {name: business_id, in: path, required: true, schema: {type: string}, example: "17"}` + "\n"
+		accounts = `
+  /accounts:
+    get:
+      operationId: listAccounts
+      responses: {"200": {description: Accounts., content: {application/json: {schema: {type: array, items: {type: object, required: [id, business_id], properties: {id: {type: string}, business_id: {type: string}}}}}}}}`
+	)
+	for name, c := range map[string]struct{ before, path, parameter string }{
+		"in an optional query":        {"", "/orders", optional},
+		"in a required query":         {"", "/orders", required},
+		"in a path":                   {"", "/accounts/{business_id}/orders", below},
+		"in a path, with a list of it": {accounts, "/accounts/{business_id}/orders", below},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			paths := "x-gatehouse-tenant: business_id\npaths:" + c.before + "\n  " + c.path + ":\n    get:\n      operationId: listOrders\n      parameters:\n" + c.parameter + "      " + response
+			for _, printed := range conformOf(t, paths, conform.Options{}, func() http.Handler {
+				return small(func(r *http.Request, business string) (int, any) {
+					switch {
+					case business != "17" && business != "18":
+						return http.StatusForbidden, nil
+					case r.URL.Path == "/accounts":
+						return http.StatusOK, []any{object{"id": business, "business_id": business}}
+					}
+					return http.StatusOK, []any{object{"id": "o-" + business, "business_id": business}}
+				})
+			}) {
+				require.Contains(t, printed, " 0 faults")
+			}
+		})
+	}
+}
