@@ -67,9 +67,9 @@ func TestAParameterThatNamesTheBusiness(t *testing.T) {
       responses: {"200": {description: Accounts., content: {application/json: {schema: {type: array, items: {type: object, required: [id, business_id], properties: {id: {type: string}, business_id: {type: string}}}}}}}}`
 	)
 	for name, c := range map[string]struct{ before, path, parameter string }{
-		"in an optional query":        {"", "/orders", optional},
-		"in a required query":         {"", "/orders", required},
-		"in a path":                   {"", "/accounts/{business_id}/orders", below},
+		"in an optional query":         {"", "/orders", optional},
+		"in a required query":          {"", "/orders", required},
+		"in a path":                    {"", "/accounts/{business_id}/orders", below},
 		"in a path, with a list of it": {accounts, "/accounts/{business_id}/orders", below},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,5 +89,61 @@ func TestAParameterThatNamesTheBusiness(t *testing.T) {
 				require.Contains(t, printed, " 0 faults")
 			}
 		})
+	}
+}
+
+// itemsDocument is an API with a list of records that name no business. Their names can be sent.
+const itemsDocument = `x-gatehouse-tenant: request
+paths:
+  /items:
+    get:
+      operationId: listItems
+      responses: {"200": {description: Items., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Item"}}}}}}
+    post:
+      operationId: addItem
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Item"}, example: {name: oak}}}}
+      responses:
+        "201": {description: The item., content: {application/json: {schema: {$ref: "#/components/schemas/Item"}}}}
+        "422": {description: It is refused.}
+components:
+  schemas:
+    Item: {type: object, required: [id, name], properties: {id: {type: integer, readOnly: true}, name: {type: string}, active: {type: boolean}}}
+`
+
+// A service whose numbers are everybody's, and which shows one record of 17 to all.
+func TestWritingHidesNoLeakInAList(t *testing.T) {
+	t.Parallel()
+	for _, write := range []bool{false, true} {
+		for _, printed := range conformOf(t, itemsDocument, conform.Options{Write: write}, func() http.Handler {
+			all := []object{{"id": 1, "name": "a", "of": "17"}, {"id": 2, "name": "b", "of": "18"}}
+			answers := map[string]object{}
+			return small(func(r *http.Request, business string) (int, any) {
+				if business != "17" && business != "18" {
+					return http.StatusForbidden, nil
+				}
+				if r.Method == http.MethodPost {
+					made := object{}
+					_ = json.NewDecoder(r.Body).Decode(&made)
+					key := business + r.Header.Get("Idempotency-Key")
+					if answers[key] == nil {
+						answers[key] = object{"id": len(all) + 1, "name": made["name"], "of": business}
+						all = append(all, answers[key])
+					} else if answers[key]["name"] != made["name"] {
+						return http.StatusUnprocessableEntity, nil
+					}
+					return http.StatusCreated, answers[key]
+				}
+				own := []object{}
+				for _, item := range all {
+					if item["of"] == business || item["id"] == 1 {
+						own = append(own, item)
+					}
+				}
+				return http.StatusOK, own
+			})
+		}) {
+			require.Contains(t, printed, "fault isolation: listItems: GET /items as B\n")
+		}
 	}
 }

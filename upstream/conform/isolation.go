@@ -24,7 +24,8 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 	if len(op.PathParams) == 0 {
 		a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")
 		if f, found := r.commonRecord(a, b); found {
-			r.common = append(r.common, sharedRecord{b, f, r.ownIDs(a, b)})
+			own, copied := r.ownIDs(a, b)
+			r.common = append(r.common, sharedRecord{b, f, own, copied})
 		} else if q, known := r.cursors[op]; known {
 			q.label = "B"
 			x := r.send(ctx, q)
@@ -94,6 +95,7 @@ type sharedRecord struct {
 	x         *exchange // of B
 	finding   Finding
 	hasOwnIDs bool
+	isCopy    bool // all records of B are also those of A, as in test data
 }
 
 // commonRecord returns a finding about a record that both A and B get. Records without an ID count only if the request had one.
@@ -116,25 +118,28 @@ func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 }
 
 // ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1. Then one ID belongs to different records of A and B.
-// B must have no ID twice and lack one of A's: otherwise, it may get the records of both.
-func (r *run) ownIDs(a, b *exchange) bool {
-	theirs, differ, lacks := map[string]string{}, false, false
+// B must have no ID twice and lack one of A's: otherwise, it may get the records of both. copied means that A has all records of B.
+func (r *run) ownIDs(a, b *exchange) (own, copied bool) {
+	theirs, equal, differ, lacks := map[string]string{}, 0, false, false
 	for _, record := range b.records {
 		theirs[r.id(b.op, record)] = canonical(b.op, record)
 	}
 	for _, record := range a.records {
 		other, both := theirs[r.id(a.op, record)]
-		differ = differ || both && other != canonical(a.op, record)
-		lacks = lacks || !both
+		if lacks = lacks || !both; both && other == canonical(a.op, record) {
+			equal++
+		} else if both {
+			differ = true
+		}
 	}
-	return differ && lacks && len(theirs) == len(b.records) && isWholeList(b)
+	return differ && lacks && len(theirs) == len(b.records) && isWholeList(b), equal == len(b.records)
 }
 
 // reportCommon adds the findings about records that both businesses get. It adds none for a list in which each has IDs of its own, or in which B
-// did not get what A created.
+// has a copy of A's and did not get what A created.
 func (r *run) reportCommon() {
 	for _, c := range r.common {
-		if (c.hasOwnIDs || r.scoped[c.x.op]) && mayCoincide(r.keys(c.x)[0]) {
+		if (c.hasOwnIDs || c.isCopy && r.scoped[c.x.op]) && mayCoincide(r.keys(c.x)[0]) {
 			r.skip(c.x.op, sameID)
 		} else {
 			r.addFinding("isolation", c.x, c.finding)
