@@ -1,9 +1,14 @@
 package conform_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -92,58 +97,187 @@ func TestAParameterThatNamesTheBusiness(t *testing.T) {
 	}
 }
 
-// itemsDocument is an API with a list of records that name no business. Their names can be sent.
+// itemsDocument is an API with a list of records that name no business. PARAMETERS and RECORDS are those of the list.
 const itemsDocument = `x-gatehouse-tenant: request
 paths:
   /items:
     get:
       operationId: listItems
-      responses: {"200": {description: Items., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Item"}}}}}}
+      parameters: [PARAMETERS]
+      responses:
+        "200":
+          description: Items.
+          RECORDS
+          content: {application/json: {schema: {type: object, required: [items], properties: {items: {type: array, items: {$ref: "#/components/schemas/Item"}}, next: {type: string}}}}}
     post:
       operationId: addItem
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
-      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Item"}, example: {name: oak}}}}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Item"}, example: {name: oak, active: true}}}}
       responses:
         "201": {description: The item., content: {application/json: {schema: {$ref: "#/components/schemas/Item"}}}}
         "422": {description: It is refused.}
+  /items/{item}:
+    parameters: [{name: item, in: path, required: true, schema: {type: integer}}]
+    get:
+      operationId: getItem
+      responses: {"200": {description: The item., content: {application/json: {schema: {$ref: "#/components/schemas/Item"}}}}, "404": {description: None.}}
+    put:
+      operationId: replaceItem
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Item"}, example: {name: ash, active: true}}}}
+      responses: {"200": {description: The item., content: {application/json: {schema: {$ref: "#/components/schemas/Item"}}}}}
+    patch:
+      operationId: changeItem
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {$ref: "#/components/schemas/Change"}, example: {name: elm}}}}
+      responses: {"200": {description: The item., content: {application/json: {schema: {$ref: "#/components/schemas/Item"}}}}}
+    delete:
+      operationId: removeItem
+      responses: {"204": {description: It is gone.}}
 components:
   schemas:
-    Item: {type: object, required: [id, name], properties: {id: {type: integer, readOnly: true}, name: {type: string}, active: {type: boolean}}}
+    Change: {type: object, properties: {name: {type: string}}}
+    Item: {type: object, required: [id, name], properties: {id: {type: integer, readOnly: true}, name: {type: string}, active: {type: boolean}, deleted: {type: boolean, readOnly: true}}}
 `
 
-// A service whose numbers are everybody's, and which shows one record of 17 to all.
+// itemsOf returns the document with the parameters of its list, and what is said of its records.
+func itemsOf(parameters, records string) string {
+	return strings.NewReplacer("PARAMETERS", parameters, "RECORDS", records).Replace(itemsDocument)
+}
+
+type item struct {
+	ID      int    `json:"id"`
+	Name    string `json:"name"`
+	Active  bool   `json:"active,omitempty"`
+	Deleted bool   `json:"deleted,omitempty"`
+	of      string
+}
+
+// items is a service of the document, with three items of each business. What it is called with names the ways in which it differs from a usual
+// one. It fails if an item is changed that existed.
+func items(t *testing.T, ways ...string) http.Handler {
+	is := func(way string) bool { return slices.Contains(ways, way) }
+	var all []*item
+	number := func(of string) int {
+		if !is("own numbers") {
+			return len(all) + 1
+		}
+		return len(slices.DeleteFunc(slices.Clone(all), func(i *item) bool { return i.of != of })) + 1
+	}
+	add := func(of, name string, active bool) *item {
+		all = append(all, &item{ID: number(of), Name: name, Active: active, of: of})
+		return all[len(all)-1]
+	}
+	existed := 6
+	if is("many") {
+		existed = 20
+	}
+	for i := range existed {
+		add([]string{"17", "18"}[i%2], fmt.Sprint("item ", i), i%4 < 2)
+	}
+	type answer struct {
+		body string
+		made *item
+	}
+	answers := map[string]answer{}
+	return small(func(r *http.Request, business string) (int, any) {
+		if business != "17" && business != "18" {
+			return http.StatusForbidden, nil
+		}
+		body, _ := io.ReadAll(r.Body)
+		sent := item{Active: r.Method == http.MethodPatch}
+		_ = json.Unmarshal(body, &sent)
+		if r.URL.Path != "/items" {
+			i := slices.IndexFunc(all, func(i *item) bool { return fmt.Sprint("/items/", i.ID) == r.URL.Path && i.of == business })
+			if i < 0 {
+				return http.StatusNotFound, nil
+			}
+			found := all[i]
+			if i < existed && r.Method != http.MethodGet {
+				t.Errorf("%s of %s changes a record that existed", r.Method, business)
+			}
+			switch {
+			case r.Method == http.MethodDelete && is("soft"):
+				found.Deleted = true
+			case r.Method == http.MethodDelete && !is("kept"):
+				found.of = ""
+			case r.Method == http.MethodPut && !is("idle"):
+				found.Name, found.Active = sent.Name, sent.Active
+			case r.Method == http.MethodPatch && !is("idle"):
+				found.Name, found.Active = sent.Name, found.Active && !is("replacing")
+			}
+			if r.Method == http.MethodDelete {
+				return http.StatusNoContent, nil
+			}
+			return http.StatusOK, found
+		}
+		if r.Method == http.MethodPost {
+			key := business + r.Header.Get("Idempotency-Key")
+			earlier, known := answers[key]
+			switch {
+			case is("upsert"): // of a record that existed, on the last page
+				return http.StatusCreated, all[existed-2+map[string]int{"17": 0, "18": 1}[business]]
+			case !known:
+				answers[key] = answer{string(body), add(business, sent.Name, sent.Active)}
+				if is("several") {
+					add(business, sent.Name, sent.Active)
+				}
+			case earlier.body != string(body) && !is("any body"):
+				return http.StatusUnprocessableEntity, nil
+			}
+			return http.StatusCreated, answers[key].made
+		}
+		own := []*item{}
+		for _, i := range all {
+			if i.of == business || is("leak") && i.ID == 1 {
+				own = append(own, i)
+			}
+		}
+		page, _ := strconv.Atoi(cmp.Or(r.FormValue("page"), "1"))
+		size, _ := strconv.Atoi(cmp.Or(r.FormValue("limit"), "100"))
+		if is("pages") {
+			size = min(size, 3)
+		}
+		from, _ := strconv.Atoi(cmp.Or(r.FormValue("cursor"), fmt.Sprint((page-1)*size)))
+		list := object{"items": own[min(from, len(own)):min(from+size, len(own))]}
+		if is("cursor") && from+size < len(own) {
+			list["next"] = strconv.Itoa(from + size)
+		}
+		return http.StatusOK, list
+	})
+}
+
 func TestWritingHidesNoLeakInAList(t *testing.T) {
 	t.Parallel()
 	for _, write := range []bool{false, true} {
-		for _, printed := range conformOf(t, itemsDocument, conform.Options{Write: write}, func() http.Handler {
-			all := []object{{"id": 1, "name": "a", "of": "17"}, {"id": 2, "name": "b", "of": "18"}}
-			answers := map[string]object{}
-			return small(func(r *http.Request, business string) (int, any) {
-				if business != "17" && business != "18" {
-					return http.StatusForbidden, nil
-				}
-				if r.Method == http.MethodPost {
-					made := object{}
-					_ = json.NewDecoder(r.Body).Decode(&made)
-					key := business + r.Header.Get("Idempotency-Key")
-					if answers[key] == nil {
-						answers[key] = object{"id": len(all) + 1, "name": made["name"], "of": business}
-						all = append(all, answers[key])
-					} else if answers[key]["name"] != made["name"] {
-						return http.StatusUnprocessableEntity, nil
-					}
-					return http.StatusCreated, answers[key]
-				}
-				own := []object{}
-				for _, item := range all {
-					if item["of"] == business || item["id"] == 1 {
-						own = append(own, item)
-					}
-				}
-				return http.StatusOK, own
-			})
-		}) {
+		for _, printed := range conformOf(t, itemsOf("", ""), conform.Options{Write: write}, func() http.Handler { return items(t, "leak") }) {
 			require.Contains(t, printed, "fault isolation: listItems: GET /items as B\n")
 		}
+	}
+}
+
+func TestAListThatIsNotWhole(t *testing.T) {
+	t.Parallel()
+	const (
+		page   = "{name: page, in: query, schema: {type: integer, minimum: 1, maximum: 100}}"
+		cursor = "{name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 100, default: 20}}, {name: cursor, in: query, schema: {type: string}}"
+		next   = "x-gatehouse-records: {in: items, at_most: limit}\n          x-gatehouse-page: [{cursor: cursor, response: /next}]"
+	)
+	for name, c := range map[string]struct{ parameters, records, ways, change, instead string }{
+		"pages whose size is not known":                                    {parameters: page, ways: "pages"},
+		"pages whose size is not known, own numbers":                       {parameters: page, ways: "pages,own numbers,many"},
+		"pages with a cursor that are shorter than asked for":              {parameters: cursor, records: next, ways: "pages,cursor"},
+		"pages with a cursor that are shorter than asked for, own numbers": {parameters: cursor, records: next, ways: "pages,cursor,own numbers,many"},
+		"a creation that returns a record of the last page":                {parameters: page, ways: "pages,many,upsert"},
+		"records without a GET, own numbers":                               {page, "", "pages,own numbers,many", "    get:\n      operationId: getItem\n", "    x-get:\n      operationId: getItem\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			document := itemsOf(c.parameters, c.records)
+			if c.change != "" {
+				document = strings.Replace(document, c.change, c.instead, 1)
+			}
+			for _, printed := range conformOf(t, document, conform.Options{Write: true}, func() http.Handler { return items(t, strings.Split(c.ways, ",")...) }) {
+				require.Contains(t, printed, " 0 faults")
+			}
+		})
 	}
 }

@@ -88,7 +88,7 @@ func mayCoincide(id string) bool {
 	return err != nil
 }
 
-const sameID = "isolation: A and B have records with the same ID"
+const sameID = "isolation: A and B have records with the same ID, or may have some"
 
 // sharedRecord is a record that both businesses have in a list. It is a leak, unless each of them has one of its own that is the same.
 type sharedRecord struct {

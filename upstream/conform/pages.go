@@ -49,18 +49,16 @@ func bound(p *upstream.Param, upper bool, byDefault int) int {
 	return n
 }
 
-// isShortPage reports whether a list has fewer records than were asked for, so that no page follows. x must be ok.
-func isShortPage(x *exchange) bool {
-	if x.res.Records == nil || x.res.Records.AtMost == 0 {
-		page, _ := pageParam(x) // its size is not known
-		return x.res.Cursor == "" && page == nil
-	}
-	return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
-}
-
-// isWholeList reports whether a list has all records: no page follows. x must be ok.
+// isWholeList reports whether no page follows a list: its cursor says so, or it has fewer records than were asked for or, if that is not known,
+// no parameter could choose a page. x must be ok.
 func isWholeList(x *exchange) bool {
-	return isShortPage(x) || x.res.Cursor != "" && nextCursor(x) == ""
+	switch {
+	case x.res.Cursor != "":
+		return nextCursor(x) == ""
+	case x.res.Records != nil && x.res.Records.AtMost > 0:
+		return len(x.records) < x.clean.Numbers[x.res.Records.AtMost-1]
+	}
+	return !slices.ContainsFunc(x.op.Params, func(p upstream.Param) bool { return p.Schema.Types&upstream.TypeInteger != 0 })
 }
 
 // pageParam returns the parameter that selects a page, and whether it is an offset, which counts records instead of pages.
@@ -130,7 +128,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		r.skip(first.op, "paging: A has too few records for two pages")
 	} else {
 		k := len(all)/least - 2
-		if isShortPage(first) { // its last page may have fewer records
+		if isWholeList(first) { // its last page may have fewer records
 			k = (len(all)-1)/least - 1
 		}
 		k = max(0, min(k, (end-start)/step-1))
@@ -153,7 +151,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 			r.addFinding("paging", last, Finding{Expected: "the records that follow those of the page before in the whole list", Got: "others"})
 		}
 	}
-	if isShortPage(first) {
+	if isWholeList(first) {
 		q := first.request
 		number := start + 1
 		if offset {
@@ -168,7 +166,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 	q := small
 	q.query, q.param = withParam(q.query, page.Name, strconv.Itoa(end)), page.Name
-	if x := r.fetch(ctx, q, "parameter"); x.ok() && len(x.records) > 0 && (end-start)/step*least >= len(all) && isShortPage(first) {
+	if x := r.fetch(ctx, q, "parameter"); x.ok() && len(x.records) > 0 && (end-start)/step*least >= len(all) && isWholeList(first) {
 		r.addFinding("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
 	}
 }

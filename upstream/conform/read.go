@@ -230,7 +230,7 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 	}
 	found := r.keys(x)
 	for _, record := range first.records {
-		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && isShortPage(x) {
+		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && isWholeList(x) {
 			r.addFinding("filter", x, Finding{Expected: "all records with the value of the parameter " + name, Got: "a list without one that the whole list has"})
 			return
 		}

@@ -109,7 +109,11 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	if before.ok() {
 		made = r.madeID(x)
 	}
-	if made != "" && slices.Contains(r.keys(before), made) {
+	existed := slices.Contains(r.keys(before), made)
+	if made != "" && !existed && !isWholeList(before) { // it may be on a later page: what returns a record that existed does so again
+		existed = r.madeID(r.send(ctx, withNewKey(q))) == made
+	}
+	if existed {
 		r.skip(op, "its response has a record that existed before, which must not be changed")
 		return
 	}
@@ -336,8 +340,8 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 	return version, true
 }
 
-// hasOwn reports whether a business has a record of its own at the path of the other one's record. It must not be changed. If the list does not
-// decide, and get is not nil, get is called.
+// hasOwn reports whether a business may have a record of its own at the path of the other one's record. It must not be changed. If the list does
+// not decide, get is called.
 func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string, label string) bool {
 	if !mayCoincide(values[0]) {
 		return false
@@ -349,10 +353,10 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	switch {
 	case own.ok() && slices.Contains(r.keys(own), values[0]):
 		return true
-	case own.ok() && isWholeList(own), get == nil:
+	case own.ok() && isWholeList(own):
 		return false
 	default: // it may be on a later page
-		return r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).ok()
+		return get == nil || !r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).isRefused()
 	}
 }
 
