@@ -43,7 +43,7 @@ func TestDocumentedRedisUserCannotStopRedisOrOthers(t *testing.T) {
 			"CLIENT LIST", "CLIENT PAUSE 1", "CLIENT KILL TYPE normal", "CLIENT NO-EVICT on", "KEYS *", "FLUSHALL", "CONFIG GET *", "ACL LIST", "SHUTDOWN",
 		} {
 			var args []any
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				args = append(args, word)
 			}
 			require.ErrorContains(t, client.Do(t.Context(), args...).Err(), "NOPERM", "%s: %s", file, command)

@@ -2,6 +2,7 @@ package definition_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -69,7 +70,10 @@ func TestBodiesOfDefinitionsWithMappingAreSent(t *testing.T) {
 	}
 	op, _ := operationOf(t, elsewhere(t, upstream.EnforceAll, `m: {type: object, additionalProperties: {type: object, properties: {c: {type: string, x-gatehouse-from: {member: cc, as: cents}}}}}`, true), http.MethodPost, "/v1/a")
 	_, err := new(upstream.Contract).CheckBody(new(bytes.Buffer), op, http.Header{"Content-Type": {"application/json"}}, "17", []byte(`{"m":{"`+strings.Repeat("x", 100)+`":{"c":"x"}}}`))
-	require.ErrorContains(t, err, "/m/"+strings.Repeat("x", 64)+"…/c expected a decimal number")
+	require.ErrorContains(t, err, "/m/*/c expected a decimal number")
+	violations, ok := errors.AsType[*upstream.BodyError](err)
+	require.True(t, ok)
+	require.Equal(t, "/m/"+strings.Repeat("x", 64)+"…/c", violations.Violations[0].Pointer)
 	op, q := operationOf(t, elsewhere(t, upstream.EnforceAll, values, true), http.MethodPost, "/v1/a")
 	for sent, want := range map[string]string{`1`: `"R&D"`, `2`: `"a\"b"`, `3`: `"x\ny"`, `"<4>"`: `"R&D"`} {
 		var out bytes.Buffer

@@ -307,10 +307,15 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 		if ref == "" {
 			return nil
 		}
-		component := ref[strings.LastIndex(ref, "/")+1:]
-		value := cmp.Or(p.constant(alternative, name), component)
-		if published := p.component("schemas", ref, p.publishSchema); !mapped[ref] && (published != ref || value != component) {
-			put(mapping, value, member(reference(published), "$ref"))
+		values, component := p.constants(alternative, name), ref[strings.LastIndex(ref, "/")+1:]
+		if len(values) == 0 && !mapped[ref] {
+			values = []string{component}
+		}
+		published := p.component("schemas", ref, p.publishSchema)
+		for _, value := range values {
+			if member(mapping, value) == nil && (published != ref || value != component) {
+				put(mapping, value, member(reference(published), "$ref"))
+			}
 		}
 	}
 	if len(mapping.Content) > 0 {
@@ -319,18 +324,17 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 	return out
 }
 
-// constant returns the only possible text of a member of a schema, or "".
-func (p *publisher) constant(schema node, name string) string {
+// constants returns the possible values of a member of a schema, or nil if these are not listed.
+func (p *publisher) constants(schema node, name string) []string {
 	for _, part := range p.parts(false, schema) {
 		for _, part := range p.parts(false, part.get("properties").get(name)) {
-			if values := append(part.get("enum").texts(), part.get("const").text()); len(values) == 1 || len(values) == 2 && values[1] == "" {
-				if values[0] != "" {
-					return values[0]
-				}
+			values := append(part.get("enum").texts(), part.get("const").text())
+			if values = slices.DeleteFunc(values, func(value string) bool { return value == "" }); len(values) > 0 {
+				return values
 			}
 		}
 	}
-	return ""
+	return nil
 }
 
 // isHidden reports whether a member is hidden from callers: they do not see it in a response, or must not send it in a body.

@@ -1135,15 +1135,15 @@ func (c *compiler) compileDiscriminator(s *upstream.Schema, d node) {
 				s.Choice.Values[e.name], mapped = alternative, true
 			}
 		}
-		short := name[strings.LastIndexByte(name, '/')+1:]
-		if only := constant(p); only != "" { // no other value is valid, whatever the schema's name
-			short = only
+		values := constants(p) // no others are valid, whatever the schema's name and the mapping
+		if short := name[strings.LastIndexByte(name, '/')+1:]; values == nil && !mapped {
+			c.faultIf(short == "", d, "every alternative must be a reference")
+			values = []string{short}
 		}
-		switch {
-		case short == "" && !mapped:
-			c.fault(d, "every alternative must be a reference")
-		case s.Choice.Values[short] == nil && !mapped:
-			s.Choice.Values[short] = alternative
+		for _, value := range values {
+			if s.Choice.Values[value] == nil {
+				s.Choice.Values[value] = alternative
+			}
 		}
 	}
 	for _, e := range mapping {
@@ -1151,13 +1151,16 @@ func (c *compiler) compileDiscriminator(s *upstream.Schema, d node) {
 	}
 }
 
-// constant returns the only possible value of a member that is a text, or "".
-func constant(p *upstream.Property) string {
-	if p == nil || p.Schema.Types&upstream.TypeString == 0 || p.Schema.Rules == nil || len(p.Schema.Rules.Enum) != 1 {
-		return ""
+// constants returns the possible values of a member that is a string, or nil if these are not listed.
+func constants(p *upstream.Property) (values []string) {
+	if p != nil && p.Schema.Types&upstream.TypeString != 0 && p.Schema.Rules != nil {
+		for _, value := range p.Schema.Rules.Enum {
+			if text, ok := strings.CutPrefix(value, `"`); ok {
+				values = append(values, text)
+			}
+		}
 	}
-	value, _ := strings.CutPrefix(p.Schema.Rules.Enum[0], `"`)
-	return value
+	return values
 }
 
 // discriminateByConstant looks for a member that decides: a required one that has other values in every alternative, strings or integers.
