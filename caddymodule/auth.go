@@ -282,7 +282,7 @@ var removed = map[string]bool{ //nolint:gochecknoglobals // constant
 
 // identify removes what a caller must not decide from a request that is passed on, and adds who calls.
 func (h *Auth) identify(r *http.Request, req *signedRequest) error {
-	byProxy, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool) // may say for whom; Caddy sets the other X-Forwarded-*
+	byProxy, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool) // may say for whom
 	upgrade := ""
 	if isWebSocket(r) {
 		upgrade = "websocket"
@@ -293,8 +293,15 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 		}
 	}
 	for name := range r.Header {
-		known := strings.ReplaceAll(strings.ToLower(name), "_", "-") // CGI and many frameworks take _ for -
-		if removed[known] || !byProxy && slices.Contains([]string{"forwarded", "x-real-ip", "x-forwarded-port", "x-forwarded-prefix"}, known) {
+		known := strings.Map(func(c rune) rune { // CGI and many frameworks take other characters for -
+			if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+				return c
+			}
+			return '-'
+		}, strings.ToLower(name))
+		respelled := name != http.CanonicalHeaderKey(known) // Caddy sets the other X-Forwarded-*
+		if removed[known] || respelled && strings.HasPrefix(known, "x-forwarded-") ||
+			!byProxy && slices.Contains([]string{"forwarded", "x-real-ip", "x-forwarded-port", "x-forwarded-prefix"}, known) {
 			delete(r.Header, name)
 		}
 	}
