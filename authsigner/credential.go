@@ -248,7 +248,7 @@ func (c *Credential) texts() []textField {
 	return []textField{
 		{"private_key", (*string)(&c.PrivateKey), checkSecret, false},
 		{"previous_private_key", (*string)(&c.PreviousPrivateKey), checkSecret, true},
-		{"business_id", &c.BusinessID, checkID, false},
+		{"business_id", &c.BusinessID, checkBusinessID, false},
 		{"business_name", &c.BusinessName, checkName, false},
 		{"business_slug", &c.BusinessSlug, checkID, false},
 		{"status", (*string)(&c.Status), checkStatus, false},
@@ -476,6 +476,13 @@ func checkSecret(s string) string {
 		return "contains control characters or is not UTF-8"
 	}
 	return ""
+}
+
+func checkBusinessID(s string) string {
+	if s == "-" {
+		return `is "-", which means to data services that the business is not known`
+	}
+	return checkID(s)
 }
 
 // checkID is strict because IDs are sent to data services as header values.

@@ -173,6 +173,7 @@ func TestMalformedRecordIsRejectedWithoutItsValue(t *testing.T) {
 		"empty business id":                  {"business_id", fields{"business_id": ""}},
 		"business id as a number":            {"business_id", fields{"business_id": json.Number("7")}},
 		"business id with a line feed":       {"business_id", fields{"business_id": canary + "\r\nX-Admin: 1"}},
+		"the business id of nobody":          {"business_id", fields{"business_id": "-"}},
 		"business id with a space":           {"business_id", fields{"business_id": canary + " 1"}},
 		"business id outside ASCII":          {"business_id", fields{"business_id": canary + "é"}},
 		"business id far too long":           {"business_id", fields{"business_id": strings.Repeat("1", 256)}},

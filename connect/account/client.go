@@ -135,7 +135,7 @@ func decode(body []byte) (Account, error) {
 		valid bool
 	}{
 		{"id", validID(a.ID)},
-		{"business.id", validID(a.BusinessID)},
+		{"business.id", validID(a.BusinessID) && a.BusinessID != noBusiness},
 		{"business.slug", validID(a.BusinessSlug)},
 		{"email", a.Email != "" && validText(a.Email)},
 		{"name", validText(a.Name)},

@@ -159,7 +159,7 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 		replaced(`acc_1`, `a\nb`), replaced(`"ada@saltbush.example"`, `""`), replaced(`ada@saltbush.example`, `a\u0000b`),
 		replaced(`Ada Okafor`, `a\u001bb`), replaced(`biz_1`, ``), replaced(`biz_1`, `bïz`), replaced(`"saltbush"`, `""`),
 		replaced(`Saltbush Plumbing`, ``), replaced(`Saltbush Plumbing`, strings.Repeat("a", 1025)), replaced(`"business"`, `"company"`),
-		replaced(`"business": {`, `"business": null, "company": {`),
+		replaced(`biz_1`, `-`), replaced(`"business": {`, `"business": null, "company": {`),
 		replaced(`"id": "biz_1"`, `"id": "biz_1", "id": "biz_2"`), replaced(`Saltbush`, "\xff"),
 	} {
 		_, err := serve(t, respond(http.StatusOK, body)).SignIn(request(t), "ada@saltbush.example", "p")
