@@ -82,7 +82,10 @@ func TestUnsafeRedirectURICannotBeRegistered(t *testing.T) {
 	uris := redirectURIs(t)
 	label := strings.Repeat("a", 63)
 	for _, bad := range append(uris.Never, "https://app.example.org/"+strings.Repeat("a", 1024), "https://a"+label+".example/cb",
-		"https://"+strings.Repeat(label+".", 3)+label[:62]+".example/cb") {
+		"https://"+strings.Repeat(label+".", 3)+label[:62]+".example/cb",
+		// for browsers, addresses of the user's own machine
+		"https://127.1/cb", "https://127.1:8443/cb", "https://2130706433/cb", "https://0x7f.1/cb", "https://0X7F000001/cb", "https://0177.0.0.1/cb",
+		"https://127.0.0.0x1/cb", "https://127.0x/cb", "https://127.1./cb", "https://app.example.1/cb", "https://256.0.0.1/cb") {
 		_, _, err := oauth.CheckRedirectURI(bad)
 		assert.Error(t, err, "%q", bad)
 	}

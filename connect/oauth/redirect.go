@@ -3,6 +3,7 @@ package oauth
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -156,17 +157,20 @@ func cutHost(raw string, u *url.URL) (host, rest string, err error) {
 		host = host[:i]
 	}
 	if name, ok := strings.CutPrefix(host, "["); ok {
-		name = strings.TrimSuffix(name, "]")
-		if name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
+		if name = strings.TrimSuffix(name, "]"); name == "" || strings.Trim(name, "0123456789abcdef:.") != "" {
 			return "", "", errors.New("host must be a valid IPv6 address")
 		}
 		return host, rest, nil
 	}
+	labels := strings.Split(strings.ToLower(strings.TrimSuffix(host, ".")), ".")
+	last, isHex := strings.CutPrefix(labels[len(labels)-1], "0x") // of a number, browsers make an IPv4 address: 127.1 is 127.0.0.1
+	isNumber := strings.Trim(last, "0123456789") == "" || isHex && strings.Trim(last, "0123456789abcdef") == ""
+	_, notAddress := netip.ParseAddr(strings.Join(labels, "."))
 	invalid := func(label string) bool {
-		return label == "" || len(label) > 63 || strings.Trim(strings.ToLower(label), "abcdefghijklmnopqrstuvwxyz0123456789-_") != ""
+		return label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != ""
 	}
-	if len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), invalid) {
-		return "", "", errors.New("host must be a plain host name of at most 253 characters, and 63 in each label")
+	if len(host) > 253 || slices.ContainsFunc(labels, invalid) || isNumber && notAddress != nil {
+		return "", "", errors.New("host must be a plain host name of at most 253 characters, and 63 in each label, or an IPv4 address with four numbers")
 	}
 	return host, rest, nil
 }
@@ -182,11 +186,7 @@ func matchRedirect(registered []string, requested string) bool {
 		if raw == requested {
 			return true
 		}
-		if want.loopback == "" {
-			continue
-		}
-		have, err := parseRedirectURI(raw)
-		if err == nil && have.loopback == want.loopback && have.rest == want.rest {
+		if have, err := parseRedirectURI(raw); err == nil && want.loopback != "" && have.loopback == want.loopback && have.rest == want.rest {
 			return true
 		}
 	}
