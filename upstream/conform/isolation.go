@@ -205,7 +205,7 @@ func (r *run) invent(like string, isPossible func(id string) bool) (id string, o
 		candidates = append(candidates, stem+digits(n+1))
 	}
 	if _, err := uuid.Parse(like); err == nil { // otherwise, the service has other IDs
-		candidates = append(candidates, uuid.NewString())
+		candidates = append(candidates, "6d1c8a3b-e210-4f5e-9a41-0e1f2a3b4c5d")
 	}
 	for _, candidate := range slices.Backward(candidates) {
 		if candidate != like && isPossible(candidate) {
