@@ -107,6 +107,9 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 		"unknown.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
 		"refunds.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all":{"get":{
 			"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
+		"tagged.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all/{id}":{"delete":{
+			"operationId":"deleteOne","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}},{"name":"If-Match","in":"header","schema":{"type":"string"}}],
+			"responses":{"204":{"description":""}}}}}}`,
 		"expired.json": `{"keys":{"pk_live_0123456789":{` + record + `,"expires_at":"2020-01-01T00:00:00Z"}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
@@ -354,6 +357,7 @@ func mistakes() [][3]string {
 		{"GH069", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nin_flight 40\n}\n", options, "upstream http://localhost:3 http://localhost:5 {\ntransport http {\nmax_conns_per_host 20 # HERE\n}\n}\n").Replace(soundCaddyfile)},
 		{"GH067", soundCaddyfile, strings.NewReplacer(redis, redis+"limits {\nalgorithm gcra # HERE\n}\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH047", keys, keys + "cache {\nstale_if_error 30d # HERE\n}\n"},
+		{"GH073", soundCaddyfile, strings.NewReplacer(site, site+"encode # HERE\n", options, options+"definition DIR/tagged.json\n").Replace(soundCaddyfile)},
 		{"GH072", site, shop + "gatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH072", soundCaddyfile, strings.NewReplacer(site, shop+"handle /a/* {\ngatehouse_auth shop # HERE\nphp_fastcgi localhost:5\n}\n}\n"+site, "{\n\tadmin", strings.Replace(filteredLog, "request>headers", "request>headers>X-Signature", 1)).Replace(soundCaddyfile)},
 	}
@@ -363,6 +367,13 @@ func TestCheckFindsNothingInSoundConfiguration(t *testing.T) {
 	found, status := checkFile(t, soundCaddyfile, "--offline")
 	assert.Empty(t, found)
 	assert.Equal(t, "0", status)
+}
+
+// The remedy that docs/definition.md gives.
+func TestCheckAcceptsEncodeWithIfMatchRestored(t *testing.T) {
+	found, _ := checkFile(t, strings.NewReplacer("tls internal\n", "tls internal\nencode\nrequest_header If-Match `-(gzip|zstd|br)\"` `\"`\n",
+		"upstream http://localhost:3\n", "upstream http://localhost:3\ndefinition DIR/tagged.json\n").Replace(soundCaddyfile), "--offline")
+	assert.Empty(t, found)
 }
 
 // What gatehouse_auth protects gets no headers of callers.

@@ -51,6 +51,7 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkRemote()
 	c.checkErrorStatus()
 	c.checkErrorRoutes()
+	c.checkEncode()
 	c.checkAccessLogs()
 	c.checkDefaultLog()
 	c.checkWeakened()
@@ -433,6 +434,26 @@ func (c *checker) checkErrorRoutes() {
 		if h.Name == "error" && !h.IsError && !slices.ContainsFunc(c.placed, responds) &&
 			slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return own.api != nil && sameSite(own.Handler, h) }) {
 			c.report("GH066", h.Pointer, "the response to this error has no body: gatehouse_api is in a block, and the site has no handle_errors")
+		}
+	}
+}
+
+// checkEncode looks for encode in front of an API with If-Match. It appends the encoding to entity tags, but removes it from If-None-Match only.
+func (c *checker) checkEncode() {
+	for _, e := range c.placed {
+		usesTags := func(h *handlerConfig) bool {
+			if h.api == nil || !sameSite(h.Handler, e) {
+				return false
+			}
+			api := c.defaults.API(h.Value)
+			return api != nil && slices.ContainsFunc(api.Operations(), func(op *upstream.Operation) bool { return op.Forwards("If-Match") })
+		}
+		restores := func(h configfile.Handler) bool {
+			return sameSite(h, e) && configfile.Member(h.Value, "request", "replace", "If-Match") != nil
+		}
+		own := e.Way[len(e.Way)-1].Value // with the matcher of encode, or only the hosts of the site
+		if e.Name == "encode" && (len(e.Way) == 1 || configfile.Member(own, "match") == nil) && slices.ContainsFunc(c.handlers, usesTags) && !slices.ContainsFunc(c.placed, restores) {
+			c.report("GH073", e.Pointer, "encode changes the ETag of large responses, so that If-Match with it fails with 412")
 		}
 	}
 }
