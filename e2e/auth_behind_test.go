@@ -161,7 +161,7 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 	p := newProtected(t)
 	p.serve(t, gatewaytest.Options{
 		Global: p.options(highLimits, "").Global,
-		Site: "gatehouse_auth shop\n\thandle /report.pdf {\n\t\troot * " + dir + "\n\t\tfile_server\n\t}\n\t" +
+		Site: "gatehouse_auth shop\n\thandle /report* {\n\t\troot * " + dir + "\n\t\tfile_server\n\t}\n\t" +
 			"handle /respond* {\n\t\trespond hello\n\t}\n\thandle {\n\t\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + "\n\t}",
 	})
 	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
@@ -191,7 +191,7 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 		{"public", "GET", "/x?c=public%2C+max-age%3D60", 200, []string{"public, max-age=60"}},
 		{"for shared caches", "GET", "/x?c=s-maxage%3D60", 200, []string{"s-maxage=60"}},
 		{"must-revalidate", "GET", "/x?c=max-age%3D0%2Cmust-revalidate", 200, []string{"max-age=0,must-revalidate"}},
-		{"an error of the gateway", "GET", "/report.pdf/missing", 404, []string{"no-store"}},
+		{"an error of the gateway", "GET", "/reports.pdf", 404, []string{"no-store"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for wire, send := range p.over {
@@ -229,9 +229,12 @@ func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 					if err != nil {
 						return
 					}
-					_, _ = conn.Read(make([]byte, 4096))
-					_, _ = io.WriteString(conn, service.response)
-					_ = conn.Close()
+					go func() { // ends with the gateway's connection
+						_, _ = conn.Read(make([]byte, 1))
+						_, _ = io.WriteString(conn, service.response)
+						_, _ = io.Copy(io.Discard, conn)
+						_ = conn.Close()
+					}()
 				}
 			}()
 			root := t.TempDir()
@@ -280,7 +283,7 @@ func TestDocumentedFilterKeepsProtectedRequestsOutOfTheLog(t *testing.T) {
 			require.Contains(t, g.Output(), "canary", "or this test shows nothing")
 			continue
 		}
-		gatewaytest.RequireNowhere(t, g.Everything(t), "canary", p.data.last(t).Header.Get("X-Gateway-Assertion"))
+		gatewaytest.RequireNowhere(t, g.Output(), "canary", p.data.last(t).Header.Get("X-Gateway-Assertion"))
 	}
 }
 
