@@ -44,7 +44,7 @@ func conformOf(t *testing.T, paths string, o conform.Options, service func() htt
 	text := "openapi: 3.1.0\ninfo: {title: Small, version: \"1\"}\n" + paths
 	d, err := definition.Load(definition.File{Name: "small.yaml", Text: []byte(text)}, definition.Options{})
 	require.NoError(t, err)
-	o.Definition, o.A, o.B = d, "17", "18"
+	o.Definition, o.A, o.B = d, cmp.Or(o.A, "17"), cmp.Or(o.B, "18")
 	for o.Seed = range 10 {
 		server := httptest.NewServer(service())
 		o.URL = server.URL
@@ -279,5 +279,113 @@ func TestAListThatIsNotWhole(t *testing.T) {
 				require.Contains(t, printed, " 0 faults")
 			}
 		})
+	}
+}
+
+// A service that knows businesses by their IDs only: for others, it has none of what it counts.
+func TestABusinessWithoutRecordsIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /stats:
+    get:
+      operationId: getStats
+      responses: {"200": {description: Counts., content: {application/json: {schema: {type: object, required: [orders], properties: {orders: {type: integer}}}}}}}
+  /orders:
+    get:
+      operationId: listOrders
+      responses: {"200": {description: Orders., content: {application/json: {schema: {type: array, items: {type: object, required: [id], properties: {id: {type: string}}}}}}}}
+`
+	for name, c := range map[string]struct{ a, b, never, want string }{
+		"by any text":                         {want: " 0 faults"},
+		"by numbers of 64 bits":               {a: "9007199254740993017", b: "9007199254740993018", want: " 0 faults"},
+		"with orders of 17 for other ones":    {never: "x", want: "fault unknown-business: listOrders: GET /orders as nobody"},
+		"with orders of 17 where none is one": {never: "-", want: "fault unknown-business: listOrders: GET /orders as nobody\n  expected no records for a request without X-Business-Id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, printed := range conformOf(t, paths, conform.Options{A: c.a, B: c.b}, func() http.Handler {
+				return small(func(r *http.Request, business string) (int, any) {
+					if _, err := strconv.ParseInt(cmp.Or(business, "0"), 10, 64); err != nil {
+						return http.StatusInternalServerError, nil
+					}
+					known := business == cmp.Or(c.a, "17") || business == cmp.Or(c.b, "18")
+					switch {
+					case r.URL.Path == "/stats":
+						return http.StatusOK, object{"orders": map[bool]int{true: 2}[known]}
+					case known:
+						return http.StatusOK, []any{object{"id": "o-1-" + business}, object{"id": "o-2-" + business}}
+					case c.never == "x" && business != "", c.never == "-" && business == "":
+						return http.StatusOK, []any{object{"id": "o-1-17"}}
+					}
+					return http.StatusOK, []any{}
+				})
+			}) {
+				require.Contains(t, printed, c.want)
+			}
+		})
+	}
+}
+
+// Plans are everybody's, and have UUIDs. Each business has its own usage of a plan, and subscribes to it.
+func TestWhatBelongsToNobodyIsNoRecordOfA(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /plans:
+    get:
+      operationId: listPlans
+      x-gatehouse-tenant: none
+      responses: {"200": {description: Plans., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Plan"}}}}}}
+  /plans/{plan_id}:
+    parameters: [{name: plan_id, in: path, required: true, schema: {type: string, format: uuid}}]
+    get:
+      operationId: getPlan
+      x-gatehouse-tenant: none
+      responses: {"200": {description: The plan., content: {application/json: {schema: {$ref: "#/components/schemas/Plan"}}}}, "404": {description: None.}}
+  /plans/{plan_id}/usage:
+    parameters: [{name: plan_id, in: path, required: true, schema: {type: string, format: uuid}}]
+    get:
+      operationId: getUsage
+      responses: {"200": {description: The usage., content: {application/json: {schema: {type: object, required: [plan_id, used], properties: {plan_id: {type: string}, used: {type: integer}}}}}}, "404": {description: None.}}
+  /plans/{plan_id}/bookings:
+    parameters: [{name: plan_id, in: path, required: true, schema: {type: string, format: uuid}}]
+    get:
+      operationId: listBookings
+      responses: {"200": {description: Bookings., content: {application/json: {schema: {type: array, items: {type: object, required: [id], properties: {id: {type: string}}}}}}}}
+    post:
+      operationId: book
+      responses: {"204": {description: It is booked.}}
+  /subscriptions:
+    post:
+      operationId: subscribe
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: [plan_id], properties: {plan_id: {type: string, format: uuid}}}}}}
+      responses: {"204": {description: It is done.}, "422": {description: It is refused.}}
+components:
+  schemas:
+    Plan: {type: object, required: [id], properties: {id: {type: string, format: uuid}}}
+`
+	plans := []any{object{"id": "0b9f3c52-6f7e-4a52-9c53-0a1e3dd50b11"}, object{"id": "5d0c3d16-3dd7-4b0c-8b8e-6e2a4c3f7a22"}}
+	for _, printed := range conformOf(t, paths, conform.Options{Write: true}, func() http.Handler {
+		return small(func(r *http.Request, business string) (int, any) {
+			_, rest, _ := strings.Cut(r.URL.Path, "/plans/")
+			id, below, _ := strings.Cut(rest, "/")
+			found := slices.ContainsFunc(plans, func(plan any) bool { return plan.(object)["id"] == id })
+			switch {
+			case r.Method == http.MethodPost:
+				return http.StatusNoContent, nil
+			case below == "bookings":
+				return http.StatusOK, []any{}
+			case r.URL.Path == "/plans":
+				return http.StatusOK, plans
+			case !found:
+				return http.StatusNotFound, nil
+			case below == "usage":
+				return http.StatusOK, object{"plan_id": id, "used": 0}
+			}
+			return http.StatusOK, object{"id": id}
+		})
+	}) {
+		require.Contains(t, printed, " 0 faults")
 	}
 }

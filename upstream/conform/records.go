@@ -107,7 +107,7 @@ func (r *run) idFor(ctx context.Context, of *upstream.Operation, name, label str
 			continue
 		}
 		other := map[string]string{"A": "B", "B": "A"}[label]
-		return bindings[0][0], r.B != "" && !r.hasOwn(ctx, op, op, bindings[0], other)
+		return bindings[0][0], isIsolated(op) && r.B != "" && !r.hasOwn(ctx, op, op, bindings[0], other)
 	}
 	return "", false
 }

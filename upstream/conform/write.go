@@ -343,11 +343,12 @@ func (r *run) version(op *upstream.Operation, current *exchange) (version string
 // hasOwn reports whether a business may have a record of its own at the path of the other one's record. It must not be changed. If the list does
 // not decide, get is called.
 func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []string, label string) bool {
-	if !mayCoincide(values[0]) {
+	list := r.listOf(op, 0)
+	if !mayCoincide(values[0]) && (list == nil || isIsolated(list)) {
 		return false
 	}
 	var own *exchange
-	if list := r.listOf(op, 0); list != nil {
+	if list != nil {
 		own = r.send(ctx, r.listRequest(list, nil, label))
 	}
 	switch {
