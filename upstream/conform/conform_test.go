@@ -247,8 +247,11 @@ func notes(broken ...string) http.Handler {
 	handle("GET /api/notes", func(r *http.Request, owner string, _ *note) (int, any) {
 		offset, _ := strconv.Atoi(r.FormValue("offset"))
 		limit, _ := strconv.Atoi(r.FormValue("limit"))
-		if kind := r.FormValue("kind"); kind != "" && is(kind) || is("limit") && limit > 40 || is("since") && r.FormValue("since") != "" {
+		if kind := r.FormValue("kind"); kind != "" && is(kind) || is("limit") && limit > 40 {
 			return http.StatusUnprocessableEntity, map[string]string{"title": "It is refused."}
+		}
+		if is("since") && r.FormValue("since") != "" {
+			return http.StatusLocked, nil
 		}
 		own := []note{}
 		for _, n := range slices.Backward(all[owner]) {
@@ -343,7 +346,7 @@ func TestConformHoldsServicesOfOtherForms(t *testing.T) {
 
 func TestEachParameterThatIsRefusedIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, documented := range []string{"422", "423"} { // the service responds with 422
+	for _, documented := range []string{"422", "424"} { // the service responds with 422 for the limit
 		d, err := definition.Load(definition.File{Name: "notes.yaml", Text: []byte(strings.Replace(notesDocument, "422", documented, 1))}, definition.Options{})
 		require.NoError(t, err)
 		service := httptest.NewServer(notes("limit", "since"))

@@ -389,3 +389,100 @@ components:
 		require.Contains(t, printed, " 0 faults")
 	}
 }
+
+// usersDocument is an API whose paths below a user have members with the names of their parameters.
+const usersDocument = `x-gatehouse-tenant: request
+paths:
+  /users:
+    get:
+      operationId: listUsers
+      parameters:
+        - {name: page, in: query, schema: {type: integer, minimum: 1, default: 1}}
+        - {name: size, in: query, schema: {type: integer, minimum: 1, maximum: 2, default: 2}}
+        - {name: since, in: query, schema: {type: string, format: date}}
+        - {name: lat, in: query, schema: {type: number, minimum: -90, maximum: 90}}
+        - {name: lng, in: query, schema: {type: number, minimum: -90, maximum: 90}}
+      responses:
+        "200":
+          description: Users.
+          x-gatehouse-records: {in: users, at_most: size}
+          x-gatehouse-page: [{request: page, response: /page}]
+          content: {application/json: {schema: {type: object, required: [users, page], properties: {page: {type: integer}, users: {type: array, items: {$ref: "#/components/schemas/User"}}}}}}
+        "422": {description: It is refused.}
+        NONE
+  /users/{user_id}:
+    parameters: [{name: user_id, in: path, required: true, schema: {type: string}}]
+    get:
+      operationId: getUser
+      parameters: [{name: If-None-Match, in: header, schema: {type: string}}]
+      responses: {"200": {description: The user., headers: {ETag: {schema: {type: string}}}, content: {application/json: {schema: {$ref: "#/components/schemas/User"}}}}, "404": {description: None.}}
+  /users/{user_id}/followers:
+    parameters: [{name: user_id, in: path, required: true, schema: {type: string}}]
+    get:
+      operationId: listFollowers
+      responses: {"200": {description: Users., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/User"}}}}}, "404": {description: None.}}
+components:
+  schemas:
+    User: {type: object, required: [user_id], properties: {user_id: {type: string}, views: {type: integer}}}
+`
+
+// Dates are within bounds that a document cannot say, a page past the end is not there, and each view is counted.
+func TestWhatADocumentCannotSay(t *testing.T) {
+	t.Parallel()
+	for way, want := range map[string]string{
+		"":        " 0 faults",
+		"no page": "fault parameter: listUsers: GET /users?page=1000000&size=1 as A\n  expected status 200 or 422, not 404",
+		"200":     "fault conditional: getUser: GET /users/{user_id} as A\n  expected status 304",
+	} {
+		document := strings.Replace(usersDocument, "NONE", map[bool]string{true: `"404": {description: No page.}`}[way != "no page"], 1)
+		for _, printed := range conformOf(t, document, conform.Options{}, func() http.Handler {
+			views := 0
+			service := small(func(r *http.Request, business string) (int, any) {
+				if business != "17" && business != "18" {
+					return http.StatusForbidden, nil
+				}
+				ids := []string{"a" + business, "b" + business, "c" + business, "d" + business, "e" + business}
+				id, below, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/users"), "/"), "/")
+				user := func(id string) any { return object{"user_id": id, "views": 7} }
+				switch i := slices.Index(ids, id); {
+				case id == "":
+					page, _ := strconv.Atoi(r.FormValue("page"))
+					size, _ := strconv.Atoi(r.FormValue("size"))
+					if r.URL.Query().Has("since") || r.URL.Query().Has("lat") != r.URL.Query().Has("lng") {
+						return http.StatusUnprocessableEntity, nil
+					}
+					users, from := []any{}, (page-1)*size
+					if from >= len(ids) {
+						return http.StatusNotFound, nil
+					}
+					for _, id := range ids[from:min(from+size, len(ids))] {
+						users = append(users, user(id))
+					}
+					return http.StatusOK, object{"users": users, "page": page}
+				case i < 0:
+					return http.StatusNotFound, nil
+				case below == "":
+					return http.StatusOK, object{"user_id": id, "views": views}
+				default:
+					return http.StatusOK, []any{user(ids[(i+1)%len(ids)])}
+				}
+			})
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if views++; way == "200" {
+					views = 1
+				}
+				w.Header().Set("ETag", strconv.Quote(strconv.Itoa(views)))
+				service.ServeHTTP(w, r)
+			})
+		}) {
+			require.Contains(t, printed, want)
+		}
+	}
+}
+
+func TestARequestMayCreateSeveralRecords(t *testing.T) {
+	t.Parallel()
+	for _, printed := range conformOf(t, itemsOf("", ""), conform.Options{Write: true}, func() http.Handler { return items(t, "several") }) {
+		require.Contains(t, printed, " 0 faults")
+	}
+}

@@ -165,7 +165,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		}
 	}
 	q := small
-	q.query, q.param = withParam(q.query, page.Name, strconv.Itoa(end)), page.Name
+	q.query, q.param, q.mayBeRefused = withParam(q.query, page.Name, strconv.Itoa(end)), page.Name, true
 	if x := r.fetch(ctx, q, "parameter"); x.ok() && len(x.records) > 0 && (end-start)/step*least >= len(all) && isWholeList(first) {
 		r.addFinding("paging", x, Finding{Expected: "an empty list past the end", Got: fmt.Sprintf("%d records", len(x.records))})
 	}

@@ -119,7 +119,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 	most := 2 // with two keys
 	if op.Forwards(headerKey) {
-		if made == "" && before.ok() {
+		if before.ok() && isWholeList(before) {
 			most *= len(r.added(before, r.send(ctx, before.request))) // a request may create several
 		}
 		ids = r.probeRepeat(ctx, q, x)
