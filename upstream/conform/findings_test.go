@@ -480,6 +480,20 @@ func TestWhatADocumentCannotSay(t *testing.T) {
 	}
 }
 
+// Each way of the service has its finding.
+func TestWritesThatAServiceDoesNotMake(t *testing.T) {
+	t.Parallel()
+	for way, want := range map[string]string{
+		"":         "changeItem: PATCH",
+		"any body": "fault idempotency: addItem: POST /items as A\n  expected status 422, or another refusal, for an Idempotency-Key that came with another body",
+	} {
+		for _, printed := range conformOf(t, itemsOf("", ""), conform.Options{Write: true}, func() http.Handler { return items(t, way) }) {
+			require.Equal(t, way != "", strings.Contains(printed, want), printed)
+			require.Equal(t, way == "", strings.Contains(printed, " 0 faults, 0 hints"), printed)
+		}
+	}
+}
+
 func TestARequestMayCreateSeveralRecords(t *testing.T) {
 	t.Parallel()
 	for _, printed := range conformOf(t, itemsOf("", ""), conform.Options{Write: true}, func() http.Handler { return items(t, "several") }) {

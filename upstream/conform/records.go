@@ -89,12 +89,16 @@ func replace(members map[string]any, name, text string) bool {
 	return false
 }
 
+// isIDName reports whether a member of a body may be an ID.
+func isIDName(name string) bool {
+	return slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) })
+}
+
 // idFor returns the ID of a record of the business for a member of a body that has the name of a path's parameter. The name must be that of an ID,
 // because a member such as name or type is not a reference, and not that of the record itself. only means that the other business does not have
 // this ID.
 func (r *run) idFor(ctx context.Context, of *upstream.Operation, name, label string) (id string, only bool) {
-	isID := func(suffix string) bool { return strings.HasSuffix(strings.ToLower(name), suffix) }
-	if !slices.ContainsFunc([]string{"id", "key", "no", "number", "ref"}, isID) {
+	if !isIDName(name) {
 		return "", false
 	}
 	for _, op := range r.operations {

@@ -52,7 +52,7 @@ paths:
       x-gatehouse-tenant: account
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
       requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Product"}, example: {name: zip, account: x}}}}
-      responses: {"201": {description: The product., content: {application/json: {schema: {$ref: "#/components/schemas/Product"}}}}}
+      responses: {"201": {description: The product., content: {application/json: {schema: {$ref: "#/components/schemas/Product"}}}}, "422": {description: The key came with another body.}}
   /products/{sku}:
     parameters: [{name: sku, in: path, required: true, schema: {type: string, pattern: "^sku-[0-9]+$"}}]
     get:
@@ -122,6 +122,7 @@ type product struct {
 	Secret  string `json:"password,omitempty"`
 	Parts   any    `json:"parts,omitempty"`
 	version int
+	sent    string // the name with which it was created
 }
 
 // stock is a service of the document, with 25 products of each business.
@@ -207,6 +208,9 @@ func stock(way string) http.Handler {
 			created[key] = all[slices.IndexFunc(all, func(p *product) bool { return p.Account == account })]
 		} else if created[key] == nil {
 			created[key] = add(account, made.Name, false)
+			created[key].sent = made.Name
+		} else if created[key].sent != made.Name {
+			return 422, nil, nil
 		}
 		return 201, created[key], nil
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -57,7 +58,7 @@ paths:
       operationId: addRack
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string, pattern: "^[0-9a-z]{8,20}$"}}]
       requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}, example: {name: oak, state: STATE, room_id: 1}}}}
-      responses: {"201": {description: The rack., content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}}
+      responses: {"201": {description: The rack., content: {application/json: {schema: {$ref: "#/components/schemas/Rack"}}}}, "422": {description: The key came with another body.}}
   /rooms:
     get:
       operationId: listRooms
@@ -177,7 +178,7 @@ func racks(way string) http.Handler {
 		owner := fmt.Sprint(1001 + i%2)
 		add(owner, fmt.Sprint("rack ", i), "used", rooms[owner][i%4/2])
 	}
-	answers := map[string]string{} // by business and key
+	answers, bodies := map[string]string{}, map[string]string{} // by business and key
 	mux := http.NewServeMux()
 	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request, owner string, found *rack) (status int, body any)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -255,7 +256,11 @@ func racks(way string) http.Handler {
 		if is("key") {
 			_, key, _ = strings.Cut(key, " ")
 		}
+		body, _ := io.ReadAll(r.Body)
 		if earlier, known := answers[key]; known && key != "" && !is("ignored") {
+			if sent := bodies[key]; sent != string(body) && !is("key") {
+				return 422, nil
+			}
 			return 201, earlier
 		}
 		if is("race") {
@@ -267,11 +272,12 @@ func racks(way string) http.Handler {
 			mu.Lock()
 		}
 		sent := rack{Name: "oak", State: "used", Room: rooms[owner][0]}
-		_ = json.NewDecoder(r.Body).Decode(&sent)
+		_ = json.Unmarshal(body, &sent)
 		if !slices.Contains(rooms[owner], sent.Room) && !is("room") {
 			return 400, nil
 		}
 		made := add(owner, sent.Name, sent.State, sent.Room)
+		bodies[key] = string(body)
 		answers[key] = fmt.Sprintf(`{"state":%q,"name":%q,"room_id":%d,"id":%q}`, made.State, made.Name, made.Room, made.ID) // in another order
 		return 201, made
 	})
@@ -483,7 +489,7 @@ func TestRecordsAreCountedWithoutAnIDInTheResponse(t *testing.T) {
 		"a Location": {located: true, absent: "skipped changeRack"},
 		"a Location, and an Idempotency-Key ignored": {way: "ignored", located: true, want: "fault idempotency: addRack: POST /racks as A\n  expected one record for 5 requests at a time"},
 		"no Location": {want: "skipped addRack: its response has no ID"},
-		"no Location, and an Idempotency-Key that is ignored": {way: "ignored", want: "fault idempotency: listRacks: GET /racks?size=50 as A\n  expected one new record for each Idempotency-Key\n  got      5 more"},
+		"no Location, and an Idempotency-Key that is ignored": {way: "ignored", want: "fault idempotency: listRacks: GET /racks?size=50 as A\n  expected one new record for each Idempotency-Key\n  got      6 more"},
 		"a Location of what the filter's default leaves out":  {state: "new", located: true, absent: "skipped changeRack"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -523,14 +529,19 @@ func TestRecordsAreCountedWithoutAnIDInTheResponse(t *testing.T) {
 // payments is a service that has no list of what it creates. Requests come at a time if they come within the pause.
 func payments(way string) http.HandlerFunc {
 	var mu sync.Mutex
-	made, n := map[string]string{}, 0
+	made, sent, n := map[string]string{}, map[string]string{}, 0 // by key
 	return func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 		key := r.Header.Get("X-Business-Id") + r.Header.Get("Idempotency-Key")
+		body, _ := io.ReadAll(r.Body)
 		id, known := made[key]
+		if known && string(body) != sent[key] {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
 		if way == "race" && !known {
 			mu.Unlock()
 			select {
@@ -547,7 +558,7 @@ func payments(way string) http.HandlerFunc {
 		default:
 			n++
 			id = strconv.Itoa(n)
-			made[key] = id
+			made[key], sent[key] = id, string(body)
 		}
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, `{"id":%q}`, id)
@@ -566,7 +577,7 @@ paths:
       operationId: pay
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
       requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {amount: {type: string}}}}}}
-      responses: {"201": {description: It is made., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}}
+      responses: {"201": {description: It is made., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}, "422": {description: It is refused.}}
 `)}, definition.Options{})
 	require.NoError(t, err)
 	for way, want := range map[string]string{

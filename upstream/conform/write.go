@@ -201,6 +201,9 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 			Expected: "the same response to the same Idempotency-Key", Got: fmt.Sprintf("another one, with status %d", repeated.status),
 		})
 	}
+	if other, ok := r.withOtherBody(q); ok {
+		r.mustNotSucceed(ctx, other, "idempotency", "status 422, or another refusal, for an Idempotency-Key that came with another body")
+	}
 	q = withNewKey(q)
 	exchanges := make([]*exchange, racingRequests)
 	var racing sync.WaitGroup
@@ -230,6 +233,20 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 		})
 	}
 	return ids
+}
+
+// withOtherBody returns the request with another value of a member of its body that is not an ID, if the definition allows one.
+func (r *run) withOtherBody(q request) (other request, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(q.sent)) {
+		other = q
+		if other.sent = maps.Clone(q.sent); isIDName(name) || !replace(other.sent, name, fmt.Sprint(q.sent[name])+"1") {
+			continue
+		}
+		if other, ok = r.as(other, q.label); ok && !bytes.Equal(other.body, q.body) {
+			return other, true
+		}
+	}
+	return q, false
 }
 
 // compareStored compares a record with what was sent for it.
