@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -109,7 +110,7 @@ paths:
       operationId: addLine
       parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
       requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {text: {type: string}}}}}}
-      responses: {"204": {description: It is added.}}
+      responses: {"204": {description: It is added.}, "422": {description: The key came with another body.}}
     get:
       operationId: listLines
       responses:
@@ -290,7 +291,16 @@ func notes(broken ...string) http.Handler {
 		}
 		return 200, []any{map[string]string{"text": found.Text, "owner": owner}}
 	})
-	handle("POST /api/notes/{note}/lines", func(_ *http.Request, _ string, _ *note) (int, any) { return 204, nil })
+	bodies := map[string]string{} // by key
+	handle("POST /api/notes/{note}/lines", func(r *http.Request, owner string, _ *note) (int, any) {
+		body, _ := io.ReadAll(r.Body)
+		key := owner + r.Header.Get("Idempotency-Key")
+		if earlier, known := bodies[key]; known && earlier != string(body) {
+			return 422, nil
+		}
+		bodies[key] = string(body)
+		return 204, nil
+	})
 	handle("GET /api/report", func(r *http.Request, owner string, _ *note) (int, any) {
 		from, _ := time.Parse(time.DateOnly, r.FormValue("from"))
 		to, _ := time.Parse(time.DateOnly, r.FormValue("to"))

@@ -500,3 +500,38 @@ func TestARequestMayCreateSeveralRecords(t *testing.T) {
 		require.Contains(t, printed, " 0 faults")
 	}
 }
+
+func TestSearchesByPOSTAreCompared(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /search:
+    post:
+      operationId: search
+      x-gatehouse-read: true
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {text: {type: string}}}}}}
+      responses: {"200": {description: Items., content: {application/json: {schema: {type: array, items: {type: object, required: [id], properties: {id: {type: string}}}}}}}, "422": {description: It is refused.}}
+`
+	for way, want := range map[string]string{
+		"":        "1 operation, 4 requests: 0 faults",
+		"leak":    "fault isolation: search: POST /search as B",
+		"default": "fault unknown-business: search: POST /search as nobody",
+		"refusal": "skipped search: the example of its request is not accepted",
+	} {
+		for _, printed := range conformOf(t, paths, conform.Options{}, func() http.Handler {
+			return small(func(_ *http.Request, business string) (int, any) {
+				switch {
+				case way == "refusal":
+					return http.StatusUnprocessableEntity, nil
+				case way == "default" && business == "", way == "leak" && business == "18":
+					business = "17"
+				case business != "17" && business != "18":
+					return http.StatusForbidden, nil
+				}
+				return http.StatusOK, []any{object{"id": "i-" + business}}
+			})
+		}) {
+			require.Contains(t, printed, want)
+		}
+	}
+}

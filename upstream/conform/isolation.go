@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,14 +23,11 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		return
 	}
 	if len(op.PathParams) == 0 {
-		a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")
-		if f, found := r.commonRecord(a, b); found {
-			own, copied := r.ownIDs(a, b)
-			r.common = append(r.common, sharedRecord{b, f, own, copied})
-		} else if q, known := r.cursors[op]; known {
+		q, known := r.cursors[op]
+		if !r.compareLists(r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")) && known {
 			q.label = "B"
 			x := r.send(ctx, q)
-			if f, found := r.commonRecord(a, x); found {
+			if f, found := r.commonRecord(r.list(ctx, op, nil, "A"), x); found {
 				r.addFinding("isolation", x, f)
 			}
 		}
@@ -117,6 +115,16 @@ func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
 	return f, false
 }
 
+// compareLists reports whether a record is in both businesses' lists, and keeps it for the end.
+func (r *run) compareLists(a, b *exchange) bool {
+	f, found := r.commonRecord(a, b)
+	if found {
+		own, copied := r.ownIDs(a, b)
+		r.common = append(r.common, sharedRecord{b, f, own, copied})
+	}
+	return found
+}
+
 // ownIDs reports whether each business has IDs of its own in a list, such as numbers from 1. Then one ID belongs to different records of A and B.
 // B must have no ID twice and lack one of A's: otherwise, it may get the records of both. copied means that A has all records of B.
 func (r *run) ownIDs(a, b *exchange) (own, copied bool) {
@@ -139,7 +147,7 @@ func (r *run) ownIDs(a, b *exchange) (own, copied bool) {
 // has a copy of A's and did not get what A created.
 func (r *run) reportCommon() {
 	for _, c := range r.common {
-		if (c.hasOwnIDs || c.isCopy && r.scoped[c.x.op]) && mayCoincide(r.keys(c.x)[0]) {
+		if (c.hasOwnIDs || c.isCopy && (r.scoped[c.x.op] || c.x.op.Method != http.MethodGet && len(r.scoped) > 0)) && mayCoincide(r.keys(c.x)[0]) {
 			r.skip(c.x.op, sameID)
 		} else {
 			r.addFinding("isolation", c.x, c.finding)
@@ -183,12 +191,12 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 			r.addFinding("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
 		}
 	}
-	without, unknown := first.request, first.request
-	if !first.op.Mapping.NamesBusiness() { // otherwise, another part of the request names the business
+	without := first.request
+	unknown, _ := r.as(without, "unknown")
+	if !first.op.Mapping.NamesBusiness() && bytes.Equal(unknown.body, without.body) { // otherwise, another part of the request names the business
 		without.change = func(req *http.Request) { req.Header.Del(upstream.HeaderBusinessID) }
 		ask(without, "no records for a request without X-Business-Id")
 	}
-	unknown.label = "unknown"
 	ask(unknown, "no records for a business that does not exist")
 }
 

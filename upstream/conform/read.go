@@ -23,10 +23,19 @@ const (
 // probeRead tests an operation that changes nothing.
 func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 	if op.Method != http.MethodGet {
-		if q, _, ok := r.prepared(ctx, op); ok {
-			r.fetch(ctx, q, "")
-			r.probeAssertions(ctx, q)
+		q, _, ok := r.prepared(ctx, op)
+		if !ok {
+			return
 		}
+		x := r.fetch(ctx, q, "")
+		if r.probeAssertions(ctx, q); !x.ok() {
+			r.skip(op, "the example of its request is not accepted: nothing else was asked")
+			return
+		}
+		if theirs, valid := r.as(q, "B"); valid && r.B != "" && isIsolated(op) && len(q.values) == 0 {
+			r.compareLists(x, r.fetch(ctx, theirs, ""))
+		}
+		r.probeUnknown(ctx, x, nil, false)
 		return
 	}
 	samples, known := r.bind(ctx, op, "A")
