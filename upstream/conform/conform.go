@@ -260,8 +260,8 @@ func (r *run) prepareAssertions() (err error) {
 	_, unknownKey, err := ed25519.GenerateKey(nil)
 	der, _ := x509.MarshalPKIXPublicKey(o.Keys[0].Public()) // it cannot fail for a key of this type
 	public := der[len(der)-ed25519.PublicKeySize:]
-	secrets := [][]byte{pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), public, []byte(base64.RawURLEncoding.EncodeToString(public))}
-	n := 0 // forms of one mistake take turns
+	secrets := [][]byte{public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), []byte(base64.RawURLEncoding.EncodeToString(public))}
+	n := 0 // forms of one mistake take turns, from the second one, the most likely
 	r.asserter = newAsserter(func(*upstream.AsserterOptions) {})
 	r.wrong = []wrongAssertion{
 		{what: "that is missing", token: func(string) string { return "" }},
@@ -269,7 +269,7 @@ func (r *run) prepareAssertions() (err error) {
 		{what: "without a signature", token: func(token string) string { return token[:strings.LastIndexByte(token, '.')+1] }},
 		{what: "with the algorithm none", token: func(token string) string {
 			n++
-			return withAlgorithm(token, []string{"none", "None", "nOnE"}[n%3], nil)
+			return withAlgorithm(token, []string{"nOnE", "none", "None"}[n%3], nil)
 		}},
 		{what: "with the algorithm HS256 and the public key", token: func(token string) string { return withAlgorithm(token, "HS256", secrets[n%3]) }},
 		{what: "of an unknown key", by: newAsserter(func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{unknownKey} })},

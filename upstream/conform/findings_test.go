@@ -2,6 +2,8 @@ package conform_test
 
 import (
 	"cmp"
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 	"github.com/gatehouse-gateway/gatehouse/upstream/conform"
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
@@ -529,6 +532,47 @@ paths:
 					return http.StatusForbidden, nil
 				}
 				return http.StatusOK, []any{object{"id": "i-" + business}}
+			})
+		}) {
+			require.Contains(t, printed, want)
+		}
+	}
+}
+
+// One operation is enough to find what a service does with the algorithm none, and a response of success is not needed for it.
+func TestAssertionsAreTriedWithOneOperation(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /orders:
+    get:
+      operationId: listOrders
+      responses: {"200": {description: Orders., content: {application/json: {schema: {type: array, items: {type: object, required: [id], properties: {id: {type: string}}}}}}}}
+BELOW`
+	const below = `  /orders/{order_id}/invoice:
+    get:
+      operationId: getInvoice
+      parameters: [{name: order_id, in: path, required: true, schema: {type: string}}]
+      responses: {"200": {description: An invoice., content: {application/json: {schema: {type: object, properties: {total: {type: string}}}}}}, "404": {description: None.}}
+`
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	o := conform.Options{Asserter: upstream.AsserterOptions{Issuer: "gatehouse", Keys: []ed25519.PrivateKey{key}}}
+	for part, want := range map[string]string{
+		"":    "fault assertion: listOrders: GET /orders as A\n  expected status 401 for an assertion with the algorithm none",
+		below: "fault assertion: getInvoice: GET /orders/{order_id}/invoice as A\n  expected status 401 without a right assertion\n  got      status 404",
+	} {
+		for _, printed := range conformOf(t, strings.Replace(paths, "BELOW", part, 1), o, func() http.Handler {
+			asked := 0
+			return small(func(r *http.Request, business string) (int, any) {
+				header, _ := base64.RawURLEncoding.DecodeString(strings.Split(r.Header.Get("X-Gateway-Assertion"), ".")[0])
+				switch asked++; {
+				case strings.HasSuffix(r.URL.Path, "/invoice"):
+					return http.StatusNotFound, nil
+				case part == "" && asked > 1 && business == "17" && !strings.Contains(string(header), `"none"`):
+					return http.StatusUnauthorized, nil
+				}
+				return http.StatusOK, []any{object{"id": "o-" + business}}
 			})
 		}) {
 			require.Contains(t, printed, want)
