@@ -721,7 +721,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		"what was not created": {map[string]response{"POST": {201, "", strings.Replace(boat, "b1", "b9", 1)}}, []string{"fault create: getBoat"}, "fault precondition"},
 		"what was not changed": {
 			map[string]response{"POST": {201, "", other}, "PUT": {204, "", ""}, "a GET /boats/b2": {200, "Etag", other}},
-			[]string{"hint stored: getBoat: GET /boats/{boat} as A\n  at       /kind\n  expected what changeBoat sent\n"},
+			[]string{"fault change: getBoat: GET /boats/{boat} as A\n  expected another record after changeBoat\n"},
 			"at       /free\n  expected what",
 		},
 		"no ETag": {

@@ -73,6 +73,7 @@ func Rules() []Rule {
 		{"create", "what was created is in its list", "Store the record before responding, and list it.", false},
 		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race, and a PUT adds nothing when it is repeated", "Store the key with the record in one transaction, and repeat the response. Replace what a PUT sends.", false},
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
+		{"change", "a PUT or PATCH changes the record, and a PATCH not all else", "Store what a request says, and keep what a PATCH does not name.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
 		{"undocumented", "all members are documented, and none is `writeOnly`: the gateway removes others", "Leave the member out, or document it.", true},
