@@ -328,16 +328,15 @@ func originForm(target string) string {
 // clientAddr returns the client IP that Caddy determined: the peer's, or the one that a trusted proxy sent. It is the zero Addr
 // for a peer without an IP, such as an untrusted Unix socket.
 func clientAddr(r *http.Request) netip.Addr {
-	ctx := r.Context()
-	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if byProxy, _ := caddyhttp.GetVar(ctx, caddyhttp.TrustedProxyVarKey).(bool); byProxy && server != nil && server.TrustedProxiesStrict > 0 {
+	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if byProxy, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool); byProxy && server != nil && server.TrustedProxiesStrict > 0 {
 		if h := legible(r.Header, server.ClientIPHeaders); h != nil {
-			again := r.WithContext(ctx)
+			again := r.WithContext(r.Context())
 			again.Header = h
-			ctx = caddyhttp.PrepareRequest(again, caddy.NewReplacer(), nil, server).Context()
+			r = caddyhttp.PrepareRequest(again, caddy.NewReplacer(), nil, server)
 		}
 	}
-	s, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
+	s, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a
 	}

@@ -287,7 +287,7 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 	}
 	t.Run("unreachable", func(t *testing.T) {
 		t.Parallel()
-		h := headerOf(jsonBody(s.writer, "POST", "/v1/orders", newOrder))
+		h := headerOf(append(signedAt(s.writer, time.Now().Add(-time.Minute), "POST", "/v1/orders", newOrder), field{"Content-Type", "application/json"}))
 		for range 2 {
 			a, err := s.writer.Send(t.Context(), "POST", unreachable.URL, "/v1/orders", h, []byte(newOrder))
 			require.NoError(t, err)
