@@ -209,13 +209,16 @@ func (r *run) follow(ctx context.Context, q request, records int, between func(p
 		}
 		x := r.sendAndCheck(ctx, q, "")
 		if x == nil {
+			if n > 0 {
+				got.err = "a cursor that its parameter does not allow"
+			}
 			return got, false
 		}
 		if got.last = x; !x.ok() {
 			return got, false
 		}
-		for _, key := range r.keys(x) {
-			if slices.Contains(got.keys, key) {
+		for i, key := range r.keys(x) {
+			if slices.Contains(got.keys, key) && r.id(x.op, x.records[i]) != "" {
 				got.err = "a record that was on a page before"
 				return got, true
 			}
