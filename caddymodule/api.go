@@ -212,7 +212,7 @@ func (h *API) logTrust() {
 		h.logger.Info("these operations trust the data service to respond only for the business in the request", zap.Strings("operations", trusted))
 	}
 	if unchecked != nil {
-		h.logger.Info("some bodies of data services leave unchecked", zap.Strings("operations", unchecked))
+		h.logger.Info("bodies of some media types are passed on unchecked", zap.Strings("operations", unchecked))
 	}
 }
 

@@ -237,7 +237,7 @@ func tenantRule(op *upstream.Operation) string {
 		rule = op.Tenant + " of every record"
 	}
 	if op.Unchecked() {
-		rule += "; some bodies leave unchecked"
+		rule += "; some media types are not checked"
 	}
 	if op.Enforce != upstream.EnforceAll {
 		rule += "; enforce " + op.Enforce.String()

@@ -301,7 +301,7 @@ type compiler struct {
 // spend counts steps, and reports whether some are left.
 func (c *compiler) spend(steps int) bool {
 	if c.stepsLeft -= steps; c.stepsLeft < 0 {
-		c.fault(c.root, "the schemas are too large, or hold together too often: serve fewer operations of this document")
+		c.fault(c.root, "the schemas are too large, or allOf combines too many: serve fewer operations of this document")
 	}
 	return c.stepsLeft >= 0
 }
@@ -406,7 +406,7 @@ func (c *compiler) allowOnly(n node, names ...string) {
 	}
 	for _, e := range n.entries() {
 		if !slices.Contains(names, e.name) && !isRemark(e.name) {
-			instead := "possible are " + strings.Join(names, ", ")
+			instead := "must be one of " + strings.Join(names, ", ")
 			if near := similar.Nearest(e.name, names); near != "" {
 				instead = "did you mean " + near + "?"
 			}
@@ -438,7 +438,7 @@ const (
 	// maxReferences is the maximum number of references in a row without other members beside them.
 	maxReferences = 16
 
-	circularReference = "the references lead in a circle"
+	circularReference = "circular $ref"
 )
 
 // follow follows one local reference.
@@ -596,7 +596,7 @@ func (c *compiler) flag(n node) bool {
 
 // string returns a text, by default "".
 func (c *compiler) string(n node) string {
-	c.faultIf(n.Node != nil && (n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == ""), n, "must be a text")
+	c.faultIf(n.Node != nil && (n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == ""), n, "must be a string")
 	return n.text()
 }
 

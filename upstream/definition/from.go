@@ -82,7 +82,7 @@ func (c *compiler) addValue(f *upstream.Source, n node, theirs, ours *yaml.Node)
 	var encoded string
 	switch at := n.child(ours, theirs.Value); {
 	case ours.Kind != yaml.ScalarNode:
-		c.fault(at, "must be a text, a number, true, false or null")
+		c.fault(at, "must be a string, a number, true, false or null")
 		return
 	case theirs.Style == 0 && (theirs.Value == "null" || theirs.Value == "~"):
 		c.fault(at, "null stays null, and cannot become another value"+adapterHint)

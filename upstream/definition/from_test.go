@@ -370,7 +370,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"a URL that cannot be null":                    {member(`{type: string, x-gatehouse-from: {member: a, as: url}}`), "", "or null, which a URL becomes"},
 		"a value that is not valid":                    {member(`{enum: [open], x-gatehouse-from: {member: a, values: {O: closed}}}`), "", `"O" becomes "closed", which is not valid here`},
 		"a value of another type":                      {member(`{type: string, x-gatehouse-from: {member: a, values: {O: 1}}}`), "", `"O" becomes 1, which is not valid here`},
-		"a value that is an object":                    {member(`{type: string, x-gatehouse-from: {member: a, values: {O: {}}}}`), "", "must be a text, a number, true, false or null"},
+		"a value that is an object":                    {member(`{type: string, x-gatehouse-from: {member: a, values: {O: {}}}}`), "", "must be a string, a number, true, false or null"},
 		"no values":                                    {member(`{type: string, x-gatehouse-from: {member: a, values: {}}}`), "", "must be an object: the service's values, and ours"},
 		"a conversion of several":                      {member(`{oneOf: [{type: string}, {type: integer}], x-gatehouse-from: {member: a, as: string}}`), "", "must be a string"},
 		"not the place of a member":                    {`{type: object, x-gatehouse-from: a, properties: {a: {type: string}}}`, "", "is for the place of the member"},
@@ -379,7 +379,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 		"pointers in a choice":                         {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: object, properties: {c: {type: string}}}]}`), "", "is in one of several objects"},
 		"pointers beside null":                         {member(`{oneOf: [{type: object, properties: {b: {type: string, x-gatehouse-from: /b}}}, {type: "null"}]}`), "", "for an object or null, write both as its type"},
 		"what decides a choice":                        {`{oneOf: [{type: object, required: [k], properties: {k: {const: x, x-gatehouse-from: z}}}, {type: object, required: [k], properties: {k: {const: y}}}]}`, "", "decides which of several objects it is"},
-		"two rules":                                    {`{allOf: [{type: object, properties: {a: {type: string, x-gatehouse-from: b}}}, {type: object, properties: {a: {type: string, x-gatehouse-from: c}}}]}`, "", "say differently where the data service has a"},
+		"two rules":                                    {`{allOf: [{type: object, properties: {a: {type: string, x-gatehouse-from: b}}}, {type: object, properties: {a: {type: string, x-gatehouse-from: c}}}]}`, "", "have different x-gatehouse-from for a"},
 		"an internal member in any JSON":               {`{type: object, properties: {a: {type: object, additionalProperties: true}, b: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /a/b}}}`, "", "b would be among the further members of a"},
 		"a writeOnly object deeper in it":              {`{type: object, properties: {a: {type: object, x-gatehouse-from: x, properties: {c: {type: object, x-gatehouse-from: y, additionalProperties: {type: string}}}}, b: {type: object, writeOnly: true, properties: {d: {type: string, x-gatehouse-from: /x/y/b}}}}}`, "", "a hidden member would be among the further members of a"},
 		"a writeOnly object in free JSON of an object": {`{type: object, properties: {cc: {type: object, properties: {info: {type: object, additionalProperties: true}}}, card: {type: object, writeOnly: true, properties: {number: {type: string, x-gatehouse-from: /cc/info/number}}}}}`, "", "a hidden member would be among the further members of cc"},
@@ -430,7 +430,7 @@ func TestMembersThatCannotBeMappedDoNotLoad(t *testing.T) {
 	require.NoError(t, load("{}", `{type: object, properties: {a: {type: object, additionalProperties: true, properties: {b: {type: string, x-gatehouse-internal: true}}}, c: {type: string, x-gatehouse-internal: true, x-gatehouse-from: /a/b}}}`, ""))
 	require.NoError(t, load("{}", member(`{type: string, x-gatehouse-from: "/x~1y/a~0b"}`), body(`{a: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}`)))
 	require.NoError(t, load("{}", plain, body(`{a: {type: object, properties: {b: {type: string, x-gatehouse-from: /x}, c: {type: integer, readOnly: true, x-gatehouse-from: {parameter: page}}}}}`)))
-	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a text")
+	require.ErrorContains(t, load(`{from: []}`, plain, ""), "must be a string")
 	require.ErrorContains(t, load(`{in: lines, from: /cart/all}`, strings.Replace(cart(items(cost)), "x-gatehouse-from: /cart/lines, ", "", 1), ""), "lines would be among the further members of cart")
 	require.NoError(t, load("{}", cart(items(`{type: object, properties: {sku: {type: string}}}`)), ""), "nothing of it is hidden")
 	require.NoError(t, load("{}", strings.Replace(cart(items(cost)), "additionalProperties: true", "properties: {lines: {type: array, items: {type: object, properties: {sku: {type: string}}}}}", 1), ""))

@@ -265,7 +265,7 @@ func (c *compiler) checkBusinessAlone(value node, text string) {
 // only in a query.
 func (c *compiler) template(op *upstream.Operation, n *operationNode, value node, mayBeEmpty, query bool) (parts []upstream.Part) {
 	text := value.text()
-	if c.faultIf(value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty, value, "must be a text") {
+	if c.faultIf(value.isObject() || value.items() != nil || value.Node != nil && value.Tag == "!!null" || text == "" && !mayBeEmpty, value, "must be a string") {
 		return nil
 	}
 	for text != "" {
@@ -274,7 +274,7 @@ func (c *compiler) template(op *upstream.Operation, n *operationNode, value node
 			parts = append(parts, upstream.Part{Literal: literal})
 		}
 		name, after, closed := strings.Cut(rest, "}")
-		if c.faultIf(strings.Contains(literal, "}") || found && !closed, value, "a brace stands alone") {
+		if c.faultIf(strings.Contains(literal, "}") || found && !closed, value, "unmatched brace") {
 			return parts
 		}
 		if text = after; found {
@@ -322,7 +322,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}
 	default:
-		c.fault(value, "{%s} is not a placeholder here: possible are {business}, the parameters of the path and, in a query, those of the operation's query and {page.offset}", name)
+		c.fault(value, "{%s} is not a placeholder here: must be {business}, a parameter of the path or, in a query, {page.offset} or a parameter of the query", name)
 	}
 	return upstream.Part{}
 }

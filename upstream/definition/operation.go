@@ -47,10 +47,10 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	}
 	c.allowOnly(c.root, "openapi", "jsonSchemaDialect", "info", "servers", "paths", "components", "security", "webhooks", extTenant, extUpstream, extInstruct)
 	if dialect := c.root.get("jsonSchemaDialect"); dialect.Node != nil && !strings.HasPrefix(dialect.text(), dialectOAS) && dialect.text() != dialect2020 {
-		c.fault(dialect, "is not a possible dialect: possible are %s and those that begin with %s", dialect2020, dialectOAS)
+		c.fault(dialect, "is not a possible dialect: must be %s, or begin with %s", dialect2020, dialectOAS)
 	}
 	if !c.isOpenAPI30 && !strings.HasPrefix(version.text(), "3.1.") {
-		c.fault(version, "%q is not a possible version of OpenAPI: possible are 3.0 and 3.1, such as 3.1.0", version.text())
+		c.fault(version, "%q is not a possible version of OpenAPI: must be 3.0 or 3.1, such as 3.1.0", version.text())
 	}
 	base = c.base()
 	c.members(c.root.get("paths"))
@@ -275,7 +275,7 @@ func (c *compiler) operation(base string, n *operationNode) {
 			c.warn(servers, "is ignored: the path of the document's first server holds for all operations")
 		}
 	}
-	if c.faultIf(!slices.Contains(servedMethods, n.method), n.node, "%s cannot be served: possible are %s", n.method, strings.Join(servedMethods, ", ")) {
+	if c.faultIf(!slices.Contains(servedMethods, n.method), n.node, "%s cannot be served: must be one of %s", n.method, strings.Join(servedMethods, ", ")) {
 		return
 	}
 	read := n.get(extRead)
@@ -369,7 +369,7 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 		}
 		name, in := p.get("name").text(), p.get("in").text()
 		if first, ok := seen[in+" "+name]; ok { // that of the operation replaces that of the path
-			c.faultIf((first < len(own)) == (i < len(own)), reference, "the parameter %s stands here twice", name)
+			c.faultIf((first < len(own)) == (i < len(own)), reference, "duplicate parameter %s", name)
 			continue
 		}
 		seen[in+" "+name] = i
@@ -435,7 +435,7 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 		return true
 	case "query":
 	default:
-		c.fault(p.get("in"), "%q cannot be enforced: possible are query, path and header", in)
+		c.fault(p.get("in"), "%q cannot be enforced: must be one of query, path or header", in)
 		return false
 	}
 	own := c.compileParam(p, name, required)
@@ -518,7 +518,7 @@ func (c *compiler) compileParam(p node, name string, required bool) *upstream.Pa
 	if s.Choice != nil || s.Types&^upstream.TypeNull&^scalars != 0 || s.Types&scalars == 0 || c.infos[s] == nil || c.infos[s].active {
 		return nil
 	}
-	c.faultIf(isContradictory(s) || hasNoValue(s) || param.MinItems > param.MaxItems, n, "no value can be valid: what must hold contradicts itself")
+	c.faultIf(isContradictory(s) || hasNoValue(s) || param.MinItems > param.MaxItems, n, "no value can be valid: its rules contradict each other")
 	if param.Schema = s; c.o.byteLengths && s.Rules != nil && s.Rules.MaxLength >= 0 {
 		param.MaxBytes = min(s.Rules.MaxLength, upstream.MaxText)
 	}
@@ -570,7 +570,7 @@ func (c *compiler) defaults(p *upstream.Param, n node) {
 			c.fault(value, "the default has the same item twice")
 		}
 	case value.Kind != yaml.ScalarNode:
-		c.fault(value, "the default must be a text, a number, true or false")
+		c.fault(value, "the default must be a string, a number, true or false")
 	case value.text() != "":
 		p.Default = []string{value.text()}
 	}
@@ -615,9 +615,9 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 			c.faultIf(c.hidden(e.value.get("schema"), true), reference, "is readOnly: no body would be accepted")
 			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: e.name, Schema: c.schema(e.value.get("schema"))})
 		case slices.ContainsFunc(content, isPossible):
-			c.warn(e.value, "%s is not accepted: possible are %s and %s", e.name, mediaJSON, mediaPatch)
+			c.warn(e.value, "%s is not accepted: must be %s or %s", e.name, mediaJSON, mediaPatch)
 		default:
-			c.fault(e.value, "%s cannot be enforced: possible are %s and %s", e.name, mediaJSON, mediaPatch)
+			c.fault(e.value, "%s cannot be enforced: must be %s or %s", e.name, mediaJSON, mediaPatch)
 		}
 	}
 	c.faultIf(len(n.get("content").entries()) == 0, n.get("content"), "a media type is missing")
@@ -777,21 +777,21 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 		case name == "Content-Type":
 		case name == "Retry-After" && (status == http.StatusTooManyRequests || status == 4): // leaves with 429
 		default:
-			c.warn(e.value, "the header %s does not leave: possible are %s", e.name, strings.Join(responseHeaders, ", "))
+			c.warn(e.value, "the header %s does not reach callers: must be one of %s", e.name, strings.Join(responseHeaders, ", "))
 		}
 	}
 	content := c.content(n)
 	for _, e := range content {
 		switch media := e.name; {
 		case status == http.StatusNoContent || status == http.StatusResetContent:
-			c.warn(e.value, "does not leave: a response with the status %d has no body", status)
+			c.warn(e.value, "does not reach callers: a response with status %d has no body", status)
 		case slices.Contains(unchecked, media):
 			r.Unchecked = append(r.Unchecked, media)
 		case !isJSON(media):
 			if !slices.ContainsFunc(content, func(e entry) bool { return isJSON(e.name) }) {
-				c.fault(e.value, "%s cannot be enforced: possible are application/json, and other types with %s", media, extUnchecked)
+				c.fault(e.value, "%s cannot be enforced: use application/json, or let it pass with %s", media, extUnchecked)
 			} else {
-				c.warn(e.value, "%s does not leave", media)
+				c.warn(e.value, "%s does not reach callers", media)
 			}
 		case r.Body != nil:
 			c.warn(e.value, "is taken for the first JSON of this response")

@@ -389,8 +389,8 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
         default: {headers: {Retry-After: {}}, content: {application/problem+xml: {}, application/problem+json: {schema: {properties: {title: {type: string}}}}}}
         "503": {}`)
 	op := d.API.Operations()[0]
-	require.Contains(t, warnings(d), "the header X-Other does not leave: possible are ETag, Location")
-	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not leave"), "it leaves with 429")
+	require.Contains(t, warnings(d), "the header X-Other does not reach callers: must be one of ETag, Location")
+	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not reach callers"), "it leaves with 429")
 	require.NotContains(t, warnings(d), "the header Retry-After")
 	for _, test := range []struct {
 		status      int
@@ -550,7 +550,7 @@ paths:
 `)}, definition.Options{})
 	require.NoError(t, err)
 	require.Contains(t, warnings(d), "text/plain is not accepted")
-	require.Contains(t, warnings(d), "text/plain does not leave")
+	require.Contains(t, warnings(d), "text/plain does not reach callers")
 }
 
 // ASP.NET's versions differ in a parameter of the media type, which the gateway does not compare.
@@ -600,7 +600,7 @@ paths:
 
 	d = loaded(t, definition.Options{}, "x-gatehouse-tenant: business_id", "x-gatehouse-tenant: none",
 		theResponse, `content: {"*/*": {schema: {type: string}}, application/json: {schema: {type: integer}}}`)
-	require.Contains(t, warnings(d), "*/* does not leave", "JSON stands beside it")
+	require.Contains(t, warnings(d), "*/* does not reach callers", "JSON stands beside it")
 	got, err = answer(t, d, "/orders/1", 200, "1")
 	require.NoError(t, err)
 	require.Equal(t, "1", got)
@@ -619,7 +619,7 @@ func TestContentOfAResponseThatHasNoneIsIgnored(t *testing.T) {
 				text := strings.NewReplacer("x-gatehouse-tenant: business_id", "x-gatehouse-tenant: none", `"200":`, `"`+status+`":`, theResponse, "content: "+content).Replace(orders)
 				d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
 				require.NoError(t, err)
-				require.Contains(t, warnings(d), "a response with the status "+status+" has no body")
+				require.Contains(t, warnings(d), "a response with status "+status+" has no body")
 				code, err := strconv.Atoi(status)
 				require.NoError(t, err)
 				res, err := d.API.Operations()[0].CheckHeader(code, http.Header{}, false)

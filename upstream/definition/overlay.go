@@ -33,7 +33,7 @@ func (o *overlay) apply(top node) []*FaultError {
 	o.allowOnly(info, "title", "version", "description")
 	for _, text := range []node{info.get("title"), info.get("version")} {
 		if info.isObject() && text.text() == "" {
-			o.fault(text, "a text is missing")
+			o.fault(text, "must be a non-empty string")
 		}
 	}
 	if version := top.get("overlay"); !regexp.MustCompile(`^1\.[01]\.\d+$`).MatchString(version.text()) {
@@ -65,7 +65,7 @@ func (o *overlay) allowOnly(n node, names ...string) {
 	}
 	for _, e := range n.entries() {
 		if !slices.Contains(names, e.name) && (!strings.HasPrefix(e.name, "x-") || strings.HasPrefix(e.name, extPrefix)) {
-			o.fault(e.value, "%s is not possible here: possible are %s", e.name, strings.Join(names, ", "))
+			o.fault(e.value, "%s is not possible here: must be one of %s", e.name, strings.Join(names, ", "))
 		}
 	}
 }

@@ -223,16 +223,16 @@ func TestFaultsOfAnOverlayHaveTheirPlace(t *testing.T) {
 		want    []string
 	}{
 		"not an object":    {"[]", []string{"o.yaml:1: : an object is missing", "o.yaml:1: /info: an object is missing", `o.yaml:1: /overlay: the version of the Overlay Specification must be 1.0.0 or 1.1.0, not ""`, "o.yaml:1: /actions: there must be 1 to 1000 actions, not 0"}},
-		"nothing but text": {"overlay: 1.2.0\ninfo: {title: t}\nextend: x\nactions: []", []string{"o.yaml:3: /extend: extend is not possible here: possible are overlay, info, extends, actions", "o.yaml:2: /info/version: a text is missing", `o.yaml:1: /overlay: the version of the Overlay Specification must be 1.0.0 or 1.1.0, not "1.2.0"`, "o.yaml:4: /actions: there must be 1 to 1000 actions, not 0"}},
+		"nothing but text": {"overlay: 1.2.0\ninfo: {title: t}\nextend: x\nactions: []", []string{"o.yaml:3: /extend: extend is not possible here: must be one of overlay, info, extends, actions", "o.yaml:2: /info/version: must be a non-empty string", `o.yaml:1: /overlay: the version of the Overlay Specification must be 1.0.0 or 1.1.0, not "1.2.0"`, "o.yaml:4: /actions: there must be 1 to 1000 actions, not 0"}},
 		"all faults at once": {head + "- {target: $.x, remove: true}\n- {target: '$[', remove: true}\n- 1\n- {target: $.paths, copy: $.x}", []string{
 			"o.yaml:4: /actions/0/target: $.x selects nothing",
 			`o.yaml:5: /actions/1/target: invalid target "$[": jsonpath: unexpected eof at position 3`,
 			"o.yaml:6: /actions/2: an object is missing",
-			"o.yaml:7: /actions/3/copy: copy is not possible here: possible are target, description, update, remove",
+			"o.yaml:7: /actions/3/copy: copy is not possible here: must be one of target, description, update, remove",
 			"o.yaml:7: /actions/3: an action must have either update or remove: true",
 		}},
 		"no target":                         {head + "- {remove: true}", []string{`o.yaml:4: /actions/0/target: invalid target "": jsonpath: unexpected end of input`}},
-		"an extension beside the target":    {head + "- {target: $.info, update: {x-a: 1}, x-hint: 1, x-gatehouse-internal: true}", []string{"o.yaml:4: /actions/0/x-gatehouse-internal: x-gatehouse-internal is not possible here: possible are target, description, update, remove"}},
+		"an extension beside the target":    {head + "- {target: $.info, update: {x-a: 1}, x-hint: 1, x-gatehouse-internal: true}", []string{"o.yaml:4: /actions/0/x-gatehouse-internal: x-gatehouse-internal is not possible here: must be one of target, description, update, remove"}},
 		"update and remove":                 {head + "- {target: $.paths, update: {a: 1}, remove: true}", []string{"o.yaml:4: /actions/0: an action must have either update or remove: true"}},
 		"remove: false":                     {head + "- {target: $.paths, remove: false}", []string{"o.yaml:4: /actions/0: an action must have either update or remove: true"}},
 		"remove that is no truth value":     {head + "- {target: $.paths, remove: 'true'}", []string{"o.yaml:4: /actions/0/remove: must be true or false"}},

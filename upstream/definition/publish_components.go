@@ -128,7 +128,7 @@ func (p *publisher) resolve(n node) node {
 		}
 		n = p.target(ref.text())
 	}
-	p.fail(fmt.Errorf("the references at %s lead in a circle", n.pointer()))
+	p.fail(fmt.Errorf("circular $ref at %s", n.pointer()))
 	return node{}
 }
 

@@ -556,7 +556,7 @@ func TestReferencesToNothingAreReported(t *testing.T) {
 		"#/components/examples/Nothing":     "#/components/examples/Nothing is not a value",
 		"#/paths/~1notes/post/parameters/0": "is not a value",
 		"#/components/examples/%":           "is not a value",
-		"#/components/examples/Loop":        "circle",
+		"#/components/examples/Loop":        "circular",
 	} {
 		d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(strings.Replace(small, "format: date}", `format: date}, examples: {x: {$ref: "`+ref+`"}}`, 1) + `
 components: {examples: {Loop: {$ref: "#/components/examples/Loop"}}}`)}, definition.Options{})

@@ -133,11 +133,11 @@ func (r *reader) object(n node, levels int) {
 		name := n.child(n.Content[i], n.Content[i].Value)
 		switch first := lines[name.Value]; {
 		case name.Kind == yaml.MappingNode || name.Kind == yaml.SequenceNode || name.Value == "" && name.Style == 0:
-			r.fault(node{name.Node, name.Node, n.path}, "a name must be a text")
+			r.fault(node{name.Node, name.Node, n.path}, "member names must be strings")
 		case len(name.Value) > maxName:
 			r.fault(node{name.Node, name.Node, n.path}, "a name has %d bytes: at most %d are possible", len(name.Value), maxName)
 		case first != 0:
-			r.fault(name, "%s stands here twice: first in line %d", name.Value, first)
+			r.fault(name, "duplicate member %s: first in line %d", name.Value, first)
 		case name.ShortTag() == "!!merge":
 			r.fault(name, "<< is not possible: write the members themselves")
 		default:

@@ -155,7 +155,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	from := c.infos[compiled]
 	switch {
 	case compiled == s:
-		c.fault(n, "the schemas that must hold lead in a circle")
+		c.fault(n, "allOf is circular: the schema contains itself")
 		s.Types = allTypes
 	case from == nil: // any JSON
 		*s, *info = *compiled, schemaInfo{node: n, view: c.view, typed: true, shaped: true}
@@ -228,7 +228,7 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 	}
 	only := s.Choice.Alternatives[0]
 	if depth > maxReferences || only == s {
-		c.fault(c.infos[s].node, "the schemas that must hold lead in a circle")
+		c.fault(c.infos[s].node, "allOf is circular: the schema contains itself")
 		s.Choice = nil
 		return
 	}
@@ -277,7 +277,7 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
 	case s.Types == 0 || isContradictory(s) || c.inChoices == 0 && hasNoValue(s): // with a choice, one of its alternatives may be excluded
-		c.fault(info.node, "no value%s can be valid: what must hold contradicts itself", info.of)
+		c.fault(info.node, "no value%s can be valid: its rules contradict each other", info.of)
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
@@ -292,7 +292,7 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	case info.view.request:
 		c.warn(info.node, "callers may send any JSON here, and it is not checked")
 	case tenantMember(info.view.tenant) != "":
-		c.warn(info.node, "any JSON leaves here, and is not checked for its tenant")
+		c.warn(info.node, "callers get any JSON here, and its tenant is not checked")
 	}
 	c.findTenant(s, info)
 }
@@ -451,7 +451,7 @@ func (c *compiler) types(n node, s *upstream.Schema, info *schemaInfo) {
 	for i, name := range names {
 		types, ok := typeNames[name.text()]
 		if !ok {
-			c.fault(name, "%q is not a type: possible are string, integer, number, boolean, object, array and null", name.text())
+			c.fault(name, "%q is not a type: must be one of string, integer, number, boolean, object, array, null", name.text())
 			types = upstream.TypeString
 		}
 		if i == 0 {
@@ -509,7 +509,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 		case of == upstream.TypeNull:
 			c.warn(value, "null is not accepted, because the type does not have it")
 		default:
-			c.fault(value, "is not of the type that the schema has: if it must be a text, put it in quotes")
+			c.fault(value, "is not of the type of the schema: put a string in quotes")
 		}
 		if text != "" {
 			r.Enum = append(r.Enum, text)
@@ -836,7 +836,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	info := c.describe(m, schemaInfo{node: n, active: true, postponed: 1 + max(infoA.postponed, infoB.postponed)})
 	c.merged[key] = m
 	if info.postponed > maxPostponed {
-		c.fault(n, "the schemas that must hold lead in a circle")
+		c.fault(n, "allOf is circular: the schema contains itself")
 		*m, *info = upstream.Schema{Types: allTypes}, schemaInfo{node: n, typed: true, shaped: true}
 		return m
 	}
@@ -844,7 +844,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 		v := c.view
 		c.view = info.view
 		if infoA.active || infoB.active { // they wait for each other
-			c.fault(n, "the schemas that must hold lead in a circle")
+			c.fault(n, "allOf is circular: the schema contains itself")
 			m.Types = allTypes
 		} else {
 			whole := c.mergeContent(n, a, b)
@@ -917,7 +917,7 @@ func (c *compiler) mergeContent(n node, a, b *upstream.Schema) *upstream.Schema 
 		if merged := c.infos[own.Schema]; merged != nil && merged.node == n {
 			merged.of = " of " + p.Name
 		}
-		c.faultIf(own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From), n, "two schemas that must hold say differently where the data service has %s", p.Name)
+		c.faultIf(own.From != nil && p.From != nil && !reflect.DeepEqual(own.From, p.From), n, "two schemas of allOf have different x-gatehouse-from for %s", p.Name)
 		own.From, own.As, own.Description = cmp.Or(own.From, p.From), cmp.Or(own.As, p.As), cmp.Or(own.Description, p.Description)
 	}
 	arrange(m, info)
@@ -929,7 +929,7 @@ func (c *compiler) mergeContent(n node, a, b *upstream.Schema) *upstream.Schema 
 		m.VisibleValues = slices.DeleteFunc(slices.Clone(a.VisibleValues), func(value string) bool { return !slices.Contains(b.VisibleValues, value) })
 	}
 	if a.Tenant != "" && b.Tenant != "" && a.Tenant != b.Tenant || a.Visible != "" && b.Visible != "" && a.Visible != b.Visible {
-		c.fault(n, "two schemas that must hold name different members for %s or %s", extTenant, extVisible)
+		c.fault(n, "two schemas of allOf have different members as %s or %s", extTenant, extVisible)
 	}
 	return m
 }
@@ -953,7 +953,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	info := c.infos[s]
 	info.null = nullA && nullB
 	if a.Choice != nil && b.Choice != nil && (ofA.discriminator.Node != nil || ofB.discriminator.Node != nil) {
-		c.fault(n, "two choices that must hold at once cannot have a discriminator")
+		c.fault(n, "two oneOf or anyOf that allOf combines cannot have a discriminator")
 	} else if info.discriminator = ofA.discriminator; info.discriminator.Node == nil {
 		info.discriminator = ofB.discriminator
 	}
@@ -971,7 +971,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 		}
 	}
 	if len(s.Choice.Alternatives) > upstream.MaxAlternatives {
-		c.fault(n, "choices that must hold at once have more than %d alternatives together", upstream.MaxAlternatives)
+		c.fault(n, "oneOf and anyOf that allOf combines have more than %d alternatives together", upstream.MaxAlternatives)
 		s.Choice.Alternatives = s.Choice.Alternatives[:upstream.MaxAlternatives]
 	}
 	return s
@@ -1027,7 +1027,7 @@ func (c *compiler) choiceTypes(s *upstream.Schema) {
 		}
 		types |= alternative.Types
 	}
-	c.faultIf(level >= maxNested, info.node, "more than %d choices are alternatives of each other, or lead in a circle", maxNested)
+	c.faultIf(level >= maxNested, info.node, "oneOf and anyOf are nested more than %d deep, or are circular", maxNested)
 	if info.level = 1 + level; info.null {
 		types |= upstream.TypeNull
 	}

@@ -101,7 +101,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 			c.tools = append(c.tools, t)
 		}
 	}
-	c.faultIf(len(c.tools) == 0 || len(c.tools) > MaxTools, c.root.get("paths"), "%d operations have %s: possible are 1 to %d", len(c.tools), extTool, MaxTools)
+	c.faultIf(len(c.tools) == 0 || len(c.tools) > MaxTools, c.root.get("paths"), "%d operations have %s: must be 1 to %d", len(c.tools), extTool, MaxTools)
 	c.strings(c.root.get(extInstruct))
 	named := map[string]bool{}
 	for _, tag := range c.root.get("tags").items() {
@@ -135,7 +135,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 		}
 		c.areas = append(c.areas, a)
 	}
-	c.faultIf(len(c.areas) > MaxAreas, c.root.get("tags"), "the tools have %d areas: possible are %d", len(c.areas), MaxAreas)
+	c.faultIf(len(c.areas) > MaxAreas, c.root.get("tags"), "the tools have %d areas: must be at most %d", len(c.areas), MaxAreas)
 	for _, n := range all {
 		if ext := n.get(extTool); ext.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
 			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")

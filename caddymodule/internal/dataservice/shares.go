@@ -58,7 +58,7 @@ const anyone = "- "
 // memory is what a large response takes of the shared memory, in bytes.
 type memory struct {
 	business string // or anyone and the caller
-	claim    int64 // the most that it may take while it is being read; zero if it is not
+	claim    int64  // the most that it may take while it is being read; zero if it is not
 	held     int64
 }
 
