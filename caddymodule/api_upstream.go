@@ -122,7 +122,7 @@ func setForwarded(h http.Header, r *http.Request, clientIP netip.Addr) {
 }
 
 // forwarded matches a host or a scheme of a trusted proxy that can be sent on.
-var forwarded = regexp.MustCompile(`^[!-~][ -~]{0,255}$`)
+var forwarded = regexp.MustCompile(`^[[:graph:]][[:print:]]{0,255}$`)
 
 // viaCaddy returns the value of Via (RFC 9110, section 7.6.3) as reverse_proxy sends it.
 func viaCaddy(protoMajor int) string {

@@ -154,6 +154,8 @@ func TestProtectedResponsesPassAsTheyCome(t *testing.T) {
 
 // A cache in front of the gateway does not know that signatures are credentials. It would serve a response to other businesses, and to
 // requests without a signature.
+//
+//nolint:tparallel // the subtests share a data service
 func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -211,12 +213,14 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 	t.Parallel()
 	const line = "no address for canary@example.com\r\n"
-	record := func(kind byte, content string) string { return string([]byte{1, kind, 0, 1, 0, byte(len(content)), 0, 0}) + content }
+	record := func(kind byte, content string) string {
+		return string([]byte{1, kind, 0, 1, 0, byte(len(content)), 0, 0}) + content
+	}
 	for name, service := range map[string]struct{ proxy, response string }{
-		"HTTP":         {"reverse_proxy ", "HTTP/1.1 200 OK\r\n" + line + "\r\n"},
-		"not HTTP":     {"reverse_proxy ", line},
-		"FastCGI":      {"php_fastcgi ", record(6, line+"\r\n") + record(6, "") + record(3, "\x00\x00\x00\x00\x00\x00\x00\x00")},
-		"after a name": {"reverse_proxy ", "HTTP/1.1 200 OK\r\nX: \"\r\n" + line + "\r\n"},
+		"HTTP":                   {"reverse_proxy ", "HTTP/1.1 200 OK\r\n" + line + "\r\n"},
+		"not HTTP":               {"reverse_proxy ", line},
+		"FastCGI":                {"php_fastcgi ", record(6, line+"\r\n") + record(6, "") + record(3, "\x00\x00\x00\x00\x00\x00\x00\x00")},
+		"after a quotation mark": {"reverse_proxy ", "HTTP/1.1 200 OK\r\nX: \"\r\n" + line + "\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
