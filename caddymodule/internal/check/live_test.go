@@ -119,7 +119,7 @@ func TestCheckProbesRedis(t *testing.T) {
 		"for assistants":                    {probed{redis: as("limits"), connect: "name x"}, []string{"GH031"}, "HSET"},
 		"the documented ACL for assistants": {probed{redis: as("connect"), connect: "name x"}, nil, ""},
 		"their limits":                      {probed{redis: as("norate"), connect: "name x"}, []string{"GH031"}, "may not run GET for rate:gatehouse:*, EVAL for rate:gatehouse:* on"},
-		"no log, for services":              {probed{redis: "redis " + unlogged.URL(), api: "upstream " + service + "\n}\nhandle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5"}, []string{"GH067", "GH064"}, "appendonly"},
+		"no log, for services":              {probed{redis: "redis " + unlogged.URL(), api: "upstream " + service + "\n}\nhandle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5"}, []string{"GH067", "GH064", "GH072"}, "appendonly"},
 		"gcra":                              {probed{redis: as("norate"), app: "limits {\nalgorithm gcra\n}"}, []string{"GH031"}, "may not run DEL for rate:gatehouse:* on"},
 		"some commands":                     {probed{redis: as("some"), connect: "name x"}, []string{"GH031"}, "may not run HINCRBY, LRANGE, XADD, GETEX on"},
 		"a wrong clock":                     {probed{redis: "redis " + ahead.URL()}, []string{"GH043"}, "the clocks of Redis and this machine differ by 1"},
