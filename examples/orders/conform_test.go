@@ -658,6 +658,9 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		{"assertions of another gateway", "assertion", claimed("iss", func(*http.Request, breaker) any { return "gatehouse" }), nil},
 		{"assertions for another business", "assertion", claimed("sub", func(r *http.Request, _ breaker) any { return r.Header.Get(upstream.HeaderBusinessID) }), nil},
 		{"assertions for another request", "assertion", claimed("jti", func(r *http.Request, _ breaker) any { return r.Header.Get(upstream.HeaderRequestID) }), nil},
+		{"assertions for any operation of the API", "assertion", accepts(func(r *http.Request, b breaker) bool {
+			return slices.ContainsFunc(b.api.Operations(), func(op *upstream.Operation) bool { return op.ID == claims(r)["op"] && op != operation(r, b) })
+		}), nil},
 		{"assertions for another operation", "assertion", claimed("op", func(r *http.Request, b breaker) any { return operation(r, b).ID }), nil},
 
 		{"an undocumented member", "undocumented", set(orders, "orders", "weight", 3), nil},

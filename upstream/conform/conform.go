@@ -261,6 +261,13 @@ func (r *run) prepareAssertions() (err error) {
 	der, _ := x509.MarshalPKIXPublicKey(o.Keys[0].Public()) // it cannot fail for a key of this type
 	public := der[len(der)-ed25519.PublicKeySize:]
 	secrets := [][]byte{public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), []byte(base64.RawURLEncoding.EncodeToString(public))}
+	var operations []string
+	for _, op := range r.operations {
+		operations = append(operations, op.ID)
+	}
+	another := func(all []string, own string) string { // of the same service, if possible
+		return slices.DeleteFunc(append(slices.Clone(all), other), func(one string) bool { return one == own })[0]
+	}
 	n := 0 // forms of one mistake take turns, from the second one, the most likely
 	r.asserter = newAsserter(func(*upstream.AsserterOptions) {})
 	r.wrong = []wrongAssertion{
@@ -276,22 +283,14 @@ func (r *run) prepareAssertions() (err error) {
 		{what: "that has expired", by: at(-70 * time.Second)}, // it ended 40 seconds ago
 		{what: "that is not valid yet", by: at(40 * time.Second)},
 		{what: "of another issuer", by: newAsserter(func(o *upstream.AsserterOptions) { o.Issuer = other })},
-		{what: "for another audience", claims: func(c *claims) {
-			own := c.audience
-			c.audience = other
-			for _, resource := range r.api.Resources(true) {
-				if resource != own {
-					c.audience = resource // of the same service, perhaps
-				}
-			}
-		}},
+		{what: "for another audience", claims: func(c *claims) { c.audience = another(r.api.Resources(true), c.audience) }},
 		{what: "for another business", claims: func(c *claims) { c.business = other }},
 		{what: "for another request", claims: func(c *claims) { c.request = other }},
 	}
 	if slices.ContainsFunc(r.operations, func(op *upstream.Operation) bool { return !op.Read }) { // otherwise, the operation does not matter
 		r.wrong = append(r.wrong,
 			wrongAssertion{what: "for no operation", claims: func(c *claims) { c.operation = "" }},
-			wrongAssertion{what: "for another operation", claims: func(c *claims) { c.operation = other }})
+			wrongAssertion{what: "for another operation", claims: func(c *claims) { c.operation = another(operations, c.operation) }})
 	}
 	if err != nil {
 		return fmt.Errorf("preparing assertions: %w", err)
