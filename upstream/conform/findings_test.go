@@ -31,6 +31,9 @@ func small(serve func(r *http.Request, business string) (status int, body any)) 
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 		w.Header().Set("Content-Type", "application/json")
 		status, body := serve(r, r.Header.Get("X-Business-Id"))
+		if tagged, ok := body.(*item); ok {
+			w.Header().Set("ETag", tagged.etag())
+		}
 		if w.WriteHeader(status); body != nil {
 			_ = json.NewEncoder(w).Encode(body)
 		}
@@ -138,7 +141,7 @@ paths:
 components:
   schemas:
     Change: {type: object, properties: {name: {type: string}}}
-    Item: {type: object, required: [id, name], properties: {id: {type: integer, readOnly: true}, name: {type: string}, active: {type: boolean}, deleted: {type: boolean, readOnly: true}}}
+    Item: {type: object, required: [id, name], properties: {id: {type: integer, readOnly: true}, name: {type: string}, active: {type: boolean}, deleted: {type: boolean, readOnly: true}, day: {type: string, format: utc-date-time}, time: {type: integer, readOnly: true}}}
 `
 
 // itemsOf returns the document with the parameters of its list, and what is said of its records.
@@ -151,8 +154,12 @@ type item struct {
 	Name    string `json:"name"`
 	Active  bool   `json:"active,omitempty"`
 	Deleted bool   `json:"deleted,omitempty"`
+	Day     string `json:"day,omitempty"`
+	Time    int    `json:"time,omitempty"`
 	of      string
 }
+
+func (i *item) etag() string { return `W/"` + strings.ReplaceAll(i.Name, " ", "-") + `"` }
 
 // items is a service of the document, with three items of each business. What it is called with names the ways in which it differs from a usual
 // one. It fails if an item is changed that existed.
@@ -166,7 +173,7 @@ func items(t *testing.T, ways ...string) http.Handler {
 		return len(slices.DeleteFunc(slices.Clone(all), func(i *item) bool { return i.of != of })) + 1
 	}
 	add := func(of, name string, active bool) *item {
-		all = append(all, &item{ID: number(of), Name: name, Active: active, of: of})
+		all = append(all, &item{ID: number(of), Name: name, Active: active, Day: fmt.Sprintf("2000-02-%02dT00:00:00Z", max(28-len(all), 1)), of: of})
 		return all[len(all)-1]
 	}
 	existed := 6
@@ -180,7 +187,7 @@ func items(t *testing.T, ways ...string) http.Handler {
 		body string
 		made *item
 	}
-	answers := map[string]answer{}
+	answers, asked := map[string]answer{}, 0
 	return small(func(r *http.Request, business string) (int, any) {
 		if business != "17" && business != "18" {
 			return http.StatusForbidden, nil
@@ -194,6 +201,9 @@ func items(t *testing.T, ways ...string) http.Handler {
 				return http.StatusNotFound, nil
 			}
 			found := all[i]
+			if r.Method == http.MethodPut && is("weak") && (is("strict") || r.Header.Get("If-Match") != found.etag()) {
+				return http.StatusPreconditionFailed, nil
+			}
 			if i < existed && r.Method != http.MethodGet {
 				t.Errorf("%s of %s changes a record that existed", r.Method, business)
 			}
@@ -220,13 +230,18 @@ func items(t *testing.T, ways ...string) http.Handler {
 				return http.StatusCreated, all[existed-2+map[string]int{"17": 0, "18": 1}[business]]
 			case !known:
 				answers[key] = answer{string(body), add(business, sent.Name, sent.Active)}
+				answers[key].made.Day = cmp.Or(sent.Day, answers[key].made.Day)
 				if is("several") {
 					add(business, sent.Name, sent.Active)
 				}
 			case earlier.body != string(body) && !is("any body"):
 				return http.StatusUnprocessableEntity, nil
 			}
-			return http.StatusCreated, answers[key].made
+			made := *answers[key].made
+			if asked++; is("times") {
+				made.Time = asked
+			}
+			return http.StatusCreated, made
 		}
 		own := []*item{}
 		for _, i := range all {
@@ -435,9 +450,13 @@ func TestWhatADocumentCannotSay(t *testing.T) {
 	for way, want := range map[string]string{
 		"":        " 0 faults",
 		"no page": "fault parameter: listUsers: GET /users?page=1000000&size=1 as A\n  expected status 200 or 422, not 404",
+		"from 0":  "skipped listUsers: paging: pages may be counted from 0 or 1",
 		"200":     "fault conditional: getUser: GET /users/{user_id} as A\n  expected status 304",
 	} {
 		document := strings.Replace(usersDocument, "NONE", map[bool]string{true: `"404": {description: No page.}`}[way != "no page"], 1)
+		if way == "from 0" {
+			document = strings.Replace(document, "page, in: query, schema: {type: integer, minimum: 1, default: 1}", "page, in: query, required: true, schema: {type: integer, maximum: 1000}", 1)
+		}
 		for _, printed := range conformOf(t, document, conform.Options{}, func() http.Handler {
 			views := 0
 			service := small(func(r *http.Request, business string) (int, any) {
@@ -455,6 +474,9 @@ func TestWhatADocumentCannotSay(t *testing.T) {
 						return http.StatusUnprocessableEntity, nil
 					}
 					users, from := []any{}, (page-1)*size
+					if way == "from 0" {
+						from = page * size
+					}
 					if from >= len(ids) {
 						return http.StatusNotFound, nil
 					}
@@ -479,6 +501,7 @@ func TestWhatADocumentCannotSay(t *testing.T) {
 			})
 		}) {
 			require.Contains(t, printed, want)
+			require.Equal(t, strings.HasPrefix(want, "fault"), !strings.Contains(printed, " 0 faults"), printed)
 		}
 	}
 }
@@ -500,10 +523,31 @@ func TestWritesThatAServiceDoesNotMake(t *testing.T) {
 	}
 }
 
-func TestARequestMayCreateSeveralRecords(t *testing.T) {
+func TestWhatWritesMayDo(t *testing.T) {
 	t.Parallel()
-	for _, printed := range conformOf(t, itemsOf("", ""), conform.Options{Write: true}, func() http.Handler { return items(t, "several") }) {
-		require.Contains(t, printed, " 0 faults")
+	for name, c := range map[string]struct{ ways, parameters, records, want string }{
+		"a creation that makes several records":       {ways: "several"},
+		"a deletion that marks the record":            {ways: "soft"},
+		"a repeated response with the time":           {ways: "times"},
+		"an order by what is sent":                    {"pages,many", "{name: page, in: query, schema: {type: integer, minimum: 1}}", "x-gatehouse-records: {in: items, order: [day]}", ""},
+		"a weak ETag with which the service works":    {ways: "weak", want: "hint weak-etag: getItem: GET /items/{item} as A"},
+		"a weak ETag with which the service does not": {ways: "weak,strict", want: "fault precondition: replaceItem: PUT /items/{item} as A"},
+		"a deletion that changes nothing":             {ways: "kept", want: "fault delete: getItem: GET /items/{item} as A"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			document := strings.Replace(itemsOf(c.parameters, c.records), "oak, active: true", map[bool]string{true: `oak, active: true, day: "1999-01-01T00:00:00Z"`, false: "oak, active: true"}[c.records != ""], 1)
+			if strings.HasPrefix(c.ways, "weak") {
+				document = strings.NewReplacer(`"200": {description: The item.,`, `"200": {description: The item., headers: {ETag: {schema: {type: string}}},`,
+					"operationId: replaceItem\n", "operationId: replaceItem\n      parameters: [{name: If-Match, in: header, schema: {type: string}}]\n",
+					`{"204": {description: It is gone.}}`, `{"204": {description: It is gone.}, "412": {description: It has changed.}}`).Replace(document)
+				document = strings.ReplaceAll(document, `"404": {description: None.}}`, `"404": {description: None.}, "412": {description: It has changed.}}`)
+			}
+			for _, printed := range conformOf(t, document, conform.Options{Write: true}, func() http.Handler { return items(t, strings.Split(c.ways, ",")...) }) {
+				require.Contains(t, printed, c.want)
+				require.Equal(t, strings.HasPrefix(c.want, "fault"), !strings.Contains(printed, " 0 faults"), printed)
+			}
+		})
 	}
 }
 
@@ -576,6 +620,40 @@ BELOW`
 					return http.StatusUnauthorized, nil
 				}
 				return http.StatusOK, []any{object{"id": "o-" + business}}
+			})
+		}) {
+			require.Contains(t, printed, want)
+		}
+	}
+}
+
+func TestCursorsOfRecordsWithoutAnID(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /events:
+    get:
+      operationId: listEvents
+      parameters: [{name: cursor, in: query, schema: {type: string, maxLength: LENGTH}}]
+      responses:
+        "200":
+          description: Events.
+          x-gatehouse-records: {in: events}
+          x-gatehouse-page: [{cursor: cursor, response: /next}]
+          content: {application/json: {schema: {type: object, required: [events], properties: {next: {type: string}, events: {type: array, items: {type: object, required: [what], properties: {what: {type: string}}}}}}}}
+`
+	for length, want := range map[string]string{"9": " 0 faults", "2": "fault cursor: listEvents: GET /events as A\n  expected records and a cursor that no page before had\n  got      a cursor that its parameter does not allow"} {
+		for _, printed := range conformOf(t, strings.Replace(paths, "LENGTH", length, 1), conform.Options{}, func() http.Handler {
+			return small(func(r *http.Request, business string) (int, any) {
+				if business != "17" && business != "18" {
+					return http.StatusForbidden, nil
+				}
+				from, _ := strconv.Atoi(strings.TrimPrefix(r.FormValue("cursor"), "from-"))
+				list := object{"events": []any{object{"what": "seen"}, object{"what": fmt.Sprint("seen ", from%4, " of ", business)}}}
+				if from < 6 {
+					list["next"] = fmt.Sprint("from-", from+2)
+				}
+				return http.StatusOK, list
 			})
 		}) {
 			require.Contains(t, printed, want)

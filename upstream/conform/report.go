@@ -76,6 +76,7 @@ func Rules() []Rule {
 		{"change", "a PUT or PATCH changes the record, and a PATCH not all else", "Store what a request says, and keep what a PATCH does not name.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
+		{"weak-etag", "an `ETag` for `If-Match` is a strong one", "Send a strong ETag: by RFC 9110, section 13.1.1, If-Match never matches a weak one.", true},
 		{"undocumented", "all members are documented, and none is `writeOnly`: the gateway removes others", "Leave the member out, or document it.", true},
 		{"compressed", "the body is not compressed: the gateway asks for `identity`", "Do not compress for the gateway.", true},
 		{"slow", "responses take less than five seconds", "Respond faster: callers wait for it, and get 504 after the gateway's timeout.", true},
