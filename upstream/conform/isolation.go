@@ -2,6 +2,7 @@ package conform
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -98,9 +99,7 @@ type sharedRecord struct {
 
 // commonRecord returns a finding about a record that both A and B get. Records without an ID count only if the request had one.
 func (r *run) commonRecord(a, b *exchange) (f Finding, found bool) {
-	if a == nil || b == nil { // a parameter names the business, and not this one
-		return f, false
-	}
+	a, b = cmp.Or(a, &exchange{}), cmp.Or(b, &exchange{}) // nil: a parameter names the business, and not this one
 	records := map[string]bool{}
 	for _, record := range a.records {
 		if len(a.values) > 0 || r.id(a.op, record) != "" { // settings, for example, may be the same by default
@@ -179,10 +178,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	isOfA := known && isIsolated(r.listOf(first.op, 0)) // otherwise, there may be one for each business, such as counts
 	ask := func(q request, expected string) {
-		x := r.send(ctx, q)
-		if x == nil {
-			return
-		}
+		x := cmp.Or(r.send(ctx, q), &exchange{})
 		_, isCommon := r.commonRecord(first, x)
 		switch x.label = "nobody"; {
 		case x.err != nil, x.status/100 == 5:
@@ -203,10 +199,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 // invent returns an ID in the form of another one that probably does not exist, if one is possible.
 func (r *run) invent(like string, isPossible func(id string) bool) (id string, ok bool) {
 	digits := func(n int) string {
-		text := strconv.Itoa(1 + r.random.IntN(9))
-		if n > 9 {
-			text = "1" // no number of 10 or 19 digits is above those of 32 or 64 bits
-		}
+		text := strconv.Itoa(1 + r.random.IntN(map[bool]int{true: 9, false: 1}[n < 10])) // with a 1, 10 digits have 32 bits, and 19 have 64
 		for len(text) < n {
 			text += strconv.Itoa(r.random.IntN(10))
 		}
@@ -217,7 +210,7 @@ func (r *run) invent(like string, isPossible func(id string) bool) (id string, o
 	for n := range max(9, len(like)-len(stem)) {
 		candidates = append(candidates, stem+digits(n+1))
 	}
-	if _, err := uuid.Parse(like); err == nil { // otherwise, the service has other IDs
+	if !mayCoincide(like) { // otherwise, the service has other IDs
 		candidates = append(candidates, "6d1c8a3b-e210-4f5e-9a41-0e1f2a3b4c5d")
 	}
 	for _, candidate := range slices.Backward(candidates) {

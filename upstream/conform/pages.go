@@ -115,6 +115,10 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	if page == nil {
 		return
 	}
+	if !offset && len(page.Default) == 0 && bound(page, false, -1) < 0 {
+		r.skip(first.op, "paging: pages may be counted from 0 or 1: give the parameter "+page.Name+" a minimum or a default")
+		return
+	}
 	start := bound(page, false, 1)
 	if offset || len(page.Default) > 0 && page.Default[0] == "0" {
 		start = bound(page, false, 0)

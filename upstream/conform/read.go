@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -182,10 +183,7 @@ func mayBeRefused(first *exchange, p *upstream.Param, values int) bool {
 // compareCrossTenant looks for records of B in the list that A gets with a value of a parameter. If the value is an ID of A, it also looks for
 // records of A in what B gets with it. B may have records of its own with that ID.
 func (r *run) compareCrossTenant(ctx context.Context, first, a *exchange, isID bool) {
-	own := r.list(ctx, a.op, nil, "B")
-	if own == nil {
-		return
-	}
+	own := cmp.Or(r.list(ctx, a.op, nil, "B"), &exchange{})
 	has := func(list *exchange) func(any) bool {
 		return func(record any) bool { return slices.Contains(r.keys(list), r.key(a.op, record)) }
 	}
