@@ -107,14 +107,11 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	if first.res.Cursor != "" && (size != nil || nextCursor(first) != "") {
 		r.probeCursors(ctx, first, all)
 	}
-	if size == nil {
+	page, offset := pageParam(first)
+	if size == nil || page == nil {
 		return
 	}
 	least, small := max(bound(size, false, 1), 1), first.request
-	page, offset := pageParam(first)
-	if page == nil {
-		return
-	}
 	if !offset && len(page.Default) == 0 && bound(page, false, -1) < 0 {
 		r.skip(first.op, "paging: pages may be counted from 0 or 1: give the parameter "+page.Name+" a minimum or a default")
 		return
@@ -212,13 +209,10 @@ func (r *run) follow(ctx context.Context, q request, records int, between func(p
 			between(n)
 		}
 		x := r.sendAndCheck(ctx, q, "")
-		if x == nil {
-			if n > 0 {
-				got.err = "a cursor that its parameter does not allow"
-			}
-			return got, false
+		if x == nil && n > 0 {
+			got.err = "a cursor that its parameter does not allow"
 		}
-		if got.last = x; !x.ok() {
+		if got.last = cmp.Or(x, got.last); !x.ok() {
 			return got, false
 		}
 		for i, key := range r.keys(x) {

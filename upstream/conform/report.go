@@ -195,13 +195,11 @@ func at(value any, names ...string) (any, bool) {
 
 // scalar returns a string or a number as text, or "".
 func scalar(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
+	if number, ok := value.(json.Number); ok {
+		return number.String()
 	}
-	return ""
+	text, _ := value.(string)
+	return text
 }
 
 // count returns a number with a noun.

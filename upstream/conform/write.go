@@ -240,10 +240,9 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 func (r *run) withOtherBody(q request) (other request, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(q.sent)) {
 		other = q
-		if other.sent = maps.Clone(q.sent); isIDName(name) || !replace(other.sent, name, fmt.Sprint(q.sent[name])+"1") {
-			continue
-		}
-		if other, ok = r.as(other, q.label); ok && !bytes.Equal(other.body, q.body) {
+		other.sent = maps.Clone(q.sent)
+		isOther := !isIDName(name) && replace(other.sent, name, fmt.Sprint(q.sent[name])+"1")
+		if other, ok = r.as(other, q.label); ok && isOther && !bytes.Equal(other.body, q.body) {
 			return other, true
 		}
 	}
@@ -370,14 +369,11 @@ func (r *run) hasOwn(ctx context.Context, op, get *upstream.Operation, values []
 	if list != nil {
 		own = r.send(ctx, r.listRequest(list, nil, label))
 	}
-	switch {
-	case own.ok() && slices.Contains(r.keys(own), values[0]):
-		return true
-	case own.ok() && isWholeList(own):
-		return false
-	default: // it may be on a later page
-		return get == nil || !r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).isRefused()
-	}
+	isListed := slices.Contains(r.keys(own), values[0])
+	if own.ok() && (isListed || isWholeList(own)) {
+		return isListed
+	} // otherwise, it may be on a later page
+	return get == nil || !r.send(ctx, request{op: get, label: label, values: values, ofRecords: true}).isRefused()
 }
 
 // probeChange changes or deletes a record that was created.
@@ -507,10 +503,9 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		left := listed()
 		gone := func(id string) bool { return id != made.id && !slices.Contains(r.keys(left), id) }
 		switch {
-		case !left.ok():
-		case slices.Contains(r.keys(left), made.id):
+		case left.ok() && slices.Contains(r.keys(left), made.id):
 			r.addFinding("delete", left, Finding{Expected: "a list without the record that was deleted", Got: "the record"})
-		case others.ok() && isWholeList(others) && slices.ContainsFunc(r.keys(others), gone):
+		case left.ok() && others.ok() && isWholeList(others) && slices.ContainsFunc(r.keys(others), gone):
 			r.addFinding("delete", left, Finding{Expected: "all records but the one that was deleted", Got: "fewer"})
 		}
 	default:
