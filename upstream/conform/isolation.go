@@ -183,7 +183,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		switch x.label = "nobody"; {
 		case x.err != nil, x.status/100 == 5:
 			r.checkResponse(ctx, x, "unknown-business")
-		case x.status/100 == 2 && (isCommon && len(q.values) == 0 || isOfA && !x.list || x.list && len(x.records) > 0):
+		case x.status/100 == 2 && (isCommon && len(q.values) == 0 || (x.list || isOfA) && len(x.records) > 0 || isOfA && x.ok() && x.res.Unchecked != nil):
 			r.addFinding("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
 		}
 	}
