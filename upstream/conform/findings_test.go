@@ -164,6 +164,7 @@ func (i *item) etag() string { return `W/"` + strings.ReplaceAll(i.Name, " ", "-
 // items is a service of the document, with three items of each business. What it is called with names the ways in which it differs from a usual
 // one. It fails if an item is changed that existed.
 func items(t *testing.T, ways ...string) http.Handler {
+	t.Helper()
 	is := func(way string) bool { return slices.Contains(ways, way) }
 	var all []*item
 	number := func(of string) int {
@@ -385,7 +386,7 @@ components:
 `
 	plans := []any{object{"id": "0b9f3c52-6f7e-4a52-9c53-0a1e3dd50b11"}, object{"id": "5d0c3d16-3dd7-4b0c-8b8e-6e2a4c3f7a22"}}
 	for _, printed := range conformOf(t, paths, conform.Options{Write: true}, func() http.Handler {
-		return small(func(r *http.Request, business string) (int, any) {
+		return small(func(r *http.Request, _ string) (int, any) {
 			_, rest, _ := strings.Cut(r.URL.Path, "/plans/")
 			id, below, _ := strings.Cut(rest, "/")
 			found := slices.ContainsFunc(plans, func(plan any) bool { return plan.(object)["id"] == id })

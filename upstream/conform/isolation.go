@@ -158,8 +158,7 @@ func (r *run) reportCommon() {
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string, known bool) {
 	n := len(values)
 	if n > 0 && (known || first.op.PathParams[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
-		q := first.request
-		p := &first.op.PathParams[n-1]
+		q, p := first.request, &first.op.PathParams[n-1]
 		var ids []string
 		if list := r.listOf(first.op, n-1); list != nil {
 			ids = r.keys(r.list(ctx, list, values[:n-1], "A"))

@@ -204,12 +204,13 @@ func stock(way string) http.Handler {
 		if way == "key" && created[map[string]string{"1001": "1002", "1002": "1001"}[account]+r.Header.Get("Idempotency-Key")] != nil {
 			return 409, nil, nil
 		}
-		if way == "upsert" {
+		switch {
+		case way == "upsert":
 			created[key] = all[slices.IndexFunc(all, func(p *product) bool { return p.Account == account })]
-		} else if created[key] == nil {
+		case created[key] == nil:
 			created[key] = add(account, made.Name, false)
 			created[key].sent = made.Name
-		} else if created[key].sent != made.Name {
+		case created[key].sent != made.Name:
 			return 422, nil, nil
 		}
 		return 201, created[key], nil
