@@ -145,7 +145,7 @@ func problemOf(err error, now time.Time) problem {
 	case errors.Is(err, errAllBodies):
 		return unavailable()
 	case errors.As(err, &param):
-		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(reasonOf(param)), Parameter: param.Parameter}
+		return problem{Status: http.StatusBadRequest, Code: "INVALID_PARAMETER", Error: sentence(param.Reason), Parameter: param.Parameter}
 	case errors.As(err, &body):
 		return problem{Status: http.StatusBadRequest, Code: "INVALID_BODY", Error: "The request body is not valid.", Violations: body.Violations}
 	case errors.As(err, &media):
@@ -370,15 +370,6 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 // ceilSeconds rounds up to whole seconds, at least 1.
 func ceilSeconds(d time.Duration) int {
 	return max(1, int(math.Ceil(d.Seconds())))
-}
-
-// reasonOf returns why a parameter is invalid, so that sentence changes no name but words such as "count".
-func reasonOf(p *upstream.ParameterError) string {
-	isWord := !strings.ContainsFunc(p.Parameter, func(r rune) bool { return r < 'a' || r > 'z' })
-	if p.Parameter == "" || isWord || p.Parameter[0] >= 'A' && p.Parameter[0] <= 'Z' {
-		return p.Reason
-	}
-	return "the parameter " + p.Reason
 }
 
 // sentence capitalises s and adds a full stop.

@@ -5,22 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
-
-// Names of parameters are case-sensitive.
-func TestErrorsDoNotChangeNamesOfParameters(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"count": "Count is required.", "per_page": "The parameter per_page is required.", "businessId": "The parameter businessId is required.",
-		"état": "The parameter état is required.", "If-Match": "If-Match is required.",
-	} {
-		p := problemOf(&upstream.ParameterError{Parameter: name, Reason: name + " is required"}, time.Time{})
-		assert.Equal(t, want, p.Error)
-		assert.Equal(t, name, p.Parameter)
-	}
-}
 
 func TestErrorOfAMethodIsASentence(t *testing.T) {
 	t.Parallel()
