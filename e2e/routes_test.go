@@ -136,7 +136,7 @@ func operations(own, token string, acme, shop gatewaytest.Caller) []operationCas
 		at(metadata, "GET", "/.well-known/oauth-authorization-server", 200),
 		at(metadata, "GET", "/.well-known/openid-configuration", 200),
 		{name: "authorize", host: own, method: "GET", target: "/oauth/authorize", fields: []field{{"Accept", "text/html"}}, status: 400, format: htmlPage, oneHost: true},
-		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 401, format: oauthJSON, oneHost: true},
+		{name: "token", host: own, method: "POST", target: "/oauth/token", fields: form, body: "grant_type=refresh_token&client_id=x&refresh_token=x", status: 400, format: oauthJSON, oneHost: true},
 		{name: "revoke", host: own, method: "POST", target: "/oauth/revoke", fields: form, body: "token=x&client_id=x", status: 200, format: oauthJSON, oneHost: true},
 		{name: "register", host: own, method: "POST", target: "/oauth/register", fields: []field{{"Content-Type", "application/json"}}, body: `{"redirect_uris":["gopher://x"]}`, status: 400, format: oauthJSON, oneHost: true},
 		at(page, "GET", "/", 200),
