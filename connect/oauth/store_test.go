@@ -305,7 +305,7 @@ func TestLostRegistrationIsInvalidClient(t *testing.T) {
 	require.Equal(t, http.StatusOK, tokens.Status, "a connection does not need its client's registration")
 	require.NoError(t, client.Del(t.Context(), s.GrantKey(id)).Err())
 	lost := c.Refresh(tokens.Refresh, nil)
-	require.Equal(t, http.StatusUnauthorized, lost.Status)
+	require.Equal(t, http.StatusBadRequest, lost.Status)
 	require.Equal(t, "invalid_client", lost.Error)
 	verifier, challenge := oauthtest.PKCE()
 	require.Equal(t, "invalid_client", c.Exchange("gac_x", verifier, nil).Error)

@@ -93,7 +93,7 @@ func TestFailedSignInIsAuditedWithoutTheInput(t *testing.T) {
 	require.Len(t, lines, 1)
 	fields := lines[0].ContextMap()
 	require.Equal(t, audit.SessionDenied, fields["action"])
-	require.Equal(t, "127.0.0.1", fields["target"])
+	require.Equal(t, "127.0.0.1", fields["client_ip"])
 	for _, line := range w.logs.All() {
 		assert.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "my-password")
 		assert.NotContains(t, fmt.Sprint(line.Message, line.ContextMap()), "s3cret")
