@@ -248,7 +248,7 @@ func TestARequiredHeaderThatTheGatewaySendsIsNotACallersParameter(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := load(document(in[0], in[1]), definition.Options{})
-			require.ErrorContains(t, err, "the header x-account is required, but only these are forwarded: Idempotency-Key, If-Match, If-None-Match, Accept-Language. What the service needs itself, x-gatehouse-upstream can send")
+			require.ErrorContains(t, err, "the header x-account is required, but only these are forwarded: Idempotency-Key, If-Match, If-None-Match, Accept-Language. If the service needs it, set it with x-gatehouse-upstream")
 		})
 	}
 }

@@ -413,7 +413,7 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 			return true
 		case c.sendsHeader(op, n, canonical): // itself
 		case required:
-			c.fault(p, "the header %s is required, but only these are forwarded: %s. What the service needs itself, %s can send", name, strings.Join(requestHeaders, ", "), extUpstream)
+			c.fault(p, "the header %s is required, but only these are forwarded: %s. If the service needs it, set it with %s", name, strings.Join(requestHeaders, ", "), extUpstream)
 		default:
 			c.warn(p, "the header %s is not forwarded", name)
 		}
