@@ -76,8 +76,11 @@ func (s *server) get(ctx context.Context, target string, header map[string]strin
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != want {
-		return "", fmt.Errorf("%s responded to %s with %d %s, want %d: %w", s.name, target, res.StatusCode, body, want, err)
+	if err == nil && res.StatusCode != want {
+		err = fmt.Errorf("want %d", want)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s responded to %s with %d %s: %w", s.name, target, res.StatusCode, body, err)
 	}
 	return string(body), nil
 }
