@@ -198,7 +198,10 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 // invent returns an ID in the form of another one that probably does not exist, if one is possible.
 func (r *run) invent(like string, isPossible func(id string) bool) (id string, ok bool) {
 	digits := func(n int) string {
-		text := strconv.Itoa(1 + r.random.IntN(map[bool]int{true: 9, false: 1}[n < 10])) // with a 1, 10 digits have 32 bits, and 19 have 64
+		text := strconv.Itoa(1 + r.random.IntN(9))
+		if n > 9 {
+			text = "1" // with it, 10 digits fit into 32 bits, and 19 into 64
+		}
 		for len(text) < n {
 			text += strconv.Itoa(r.random.IntN(10))
 		}
