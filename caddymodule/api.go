@@ -354,7 +354,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	if err == nil && res.Status == http.StatusNotModified && req.resource.MayHide() {
 		err = h.checkUnconditional(r, req, query)
 	}
-	if res.Status == http.StatusMethodNotAllowed && !errors.Is(err, upstream.ErrContractViolation) { // RFC 9110, section 15.5.6
+	if passed := new(upstream.StatusError); res.Status == http.StatusMethodNotAllowed && (err == nil || errors.As(err, &passed)) { // RFC 9110, section 15.5.6
 		w.Header()["Allow"] = []string{req.path.Allow}
 	}
 	if err != nil {

@@ -172,7 +172,7 @@ func backendOf(client redis.UniversalClient) backend {
 		cluster:   !single,
 		newRunner: func() runner { return script.NewRunner(client, !single) },
 		forget: func(ctx context.Context, mark string, id []byte) error {
-			return forgetMark.Run(ctx, client, []string{mark}, id).Err() //nolint:wrapcheck // by Forget
+			return forgetMark.Run(ctx, client, []string{mark}, id).Err() //nolint:wrapcheck // Forget wraps it
 		},
 		node:   func(string) string { return "" },
 		random: func(int) func(int64) int64 { return rand.Int64N },

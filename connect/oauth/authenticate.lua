@@ -4,6 +4,7 @@
 -- ARGV   field of the access token, audience, precision of the last use, fields to return
 -- reply  the token's scopes, or "*" for those of the connection; "1" if the use was recorded, or else ""; and the fields' values.
 --        Empty if the token is invalid
+
 -- A replica, and a master without the replicas that it requires, may lack a revocation. On both, this write fails; elsewhere, even
 -- while memory is full, it does nothing.
 local writable = redis.pcall('HDEL', KEYS[1], '')

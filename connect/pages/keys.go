@@ -222,7 +222,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 	grace, ok := graces()[r.PostForm.Get("grace")]
 	version := r.PostForm.Get("version")
 	if !ok || version == "" {
-		return badRequest("The form is incomplete. Go back and open it again.", nil)
+		return badRequest("The form does not say how long the old private key keeps working. Go back and choose again.", nil)
 	}
 	change, err := p.beginKey(ctx, s, entry)
 	if err != nil {

@@ -408,7 +408,7 @@ func TestCheckFindsSecretsInTheWorkingDirectory(t *testing.T) {
 	for served, published := range map[string]bool{
 		"file_server": true, "root .\nfile_server": true, "root .\nfile_server {\nhide keys *.html\n}": true,
 		"file_server\n}\n}\nhttps://other.example.com {\ntls internal\nhandle {\n" + elsewhere: true,
-		elsewhere: false, "root .": false, "file_server {\nhide *.json\n}": false, "file_server {\nhide ./keys.json\n}": false,
+		elsewhere: false, "root .": false, "file_server {\nhide *.json\n}": false, "file_server {\nhide ./keys.json\n}": false, "file_server {\nhide ./*.json\n}": false,
 	} {
 		found, _ := checkFile(t, strings.NewReplacer("DIR/keys.json", "keys.json", "https://api.example.com {\n\ttls internal", "https://api.example.com {\n\ttls internal\nhandle_path /files/* {\n"+served+"\n}\n").Replace(soundCaddyfile), "--offline")
 		assert.Equal(t, published, slices.ContainsFunc(found, func(f check.Finding) bool { return f.Rule == "GH071" }), "%s %v", served, found)

@@ -170,8 +170,9 @@ func (c *checker) checkSecretFiles() {
 func hidden(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if strings.Contains(pattern, "/") {
-			dir, _ := filepath.Abs(pattern)
-			return strings.HasPrefix(path+"/", dir+"/")
+			full, _ := filepath.Abs(pattern)
+			matches, _ := filepath.Match(full, path)
+			return matches || strings.HasPrefix(path+"/", full+"/")
 		}
 		return slices.ContainsFunc(strings.Split(path, string(filepath.Separator)), func(name string) bool {
 			matches, _ := filepath.Match(pattern, name)

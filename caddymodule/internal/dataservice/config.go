@@ -156,7 +156,7 @@ func checkPlaceholders(what, value string) error {
 	for _, found := range placeholder.FindAllStringSubmatch(value, -1) {
 		kind, _, _ := strings.Cut(found[1], ".")
 		if kind != "env" && kind != "file" && kind != "system" {
-			return fmt.Errorf("invalid %s %s: the only placeholders allowed are {env.*}, {file.*} and {system.*}, because a caller could choose the value of others", what, value)
+			return fmt.Errorf("invalid %s %s: placeholders must be {env.*}, {file.*} or {system.*}, because a caller could choose the value of others", what, value)
 		}
 	}
 	return nil
