@@ -224,7 +224,7 @@ func (r *run) probeOrder(op *upstream.Operation) int {
 // isAction reports whether an operation is a POST below a record that adds nothing to a list, and so may change the record.
 func (r *run) isAction(op *upstream.Operation) bool {
 	list := r.listAt(op.Path)
-	return op.Method == http.MethodPost && !op.Read && len(op.PathParams) > 0 && (list == nil || !isList(list))
+	return op.Method == http.MethodPost && !op.Read && len(idParams(op)) > 0 && (list == nil || !isList(list))
 }
 
 // claims are those of an assertion, besides its issuer and times.

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 type request struct {
 	op           *upstream.Operation
 	label        string   // the business: A, B or another text
-	values       []string // of the path's parameters
+	values       []string // of the path's parameters that do not name the business
 	query        string   // as a caller would send it
 	ofRecords    bool     // the target has values of the service's records
 	namesRecord  bool     // the body has the ID of a record that only this business has
@@ -115,11 +117,26 @@ func (r *run) wait(ctx context.Context, op *upstream.Operation) {
 	r.report.Requests++
 }
 
-// target returns the request target for a path's parameters and a query.
-func target(op *upstream.Operation, values []string, query string) string {
-	path := op.Path
-	for i, value := range values {
-		path = strings.Replace(path, "{"+op.PathParams[i].Name+"}", value, 1)
+// idParams returns the parameters of an operation's path that do not name the business.
+func idParams(op *upstream.Operation) []upstream.Param {
+	return slices.DeleteFunc(slices.Clone(op.PathParams), func(p upstream.Param) bool { return p.Business })
+}
+
+// target returns the request target: parameters that name a business name that of the request, as the gateway requires.
+func (r *run) target(q request) string {
+	path, query, business := q.op.Path, q.query, r.business(q.op, q.label)
+	for _, p := range q.op.PathParams {
+		if p.Business {
+			path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(business), 1)
+		}
+	}
+	for i, p := range idParams(q.op)[:len(q.values)] {
+		path = strings.Replace(path, "{"+p.Name+"}", q.values[i], 1)
+	}
+	for _, p := range q.op.Params {
+		if values, _ := url.ParseQuery(query); p.Business && values.Has(p.Name) {
+			query = withParam(query, p.Name, business)
+		}
 	}
 	if query != "" {
 		path += "?" + query
@@ -129,7 +146,7 @@ func target(op *upstream.Operation, values []string, query string) string {
 
 // accept returns an exchange with the target to be sent, or nil if the gateway would refuse the request.
 func (r *run) accept(q request) *exchange {
-	x := &exchange{request: q, target: target(q.op, q.values, q.query)}
+	x := &exchange{request: q, target: r.target(q)}
 	m, ok := r.api.Match(x.target)
 	if !ok || m.Path.Operation(q.op.Method) != q.op {
 		return nil

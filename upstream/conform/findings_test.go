@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gatehouse-gateway/gatehouse/upstream"
@@ -659,5 +660,111 @@ paths:
 		}) {
 			require.Contains(t, printed, want)
 		}
+	}
+}
+
+// accountsDocument is an API with the business in its paths. Its example is that of nobody.
+const accountsDocument = `x-gatehouse-tenant: account_id
+paths:
+  /accounts/{account_id}/orders:
+    parameters: [{name: account_id, in: path, required: true, schema: {type: integer}, example: 4711}]
+    get:
+      operationId: listOrders
+      responses: {"200": {description: Orders., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Order"}}}}}}
+    post:
+      operationId: addOrder
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/NewOrder"}, example: {name: oak}}}}
+      responses: {"201": {description: The order., content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}}, "422": {description: It is refused.}}
+  /accounts/{account_id}/orders/{id}:
+    parameters:
+      - {name: account_id, in: path, required: true, schema: {type: integer}, example: 4711}
+      - {name: id, in: path, required: true, schema: {type: string}}
+    get:
+      operationId: getOrder
+      responses: {"200": {description: The order., content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}}, "404": {description: None.}}
+    delete:
+      operationId: removeOrder
+      responses: {"204": {description: It is gone.}, "404": {description: None.}}
+components:
+  schemas:
+    NewOrder: {type: object, required: [name], properties: {name: {type: string}}}
+    Order: {type: object, required: [id, account_id, name], properties: {id: {type: string}, account_id: {type: integer}, name: {type: string}}}
+`
+
+func TestServicesWithTheBusinessInThePath(t *testing.T) {
+	t.Parallel()
+	type breakage struct{ leaks, keepsDeleted bool }
+	service := func(b breakage) func() http.Handler {
+		return func() http.Handler {
+			orders, byKey := map[string][]object{}, map[string]object{}
+			add := func(business, name string) object {
+				account, _ := strconv.Atoi(business)
+				o := object{"id": uuid.NewString(), "account_id": account, "name": name}
+				orders[business] = append(orders[business], o)
+				return o
+			}
+			for _, business := range []string{"17", "18"} {
+				add(business, "elm of "+business)
+				add(business, "ash of "+business)
+			}
+			return small(func(r *http.Request, business string) (int, any) {
+				rest, ok := strings.CutPrefix(r.URL.Path, "/accounts/"+business+"/orders")
+				id := strings.TrimPrefix(rest, "/")
+				switch {
+				case !ok || orders[business] == nil:
+					return http.StatusForbidden, nil
+				case r.Method == http.MethodPost:
+					var sent struct{ Name string }
+					key := business + r.Header.Get("Idempotency-Key")
+					switch err := json.NewDecoder(r.Body).Decode(&sent); {
+					case err != nil || byKey[key] != nil && byKey[key]["name"] != sent.Name:
+						return http.StatusUnprocessableEntity, nil
+					case byKey[key] == nil:
+						byKey[key] = add(business, sent.Name)
+					}
+					return http.StatusCreated, byKey[key]
+				case id == "":
+					return http.StatusOK, orders[business]
+				}
+				for owner, all := range orders {
+					for i, o := range all {
+						switch {
+						case o["id"] != id || owner != business && !b.leaks:
+						case r.Method == http.MethodGet:
+							account, _ := strconv.Atoi(business)
+							return http.StatusOK, object{"id": id, "account_id": account, "name": o["name"]}
+						case owner == business:
+							if !b.keepsDeleted {
+								orders[owner] = slices.Delete(slices.Clone(all), i, i+1)
+							}
+							return http.StatusNoContent, nil
+						}
+					}
+				}
+				return http.StatusNotFound, nil
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		breakage
+		rule string
+	}{
+		"right":                               {},
+		"with others' orders under one's own": {breakage{leaks: true}, "isolation"},
+		"that does not delete":                {breakage{keepsDeleted: true}, "delete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, printed := range conformOf(t, accountsDocument, conform.Options{Write: true}, service(c.breakage)) {
+				require.NotContains(t, printed, "no request could be made")
+				require.NotContains(t, printed, "no record was created")
+				if c.rule == "" {
+					require.Contains(t, printed, " 0 faults")
+				} else {
+					require.Contains(t, printed, c.rule)
+				}
+			}
+		})
 	}
 }

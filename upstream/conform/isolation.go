@@ -23,7 +23,7 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 	if r.B == "" || !isIsolated(op) {
 		return
 	}
-	if len(op.PathParams) == 0 {
+	if len(idParams(op)) == 0 {
 		q, known := r.cursors[op]
 		if !r.compareLists(r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")) && known {
 			q.label = "B"
@@ -157,8 +157,8 @@ func (r *run) reportCommon() {
 // probeUnknown sends requests with an ID that does not exist, without a business, and for a business that does not exist.
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string, known bool) {
 	n := len(values)
-	if n > 0 && (known || first.op.PathParams[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
-		q, p := first.request, &first.op.PathParams[n-1]
+	if n > 0 && (known || idParams(first.op)[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
+		q, p := first.request, idParams(first.op)[n-1]
 		var ids []string
 		if list := r.listOf(first.op, n-1); list != nil {
 			ids = r.keys(r.list(ctx, list, values[:n-1], "A"))
@@ -188,7 +188,7 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	without := first.request
 	unknown, _ := r.as(without, "unknown")
-	if !first.op.Mapping.NamesBusiness() && bytes.Equal(unknown.body, without.body) { // otherwise, another part of the request names the business
+	if !first.op.Mapping.NamesBusiness() && bytes.Equal(unknown.body, without.body) && r.target(unknown) == r.target(without) { // otherwise, another part of the request names the business
 		without.change = func(req *http.Request) { req.Header.Del(upstream.HeaderBusinessID) }
 		ask(without, "no records for a request without X-Business-Id")
 	}

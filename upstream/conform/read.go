@@ -64,7 +64,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 		if known && first.status == http.StatusNotFound { // an order without an invoice
 			r.probeAssertions(ctx, first.request)
 		}
-		if s := op.Success(); first.status == http.StatusNotFound && first.refused == nil && len(op.PathParams) == 0 && !strings.Contains(r.examples[op].Target, "?") &&
+		if s := op.Success(); first.status == http.StatusNotFound && first.refused == nil && len(idParams(op)) == 0 && !strings.Contains(r.examples[op].Target, "?") &&
 			s != nil && s.Body != nil && (s.Body.Items != nil || s.Records != nil && s.Records.In != "") {
 			r.addFinding("status", first, Finding{Expected: "success for a list of A", Got: "status 404"})
 		}
@@ -94,7 +94,7 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 // compareParents compares members of records with the parameters of the path that have the same name. Below a record, others may have a number of
 // their own, for instance, or be of the same kind and known by that member.
 func (r *run) compareParents(x *exchange) {
-	for i, p := range x.op.PathParams {
+	for i, p := range idParams(x.op) {
 		below := !strings.HasSuffix(path.Clean(x.op.Path), "{"+p.Name+"}")
 		isOwn := slices.Contains(strings.Fields("code date key name no number ref sku slug"), p.Name)
 		for n, record := range x.records {

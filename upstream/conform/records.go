@@ -103,7 +103,7 @@ func (r *run) idFor(ctx context.Context, of *upstream.Operation, name, label str
 	}
 	for _, op := range r.operations {
 		own := op.Path == of.Path || path.Clean(op.Path) == path.Clean(of.Path)+"/{"+name+"}"
-		if len(op.PathParams) != 1 || op.PathParams[0].Name != name || op.Method != http.MethodGet || own {
+		if params := idParams(op); len(params) != 1 || params[0].Name != name || op.Method != http.MethodGet || own {
 			continue
 		}
 		bindings, known := r.bind(ctx, op, label)
@@ -150,11 +150,12 @@ func withParam(query, name, value string) string {
 // bind returns values for the parameters of an operation's path. They are IDs from lists of the business if known is true, and otherwise
 // those of the example.
 func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (all [][]string, known bool) {
-	if len(op.PathParams) == 0 {
+	params := idParams(op)
+	if len(params) == 0 {
 		return [][]string{nil}, false
 	}
 	all = [][]string{{}}
-	for i, p := range op.PathParams {
+	for i, p := range params {
 		list := r.listOf(op, i)
 		var longer [][]string
 		for _, values := range all {
@@ -196,11 +197,11 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 	path, _, _ := strings.Cut(r.examples[op].Target, "?")
 	values, segments := []string(nil), strings.Split(path, "/")
 	for i, name := range strings.Split(op.Path, "/") {
-		if strings.HasPrefix(name, "{") && i < len(segments) {
+		if i < len(segments) && slices.ContainsFunc(params, func(p upstream.Param) bool { return name == "{"+p.Name+"}" }) {
 			values = append(values, segments[i])
 		}
 	}
-	if len(values) != len(op.PathParams) || label != "A" {
+	if len(values) != len(params) || label != "A" {
 		return nil, false
 	}
 	return [][]string{values}, false
@@ -208,8 +209,8 @@ func (r *run) bind(ctx context.Context, op *upstream.Operation, label string) (a
 
 // listOf returns the list that has the IDs for the i-th parameter of an operation's path, or nil.
 func (r *run) listOf(op *upstream.Operation, i int) *upstream.Operation {
-	before, _, _ := strings.Cut(op.Path, "/{"+op.PathParams[i].Name+"}")
-	if list := r.listAt(before); list != nil && len(list.PathParams) == i {
+	before, _, _ := strings.Cut(op.Path, "/{"+idParams(op)[i].Name+"}")
+	if list := r.listAt(before); list != nil && len(idParams(list)) == i {
 		return list
 	}
 	return nil

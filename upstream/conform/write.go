@@ -60,12 +60,12 @@ func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, 
 	if q, ok = r.example(ctx, op, "A"); ok && (op.Method != http.MethodPost || r.isAction(op)) {
 		ok, why = false, "no record was created that it could change"
 		for n, c := range r.created {
-			if len(op.PathParams) == len(c.values)+1 && strings.HasPrefix(op.Path, path.Clean(c.list.Path)+"/{") && (!ok || op.Method == http.MethodPost) {
+			if len(idParams(op)) == len(c.values)+1 && strings.HasPrefix(op.Path, path.Clean(c.list.Path)+"/{") && (!ok || op.Method == http.MethodPost) {
 				i, ok = n, true
 				q.values, q.ofRecords = append(slices.Clone(c.values), c.id), true
 			}
 		}
-		if ok && replace(q.sent, op.PathParams[len(op.PathParams)-1].Name, r.created[i].id) { // the record names itself
+		if params := idParams(op); ok && replace(q.sent, params[len(params)-1].Name, r.created[i].id) { // the record names itself
 			q, ok = r.as(q, "A")
 			why = noRequest
 		}
@@ -151,7 +151,7 @@ func (r *run) madeID(x *exchange) (id string) {
 		id = r.id(x.op, x.records[0])
 	}
 	_, location := x.res.Headers(r.api, "", r.business(x.op, x.label), x.header, r.host)
-	if rest, below := strings.CutPrefix(location, path.Clean(target(x.op, x.values, ""))+"/"); below && !strings.ContainsAny(rest, "/?") {
+	if rest, below := strings.CutPrefix(location, path.Clean(r.target(request{op: x.op, label: x.label, values: x.values}))+"/"); below && !strings.ContainsAny(rest, "/?") {
 		id = cmp.Or(id, rest)
 	}
 	return id
