@@ -59,7 +59,7 @@ type App struct {
 	connectUpstream json.RawMessage // of all gatehouse_connect
 
 	bodies   bodies       // of all routes
-	requests atomic.Int64 // in progress
+	users    atomic.Int64 // connections, and requests in progress: those of HTTP/3 and of hijacked connections have no other count
 	ended    atomic.Bool  // Cleanup was called
 	released sync.Once
 }
@@ -197,18 +197,18 @@ func (a *App) Start() error {
 func (a *App) Stop() error { return nil }
 
 // Cleanup releases the shared clients. It also runs after a Provision that failed, so it releases only what was acquired. After a
-// reload, Caddy calls it while requests are in progress, so the last of them releases the clients.
+// reload, Caddy calls it while requests are in progress, some of them in handlers in front of ours, so the last of them releases the clients.
 func (a *App) Cleanup() error {
 	a.ended.Store(true)
-	if a.requests.Load() > 0 && !caddy.Exiting() {
+	if a.users.Load() > 0 && !caddy.Exiting() {
 		return nil
 	}
 	return a.release()
 }
 
-// requestEnded is called at the end of each request that was counted in a.requests.
-func (a *App) requestEnded() {
-	if a.requests.Add(-1) > 0 || !a.ended.Load() {
+// userEnded is called at the end of each connection and request that was counted in a.users.
+func (a *App) userEnded() {
+	if a.users.Add(-1) > 0 || !a.ended.Load() {
 		return
 	}
 	go func() { // closing clients may take a while

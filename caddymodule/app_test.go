@@ -16,13 +16,13 @@ func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
 		_, exists := resources.References(a.acquired[0])
 		return exists
 	}
-	a.requests.Add(2)
+	a.users.Add(2)
 	require.NoError(t, a.Cleanup())
 	require.True(t, open())
-	a.requestEnded()
+	a.userEnded()
 	require.True(t, open())
-	a.requestEnded()
+	a.userEnded()
 	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
-	a.requests.Add(1) // of a connection that was not yet closed
-	a.requestEnded()
+	a.users.Add(1) // of a connection that was not yet closed
+	a.userEnded()
 }

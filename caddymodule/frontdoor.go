@@ -137,6 +137,14 @@ func (a *App) configureServer(ctx caddy.Context) {
 		a.servers = map[*caddyhttp.Server]bool{}
 	}
 	a.servers[server] = true
+	server.RegisterConnState(func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			a.users.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			a.userEnded()
+		}
+	})
 	// The connection's context is the only way to Caddy's net/http server. ConnContext runs before the first request.
 	var once sync.Once
 	server.RegisterConnContext(func(ctx context.Context, _ net.Conn) context.Context {
@@ -158,8 +166,8 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if op == nil {
 		return next.ServeHTTP(w, r)
 	}
-	d.app.requests.Add(1)
-	defer d.app.requestEnded()
+	d.app.users.Add(1)
+	defer d.app.userEnded()
 	req.next = next
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r)
 	req.headers = [...]string{req.id, "nosniff"}

@@ -340,36 +340,58 @@ func TestIdleRevokedKeyIsRejectedDespiteASlowVault(t *testing.T) {
 // A configuration is cleaned up while its servers finish their requests.
 func TestReloadWithOtherSettingsServesRequestsInProgress(t *testing.T) {
 	t.Parallel()
-	w := newVaultEnvironment(t, vaulttest.Options{})
-	o := w.options("cache {\n\t\t\tlookup_timeout 5m\n\t\t}")
-	g := gatewaytest.Start(t, o)
-	requireReady(t, g)
-	key := w.keys.issue(t)
-	release := w.proxy.hold(key.PublicKey)
-	defer release()
-	var (
-		a      gatewaytest.Response
-		err    error
-		served = make(chan struct{})
-	)
-	go func() {
-		defer close(served)
-		a, err = key.caller().Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
-	}()
-	require.Eventually(t, func() bool {
-		now, _ := w.proxy.held()
-		return now == 1
-	}, patience, 10*time.Millisecond)
-	config, readErr := os.ReadFile(g.Config)
-	require.NoError(t, readErr)
-	changed := strings.NewReplacer("lookup_timeout 5m", "lookup_timeout 6m", longRedisTimeout, "timeout 6s").Replace(string(config))
-	require.NoError(t, os.WriteFile(g.Config, []byte(changed), 0o600))
-	g.Load(t)
-	release()
-	<-served
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, a.Status, a.Body)
-	require.Contains(t, a.Header, "Ratelimit")
+	for _, waitsFor := range []string{"Vault", "forward_auth"} {
+		t.Run("that wait for "+waitsFor, func(t *testing.T) {
+			t.Parallel()
+			w := newVaultEnvironment(t, vaulttest.Options{})
+			o := w.options("cache {\n\t\t\tlookup_timeout 5m\n\t\t}")
+			asked, answer := make(chan struct{}, 1), make(chan struct{})
+			release := sync.OnceFunc(func() { close(answer) })
+			if waitsFor == "forward_auth" {
+				authority := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					asked <- struct{}{}
+					select {
+					case <-answer:
+					case <-r.Context().Done():
+					}
+				}))
+				t.Cleanup(authority.Close)
+				o.Site = strings.Replace(o.Site, "gatehouse_api {", "forward_auth "+authority.Listener.Addr().String()+" {\n\t\turi /\n\t}\n\tgatehouse_api {", 1)
+			}
+			g := gatewaytest.Start(t, o)
+			key := w.keys.issue(t)
+			isHeld := func() bool { return len(asked) == 1 }
+			if waitsFor == "Vault" {
+				requireReady(t, g)
+				release = w.proxy.hold(key.PublicKey)
+				isHeld = func() bool {
+					now, _ := w.proxy.held()
+					return now == 1
+				}
+			}
+			defer release()
+			var (
+				a      gatewaytest.Response
+				err    error
+				served = make(chan struct{})
+			)
+			go func() {
+				defer close(served)
+				a, err = key.caller().Try(t.Context(), http.MethodGet, g.URL, "/api/v1/me", nil)
+			}()
+			require.Eventually(t, isHeld, patience, 10*time.Millisecond)
+			config, readErr := os.ReadFile(g.Config)
+			require.NoError(t, readErr)
+			changed := strings.NewReplacer("lookup_timeout 5m", "lookup_timeout 6m", longRedisTimeout, "timeout 6s").Replace(string(config))
+			require.NoError(t, os.WriteFile(g.Config, []byte(changed), 0o600))
+			g.Load(t)
+			release()
+			<-served
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, a.Status, a.Body)
+			require.Contains(t, a.Header, "Ratelimit")
+		})
+	}
 }
 
 func TestLimitedClientIPCausesNoLookups(t *testing.T) {
