@@ -368,11 +368,15 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 			continue
 		}
 		name, in := p.get("name").text(), p.get("in").text()
-		if first, ok := seen[in+" "+name]; ok { // that of the operation replaces that of the path
+		key := in + " " + name
+		if in == "header" {
+			key = in + " " + http.CanonicalHeaderKey(name)
+		}
+		if first, ok := seen[key]; ok { // that of the operation replaces that of the path
 			c.faultIf((first < len(own)) == (i < len(own)), reference, "duplicate parameter %s", name)
 			continue
 		}
-		seen[in+" "+name] = i
+		seen[key] = i
 		switch forwarded := c.parameter(op, n, p, name, in); {
 		case forwarded && i < len(own):
 			ofOperation = append(ofOperation, reference)

@@ -24,6 +24,8 @@ type overlay struct {
 	size   extent // an upper bound of the document's size
 	faults []*FaultError
 	done   bool // too many faults, or a limit reached
+
+	replaces bool // updates replace texts, numbers, true, false and null (since 1.1)
 }
 
 func (o *overlay) apply(top node) []*FaultError {
@@ -39,6 +41,7 @@ func (o *overlay) apply(top node) []*FaultError {
 	if version := top.get("overlay"); !regexp.MustCompile(`^1\.[01]\.\d+$`).MatchString(version.text()) {
 		o.fault(version, "the version of the Overlay Specification must be 1.0.0 or 1.1.0, not %q", version.text())
 	}
+	o.replaces = strings.HasPrefix(top.get("overlay").text(), "1.1.")
 	actions := top.get("actions")
 	if n := len(actions.items()); n == 0 || n > maxActions {
 		o.fault(actions, "there must be 1 to %d actions, not %d", maxActions, n)
@@ -181,6 +184,8 @@ func (o *overlay) update(old *yaml.Node, update, expression node) {
 		}
 	case old.Kind == yaml.SequenceNode:
 		old.Content = append(old.Content, o.copy(update.Node))
+	case old.Kind == yaml.ScalarNode && update.Kind == yaml.ScalarNode && o.replaces:
+		*old = *o.copy(update.Node)
 	case old.Kind == yaml.ScalarNode:
 		o.fault(expression, "%s selects a value that is not an object or array (from line %d): select what it is in", expression.text(), old.Line)
 	case update.Kind != yaml.MappingNode:

@@ -526,6 +526,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 		c.warn(n, "null is accepted, because the type has it, though it is not one of the possible values")
 	}
 	if types != 0 {
+		s.Types &^= upstream.TypeObject | upstream.TypeArray // none of them is one of the values
 		s.Rules = mergeRules(s.Rules, r)
 	}
 }
@@ -559,6 +560,9 @@ func (c *compiler) text(n node, s *upstream.Schema) {
 	}
 }
 
+// escape matches an escape of ECMA-262. RE2 writes \uXXXX as \x{XXXX}, and has no surrogates.
+var escape = regexp.MustCompile(`(?s)\\u([0-9A-CEFa-cef][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2})|\\.`)
+
 // pattern compiles a regular expression, whose size is bounded because it is run on what data services send.
 func (c *compiler) pattern(n node) *regexp.Regexp {
 	text := c.string(n)
@@ -573,7 +577,13 @@ func (c *compiler) pattern(n node) *regexp.Regexp {
 		c.fault(n, "the patterns of this document are too expensive together")
 		return nil
 	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
+	expression := escape.ReplaceAllStringFunc(text, func(one string) string {
+		if len(one) == len(`\uXXXX`) {
+			return `\x{` + one[2:] + "}"
+		}
+		return one
+	})
+	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if c.faultIf(err != nil, n, "the pattern is not one of RE2: %v", err) {
 		return nil
 	}
@@ -582,7 +592,7 @@ func (c *compiler) pattern(n node) *regexp.Regexp {
 	if c.faultIf(len(program.Inst) > maxProgram, n, "the pattern is too expensive: repetitions such as {1000} count") {
 		return nil
 	}
-	c.patterns[text] = regexp.MustCompile(text) // package regexp does the same
+	c.patterns[text] = regexp.MustCompile(expression) // package regexp does the same
 	return c.patterns[text]
 }
 
