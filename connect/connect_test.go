@@ -45,7 +45,7 @@ func TestMCPOriginIsCheckedOnceAndBeforeTheToken(t *testing.T) {
 	}{
 		{http.MethodPost, issuer, http.StatusUnauthorized},
 		{http.MethodPost, "https://other.example", http.StatusForbidden},
-		{http.MethodOptions, issuer, http.StatusNoContent},
+		{http.MethodOptions, issuer, http.StatusUnauthorized},
 		{http.MethodOptions, "https://other.example", http.StatusForbidden},
 	} {
 		t.Run(test.method+" from "+test.origin, func(t *testing.T) {

@@ -142,7 +142,7 @@ func TestStoppingGatewayCutsNoCallOffThatWaitsForARun(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		response, err = a.raw(t.Context(), onceClient(), "automations_run", `{"automation_id":"overdue-reminders","dry_run":true,"wait_seconds":60}`)
+		response, err = a.raw(t.Context(), onceClient(), "automations_run", `{"automation_id":"overdue-reminders","dry_run":true,"wait_seconds":45}`)
 		done <- err
 	}()
 	select {

@@ -130,10 +130,10 @@ func TestInstructionsListTheAreas(t *testing.T) {
 	text := newSetup(t, shared).connect(modern, "bearer", nil).InitializeResult().Instructions
 	assert.NotContains(t, text, "in UTC", "services may send any offset")
 	assert.True(t, strings.HasPrefix(text, "These tools work in one business's account: its profile, contacts, the conversations of its AI receptionist, "+
-		"appointments, the setup of its AI receptionist, invoices, estimates, jobs, automations, custom objects. An owner"), text)
+		"appointments, the setup of its AI receptionist, invoices, estimates, jobs, automations, custom objects. Only tools"), text)
 
 	text = without(t, "conversations", "receptionist", "automations", "business", "objects").connect(modern, "bearer", nil).InitializeResult().Instructions
-	assert.True(t, strings.HasPrefix(text, "These tools work in one business's account: contacts, appointments, invoices, estimates, jobs. An owner"), text)
+	assert.True(t, strings.HasPrefix(text, "These tools work in one business's account: contacts, appointments, invoices, estimates, jobs. Only tools"), text)
 	for _, word := range []string{"receptionist", "automation", "conversations", "{"} {
 		assert.NotContains(t, text, word)
 	}

@@ -103,6 +103,9 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	kind := v.Kind()
 	allows := func(t upstream.Types) bool { return s.Types&t != 0 }
 	if s.Choice != nil || s.FreeJSON() {
+		if text := jsontext.Value(strings.TrimSpace(plain(v))); kind == jsontext.KindString && !allows(upstream.TypeString) && text.IsValid() && !tooDeep(text, maxLenient) {
+			return text
+		}
 		return v
 	}
 	switch kind {
@@ -240,7 +243,7 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 		}
 	}
 	if v.Reason == upstream.Undocumented && around != nil {
-		members, _ := shape(around, maxShown-1, true)["properties"].(map[string]any)
+		members, _ := shapeOf(around, around.Types, maxShown-1, true)["properties"].(map[string]any)
 		names := slices.Sorted(maps.Keys(members))
 		if d.Problem = unknownArgument + didYouMean(path[len(path)-1], names); len(path) > 1 {
 			d.Allowed = some(names)

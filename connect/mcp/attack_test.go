@@ -199,7 +199,6 @@ func TestRequestFromAnotherOriginIsRejected(t *testing.T) {
 			}
 		})
 		assert.Equal(t, http.StatusOK, res.StatusCode, allowed)
-		assert.Equal(t, allowed, res.Header.Get("Access-Control-Allow-Origin"))
 		assert.Equal(t, []string{"Origin"}, res.Header.Values("Vary"))
 	}
 	for _, other := range []string{"https://evil.example", "null", own + ".evil.example"} {
@@ -482,6 +481,8 @@ func TestUntrustedTextIsMarkedAndFenced(t *testing.T) {
 	require.Len(t, mark, 26)
 	assert.Equal(t, "UNTRUSTED "+mark+">>>", lines[len(lines)-1])
 	require.Len(t, lines, 5, "the untrusted text adds no lines")
+	// Some clients give the model only the structured content.
+	require.Contains(t, s.post("bearer", modern, callMessage(modern, "conversations_get", object{"id": "c1"})).Text, `"structuredContent":{"warning":"UNTRUSTED CONTENT`)
 }
 
 func TestEveryLogLevelWorksWithTheSDKLogger(t *testing.T) {

@@ -220,8 +220,8 @@ func (c *toolCall) success(content jsontext.Value) *callResult {
 		content = encode(map[string]jsontext.Value{"result": content})
 	}
 	text := string(content)
-	if c.tool.untrusted {
-		text, content = fence(text), with(content, "warning", warning)
+	if c.tool.untrusted { // some clients give the model only the structured content: the warning comes before the text
+		text, content = fence(text), append(appendOthers(appendMember(jsontext.Value("{"), "warning", encode(warning)), content, "warning"), '}')
 	}
 	result := textResult(text)
 	if c.revision >= revisionStructured {

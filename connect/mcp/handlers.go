@@ -28,7 +28,7 @@ func handlers() map[string]handler {
 	}
 	return map[string]handler{
 		"automations_run": {
-			arguments: []upstream.Property{number(argWait, 0, 60, "How long to wait for the end of the run. Default: 20.")},
+			arguments: []upstream.Property{number(argWait, 0, 45, "How long to wait for the end of the run. Default: 20.")},
 			run:       runAutomation,
 			result:    map[string]any{"ended": typed("boolean"), "message": typed("string")},
 		},

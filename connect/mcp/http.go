@@ -36,32 +36,13 @@ const (
 	headerName            = "Mcp-Name"
 )
 
-// CORS response headers for allowed origins.
-const (
-	corsMethods = "POST, GET, DELETE, OPTIONS"
-	corsHeaders = "Authorization, Content-Type, Accept, Last-Event-Id, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name"
-	corsExposed = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, X-Request-Id, Retry-After"
-)
-
-// Guard rejects requests with an Origin other than Options.Origin, sets the CORS headers and responds to preflight requests. The
-// caller must check the Host header, to prevent DNS rebinding.
+// Guard rejects requests with an Origin other than Options.Origin, whose scripts need no CORS headers. The caller must check the Host
+// header, to prevent DNS rebinding.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origins := r.Header.Values("Origin")
 		w.Header().Add("Vary", "Origin")
-		if len(origins) > 0 {
-			if len(origins) > 1 || origins[0] != s.o.Origin {
-				writeError(w, r, http.StatusForbidden, nil, jsonrpc.CodeInvalidRequest, "origin not allowed", nil)
-				return
-			}
-			w.Header().Set("Access-Control-Allow-Origin", origins[0])
-			w.Header().Set("Access-Control-Expose-Headers", corsExposed)
-		}
-		if r.Method == http.MethodOptions {
-			w.Header().Set("Access-Control-Allow-Methods", corsMethods)
-			w.Header().Set("Access-Control-Allow-Headers", corsHeaders)
-			w.Header().Set("Access-Control-Max-Age", "600")
-			w.WriteHeader(http.StatusNoContent)
+		if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) > 0 && origins[0] != s.o.Origin {
+			writeError(w, r, http.StatusForbidden, nil, jsonrpc.CodeInvalidRequest, "origin not allowed", nil)
 			return
 		}
 		next.ServeHTTP(w, r)

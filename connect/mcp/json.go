@@ -75,13 +75,17 @@ func with(v jsontext.Value, name string, member any) jsontext.Value {
 	if v != nil && v.Kind() != jsontext.KindBeginObject {
 		v = encode(map[string]jsontext.Value{"result": v})
 	}
-	out := jsontext.Value("{")
-	for other, value := range members(v) {
-		if other != name {
-			out = appendMember(out, other, value)
+	return append(appendMember(appendOthers(jsontext.Value("{"), v, name), name, encode(member)), '}')
+}
+
+// appendOthers appends the members of an object without one, and without its closing brace.
+func appendOthers(out, v jsontext.Value, without string) jsontext.Value {
+	for name, value := range members(v) {
+		if name != without {
+			out = appendMember(out, name, value)
 		}
 	}
-	return append(appendMember(out, name, encode(member)), '}')
+	return out
 }
 
 // appendMember appends a member to an object without its closing brace.

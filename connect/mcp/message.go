@@ -352,11 +352,10 @@ func (s *Server) serveWithSDK(w http.ResponseWriter, r *http.Request, m message)
 		g, _ := oauth.GrantFrom(r.Context())
 		kept.header.Add("Vary", "Accept-Encoding")
 		key := listKey{g.Scopes, r.Header.Get(headerProtocolVersion) >= revisionStructured}
-		if list := s.toolList(key); httpguts.HeaderValuesContainsToken(r.Header.Values("Accept-Encoding"), "gzip") {
-			body = list.gzipped(before, after)
+		body = slices.Concat(before, s.toolList(key), after)
+		if httpguts.HeaderValuesContainsToken(r.Header.Values("Accept-Encoding"), "gzip") {
+			body = gzipped(body)
 			kept.header.Set("Content-Encoding", "gzip")
-		} else {
-			body = slices.Concat(before, list.plain, after)
 		}
 	}
 	w.WriteHeader(kept.status)

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -954,4 +956,54 @@ func TestVersionOfAnotherRecordIsNotSent(t *testing.T) {
 	succeeds(t, c, "delete_line", arguments)
 	seen := service.requests()
 	assert.Equal(t, `DELETE /odd/things/7/lines/1 "8"`, seen[len(seen)-1])
+}
+
+// Models' APIs reject all tools of a conversation if one has an argument with another name.
+func TestArgumentsHaveNamesThatAPIsAccept(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    post:
+      tags: [things]
+      operationId: addThing
+      x-gatehouse-tool: {arguments: {"$top": most}}
+      parameters:
+        - {name: "filter[status]", in: query, schema: {type: string}}
+        - {name: "tag[]", in: query, schema: {type: array, maxItems: 5, items: {type: string}}}
+        - {name: "$top", in: query, schema: {type: integer}}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: ["@type"], properties: {"@type": {type: string}, größe: {type: integer}}}}}}
+      responses: {"201": {description: The thing., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}}
+`, map[string]func(string) (int, string){
+		"POST /odd/things": func(body string) (int, string) {
+			return 201, `{"id":` + strconv.Quote(body) + `}`
+		},
+	})
+	c := s.connect(modern, "bearer", nil)
+	listed, err := c.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	names := slices.Sorted(maps.Keys(listed.Tools[0].InputSchema.(object)["properties"].(object)))
+	assert.Equal(t, []string{"filter_status", "gr_e", "most", "tag", "type"}, names)
+	res := succeeds(t, c, "add_thing", object{"filter_status": "open", "tag": []string{"a", "b"}, "most": 5, "type": "oak", "gr_e": 7})
+	assert.JSONEq(t, `{"@type":"oak","größe":7}`, res["id"].(string))
+	assert.Contains(t, service.requests()[0], "POST /odd/things?filter%5Bstatus%5D=open&tag%5B%5D=a&tag%5B%5D=b&%24top=5 ")
+	fails(t, c, "add_thing", object{"type": "oak", "gr_e": "many"}, "gr_e is not valid")
+}
+
+// Some clients send objects in quotes.
+func TestChoicesInQuotesAreRead(t *testing.T) {
+	t.Parallel()
+	s, service := newOdd(t, `
+  /things:
+    post:
+      tags: [things]
+      operationId: addThing
+      x-gatehouse-tool: {}
+      requestBody: {required: true, content: {application/json: {schema: {type: object, properties: {paid: {oneOf: [
+        {type: object, required: [card], properties: {card: {type: string}}}, {type: object, required: [iban], properties: {iban: {type: string}}}]}}}}}}
+      responses: {"201": {description: The thing., content: {application/json: {schema: {type: object, properties: {id: {type: string}}}}}}}
+`, map[string]func(string) (int, string){"POST /odd/things": always(201, `{"id":"7"}`)})
+	c := s.connect(modern, "bearer", nil)
+	succeeds(t, c, "add_thing", object{"paid": `{"iban":"NO93"}`})
+	assert.Contains(t, service.requests()[0], `{"paid":{"iban":"NO93"}}`)
+	fails(t, c, "add_thing", object{"paid": "NO93"}, "paid is not valid")
 }

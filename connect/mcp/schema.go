@@ -12,14 +12,32 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
-// maxShown is the maximum nesting depth of a schema in tools/list.
-const maxShown = 6
+// Maximum nesting depth of a schema in tools/list, but for arrays in arrays, and values of an enum there.
+const maxShown, maxEnum = 6, 100
 
 // shape returns the JSON Schema of a value for tools/list: its types, and for arguments (input) also enums, alternatives, descriptions
-// and required members. Errors explain the other constraints.
+// and required members. Errors explain the other constraints. Several clients and models reject arguments with a list of types for null, arrays
+// without items, and a long enum or one of other values than texts: arguments have anyOf for null, and none of these.
 func shape(s *upstream.Schema, depth int, input bool) map[string]any {
+	others := s.Types &^ upstream.TypeNull
+	if !input || others == 0 || others == s.Types || s.FreeJSON() {
+		return shapeOf(s, s.Types, depth, input)
+	}
+	shown := shapeOf(s, others, depth, input)
+	all, isChoice := shown["anyOf"].([]map[string]any)
+	switch {
+	case len(shown) == 0: // a choice that is too deep
+		return shown
+	case !isChoice:
+		all = []map[string]any{shown}
+	}
+	return map[string]any{"anyOf": append(all, typed("null"))}
+}
+
+// shapeOf returns the schema of the values of some types of a schema.
+func shapeOf(s *upstream.Schema, types upstream.Types, depth int, input bool) map[string]any {
 	shown := map[string]any{}
-	if values, _ := enumOf(s); values != nil && input {
+	if values, texts := enumOf(s); input && len(values) > 0 && len(values) <= maxEnum && types == upstream.TypeString && !slices.Contains(texts, "") {
 		shown["enum"] = values
 	}
 	if s.Choice != nil && input && depth < maxShown {
@@ -28,13 +46,13 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 	if s.Choice != nil || s.FreeJSON() {
 		return shown
 	}
-	if shown["type"] = s.Types.Names(); len(s.Types.Names()) == 1 {
-		shown["type"] = s.Types.Names()[0]
+	if shown["type"] = types.Names(); len(types.Names()) == 1 {
+		shown["type"] = types.Names()[0]
 	}
 	properties, required := map[string]any{}, []string{}
 	for i := range s.Properties {
 		p := &s.Properties[i]
-		if p.Internal || p.Schema.Refused != "" || depth == maxShown {
+		if p.Internal || p.Schema.Refused != "" || depth >= maxShown {
 			continue
 		}
 		of := shape(p.Schema, depth+1, input)
@@ -46,14 +64,17 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 		}
 		properties[nameOf(p)] = of
 	}
-	if len(properties) > 0 || depth == 0 { // some clients require properties
+	if len(properties) > 0 || depth == 0 && types == upstream.TypeObject { // some clients require properties
 		shown["properties"] = properties
 	}
 	if len(required) > 0 {
 		shown["required"] = required
 	}
-	if s.Items != nil && depth < maxShown {
+	if s.Items != nil && (depth < maxShown || input && depth < 2*maxShown) {
 		shown["items"] = shape(s.Items, depth+1, input)
+	}
+	if s.Additional != nil && !s.Additional.FreeJSON() && input && depth < maxShown {
+		shown["additionalProperties"] = shape(s.Additional, depth+1, input)
 	}
 	return shown
 }
@@ -61,7 +82,10 @@ func shape(s *upstream.Schema, depth int, input bool) map[string]any {
 // alternatives returns anyOf for a choice, also for a oneOf: its alternatives may differ only in what shape omits.
 func alternatives(c *upstream.Choice, depth int) (all []map[string]any) {
 	for _, a := range c.Alternatives {
-		of := shape(a, depth, true)
+		if a.Types == upstream.TypeNull { // shape adds it
+			continue
+		}
+		of := shapeOf(a, a.Types&^upstream.TypeNull, depth, true)
 		if members, ok := of["properties"].(map[string]any); ok && members[c.Discriminator] != nil && a.Property(c.Discriminator).Schema.Types&upstream.TypeString != 0 {
 			others := func(value string) bool { return c.Values[value] != a }
 			members[c.Discriminator] = map[string]any{"type": "string", "enum": slices.DeleteFunc(slices.Sorted(maps.Keys(c.Values)), others)}

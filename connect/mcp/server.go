@@ -42,8 +42,8 @@ const (
 	announceTime = 10 * time.Minute
 )
 
-// instructions tell an assistant how to use the tools. {areas} stands for the areas, and {more} for the definition's instructions.
-// Nothing else names an area or a tool, because they may be switched off.
+// instructions tell an assistant how to use the tools. {areas} stands for the areas, {connection} for what is only for a connection, and
+// {more} for the definition's instructions. Clients may cut what is longer than 2,048 characters. Nothing else names an area or a tool, because they may be switched off.
 //
 //go:embed instructions.txt
 var instructions string
@@ -75,12 +75,15 @@ func (s *Server) restrictions(g oauth.Grant, of string) string {
 }
 
 // instructionsOf returns the part of the instructions that is only for a connection.
-func (s *Server) instructionsOf(g oauth.Grant) string {
-	if denied := s.restrictions(g, ""); denied != "" {
-		return "\n\nThis connection may not: " + denied + ". " + s.whereAllowed() +
-			" It then works at once; if tools for it do not appear, the user has to reconnect this server."
+func (s *Server) instructionsOf(ctx context.Context, g oauth.Grant) (own string) {
+	if a, err := oauth.AccountFrom(ctx); err == nil && a.TimeZone != "" && a.Location().String() == a.TimeZone {
+		own = " The business's time zone is " + a.TimeZone + "."
 	}
-	return ""
+	if denied := s.restrictions(g, ""); denied != "" {
+		own += "\n\nThis connection may not: " + denied + ". " + s.whereAllowed() +
+			" It then works at once; if tools for it do not appear, the user has to reconnect."
+	}
+	return own
 }
 
 // whereAllowed tells an assistant who can allow more, and where.
@@ -119,7 +122,7 @@ type Server struct {
 	handler        http.Handler // of the SDK
 	allMethods     bool         // serve all methods of the SDK, for conformance tests
 	acceptsTraces  bool         // use the caller's span in _meta as parent
-	lists          *otter.Cache[listKey, toolList]
+	lists          *otter.Cache[listKey, []byte]
 }
 
 // New returns a server. It does not contact Redis. Its errors are missing options and those of Check.
@@ -134,7 +137,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, tools: tools, store: newStore(o.Redis, o.Prefix), limiter: redisrate.New(o.Redis), rate: redis_rate.PerMinute(requestsPerMinute),
-		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, toolList]{MaximumSize: maxLists}),
+		acceptsTraces: tracing.AcceptsRemote(), lists: otter.Must(&otter.Options[listKey, []byte]{MaximumSize: maxLists}),
 		local: otter.Must(&otter.Options[string, *rate.Limiter]{MaximumSize: 10_000}),
 	}
 	s.implementation = &sdk.Implementation{Name: "gatehouse", Title: o.Title, Version: o.Version}
@@ -185,10 +188,10 @@ func (s *Server) receivingMiddleware(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		switch result := result.(type) {
 		case *sdk.InitializeResult:
-			result.Instructions += s.instructionsOf(g)
+			result.Instructions = strings.Replace(result.Instructions, "{connection}", s.instructionsOf(ctx, g), 1)
 			result.Capabilities.Tools = &sdk.ToolCapabilities{ListChanged: true}
 		case *sdk.DiscoverResult: // without listChanged: the revision announces changes in streams, which this server does not have
-			result.Instructions += s.instructionsOf(g)
+			result.Instructions = strings.Replace(result.Instructions, "{connection}", s.instructionsOf(ctx, g), 1)
 		}
 		return result, nil
 	}

@@ -49,7 +49,8 @@ type handler struct {
 	result    map[string]any // properties of the output schema, besides those of the operation
 }
 
-// Arguments of tools, besides those of their operations. The instructions explain them.
+// Arguments of tools, besides those of their operations. The instructions explain them. Not all clients show these to the model, which might make
+// up an idempotency key, and so do something twice: it has a description.
 const (
 	argFields         = "fields"
 	argIfVersion      = "if_version"
@@ -192,8 +193,8 @@ func (t *tool) sent() (all []argument) {
 
 // own returns the arguments for the gateway.
 func (t *tool) own() (all []argument) {
-	add := func(name string, s *upstream.Schema) {
-		all = append(all, argument{Property: upstream.Property{Name: name, Schema: s}})
+	add := func(name string, s *upstream.Schema, description string) {
+		all = append(all, argument{Property: upstream.Property{Name: name, Schema: s, Description: description}})
 	}
 	for _, p := range t.handler.arguments {
 		all = append(all, argument{Property: p})
@@ -204,20 +205,20 @@ func (t *tool) own() (all []argument) {
 			names.Rules.Enum = append(names.Rules.Enum, `"`+name)
 		}
 		slices.Sort(names.Rules.Enum)
-		add(argFields, listOf(names, 1, len(t.fields)))
+		add(argFields, listOf(names, 1, len(t.fields)), "")
 	}
 	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
 		version := textOf(1, 128) // an empty one would be ignored
 		if s := t.Operation.Success().Body.At(t.Version); s != nil {
 			version.Types = s.Types &^ upstream.TypeNull
 		}
-		add(argIfVersion, version)
+		add(argIfVersion, version, "")
 	}
 	if t.key {
-		add(argIdempotencyKey, textOf(8, 100))
+		add(argIdempotencyKey, textOf(8, 100), "To do the same again.")
 	}
 	if t.asks() {
-		add(argConfirm, textOf(1, 128))
+		add(argConfirm, textOf(1, 128), "")
 	}
 	return all
 }

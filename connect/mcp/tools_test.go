@@ -276,7 +276,7 @@ func TestInvalidArgumentsAreReportedWithAllowedValues(t *testing.T) {
 		{"appointments_search", object{"from": "tomorrow"}, []string{"from", "RFC 3339"}},
 		{"appointments_search", object{"calendar_id": "nope"}, []string{"calendar_id"}},
 		{"objects_create", object{"type": "pets"}, []string{"fields is required"}},
-		{"automations_run", object{"automation_id": "x", "wait_seconds": 61}, []string{"wait_seconds", "too large", "0 to 60"}},
+		{"automations_run", object{"automation_id": "x", "wait_seconds": 46}, []string{"wait_seconds", "too large", "0 to 45"}},
 		{"jobs_get", object{"id": "no such job"}, []string{"id"}},
 		{"jobs_get", object{"id": ".."}, []string{"id must be 1 to 128 letters"}},
 		{"conversations_get", object{"id": "c", "message_cursor": "x1"}, []string{"message_cursor"}},

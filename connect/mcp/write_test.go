@@ -37,6 +37,8 @@ func TestRepeatedCallIsExecutedOnce(t *testing.T) {
 		two := call(t, s.connect(revision, "bearer", nil), "contacts_create", arguments)
 		require.Equal(t, one["contact"], two["contact"])
 		require.Equal(t, true, two["repeated"])
+		require.Contains(t, two["repeated_hint"], "Nothing was done now")
+		require.NotContains(t, one, "repeated_hint")
 		require.Equal(t, one["idempotency_key"], two["idempotency_key"])
 
 		// Another key or another connection makes another contact.
@@ -161,7 +163,7 @@ func TestAutomationReportsProgress(t *testing.T) {
 			ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Progress },
 		})
 		automation := enabled(t, c)
-		params := &sdk.CallToolParams{Name: "automations_run", Arguments: object{"automation_id": automation, "wait_seconds": 60}}
+		params := &sdk.CallToolParams{Name: "automations_run", Arguments: object{"automation_id": automation, "wait_seconds": 45}}
 		params.SetProgressToken("p1")
 		res, err := c.CallTool(t.Context(), params)
 		require.NoError(t, err)
@@ -183,7 +185,7 @@ func TestAutomationReportsProgress(t *testing.T) {
 // requireRunsAreRepeatable requires that the run is returned again, and that another key starts another.
 func requireRunsAreRepeatable(t *testing.T, c *sdk.ClientSession, automation string, run any) {
 	t.Helper()
-	again := call(t, c, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
+	again := call(t, c, "automations_run", object{"automation_id": automation, "wait_seconds": 45})
 	require.Equal(t, true, again["repeated"])
 	require.Equal(t, run, again["run"].(object)["id"])
 	require.Equal(t, "succeeded", again["run"].(object)["status"])
@@ -454,7 +456,7 @@ func TestResponseThatWaitsForARunOutlastsTheWriteTimeout(t *testing.T) {
 		server.Start()
 		t.Cleanup(server.Close)
 		s.url = server.URL + "/mcp"
-		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 60})
+		message := callMessage(revision, "automations_run", object{"automation_id": automation, "wait_seconds": 45})
 		began := time.Now()
 		require.Contains(t, s.post("bearer", revision, message).Text, `"ended":true`)
 		require.Greater(t, time.Since(began), server.Config.WriteTimeout)

@@ -13,13 +13,9 @@ import (
 
 // Protect passes requests with a valid access token to next, which gets the grant from [GrantFrom] and the account that approved
 // it from [AccountFrom]. If the account may no longer have connections, Protect ends this one. Other requests get the challenges of
-// RFC 6750 and RFC 9728 with a JSON body. OPTIONS passes without a token, for CORS preflight requests.
+// RFC 6750 and RFC 9728 with a JSON body.
 func (s *Server) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodOptions {
-			next.ServeHTTP(w, r)
-			return
-		}
 		start := time.Now()
 		grant, err := s.authenticateRequest(r)
 		requestlog.From(r.Context()).Add(func(f *requestlog.Fields) { f.Verify = time.Since(start) })
@@ -80,7 +76,7 @@ func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error
 	writeProblem(w, p)
 }
 
-// challenge sets WWW-Authenticate and exposes it to scripts. The values must not need escaping.
+// challenge sets WWW-Authenticate. The values must not need escaping.
 func (s *Server) challenge(h http.Header, code, description, scopes string) {
 	challenge := "Bearer "
 	if code != "" {
@@ -91,7 +87,6 @@ func (s *Server) challenge(h http.Header, code, description, scopes string) {
 		challenge += `, scope="` + scopes + `"`
 	}
 	h.Set("WWW-Authenticate", challenge)
-	h.Add("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
 // InsufficientScope sets the challenge of a response with status 403, which names the required scopes (RFC 6750, section 3.1). It

@@ -27,6 +27,9 @@ const MaxTools = 39
 // MaxAreas is the maximum number of areas of tools.
 const MaxAreas = 21
 
+// What is longer is warned of.
+const maxToolName, maxDescription = 45, 1024
+
 // untrusted is the prefix of the names of members whose text comes from outsiders.
 const untrusted = "untrusted_"
 
@@ -35,7 +38,7 @@ type Tool struct {
 	Operation   *upstream.Operation
 	Name        string // default: the operation's ID
 	Title       string // default: the operation's summary
-	Description string // default: the operation's description
+	Description string // default: the first paragraph of the operation's description
 	Area        string // the operation's first tag
 	Kind        string // default: by the method
 	People      bool   // it writes to people outside the business
@@ -86,6 +89,8 @@ type Area struct {
 
 var (
 	toolName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	argument = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) // models' APIs reject all tools if one has other names
+	noName   = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 	areaName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	inBraces = regexp.MustCompile(`\{([^{}]*)\}`)
 )
@@ -152,7 +157,14 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 		Title: cmp.Or(ext.get("title").text(), n.get("summary").text(), n.id), Kind: c.string(ext.get("kind")), Does: c.string(ext.get("does")),
 		Handler: c.string(ext.get("handler")), Fields: c.strings(ext.get("fields")), Arguments: map[string]string{},
 	}
-	t.Description = oneLine(cmp.Or(ext.get("description").text(), n.get("description").text(), t.Title))
+	paragraph, _, _ := strings.Cut(strings.TrimSpace(n.get("description").text()), "\n\n")
+	t.Description = oneLine(cmp.Or(ext.get("description").text(), paragraph, t.Title))
+	if len(t.Description) > maxDescription {
+		c.warn(ext, "the description has more than %d bytes: some clients cut it, or reject the whole list of tools", maxDescription)
+	}
+	if len(t.Name) > maxToolName {
+		c.warn(ext, "the name %s has more than %d characters: some clients leave out tools whose name, with the server's, has more than 60", t.Name, maxToolName)
+	}
 	operationOf := func(n node) *upstream.Operation {
 		i := slices.IndexFunc(all, func(other *operationNode) bool { return other.id == n.text() })
 		if c.faultIf(i < 0, n, "is not an operation") {
@@ -219,6 +231,20 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 		if t.Arguments[e.name] = c.string(e.value); !slices.Contains(names, e.name) {
 			c.fault(e.value, "%s is neither a parameter nor a member of the body", e.name)
 		}
+	}
+	taken := map[string]bool{}
+	for _, name := range names {
+		taken[cmp.Or(t.Arguments[name], name)] = true
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		own := cmp.Or(t.Arguments[name], name)
+		if t.Arguments[name] == "" && !argument.MatchString(own) { // such as filter[status]
+			own = strings.Trim(noName.ReplaceAllString(name, "_"), "_")
+			t.Arguments[name] = own
+			c.faultIf(taken[own], ext, "two arguments are called %s: name one of them under arguments", own)
+			taken[own] = true
+		}
+		c.faultIf(!argument.MatchString(own), ext, "%q cannot be the name of an argument: under arguments, give it one of up to 64 letters, digits, _, . and -", own)
 	}
 	if t.Version != nil && t.Read != nil && t.Read.Success().Body.At(t.Version) == nil {
 		c.fault(ext.get("version"), "is not in the response of %s", t.Read.ID)

@@ -342,3 +342,43 @@ actions: [{target: $, update: {tags: [{name: orders, x-gatehouse-area: {title: S
 	require.NoError(t, err)
 	require.Equal(t, "Sales", d.Areas[0].Title)
 }
+
+// Models' APIs take letters, digits, _, . and - only, and reject the tools of a whole conversation otherwise.
+func TestArgumentsHavePossibleNames(t *testing.T) {
+	t.Parallel()
+	load := func(says, parameters string) (*definition.Definition, error) {
+		text := strings.Replace(strings.ReplaceAll(oneTool, "NAME", "orders"), "x-gatehouse-tool: {}", "x-gatehouse-tool: {"+says+"}\n      parameters: ["+parameters+"]", 1)
+		return definition.Load(definition.File{Name: "shop.yaml", Text: []byte(text)}, definition.Options{Tools: true})
+	}
+	query := func(name string) string { return "{name: '" + name + "', in: query, schema: {type: string}}" }
+	d, err := load(`arguments: {"@type": kind}`, query("filter[status]")+","+query("$top")+","+query("@type")+","+query("page.size")+","+query("StartTime>"))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"filter[status]": "filter_status", "$top": "top", "@type": "kind", "StartTime>": "StartTime"}, d.Tools[0].Arguments)
+	_, err = load("", query("status[]")+","+query("status"))
+	require.ErrorContains(t, err, "two arguments are called status: name one of them under arguments")
+	_, err = load("", query("$"))
+	require.ErrorContains(t, err, `"" cannot be the name of an argument`)
+	_, err = load("", query(strings.Repeat("a", 65)))
+	require.ErrorContains(t, err, "cannot be the name of an argument: under arguments, give it one of up to 64")
+	_, err = load("arguments: {x: 'y z'}", query("x"))
+	require.ErrorContains(t, err, `"y z" cannot be the name of an argument`)
+}
+
+func TestLongNamesAndDescriptionsOfToolsAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	load := func(says string) []string {
+		text := strings.Replace(strings.ReplaceAll(oneTool, "NAME", "orders"), "x-gatehouse-tool: {}", says, 1)
+		d, err := definition.Load(definition.File{Name: "shop.yaml", Text: []byte(text)}, definition.Options{Tools: true})
+		require.NoError(t, err)
+		all := []string{d.Tools[0].Description}
+		for _, w := range d.Warnings {
+			all = append(all, w.Error())
+		}
+		return all
+	}
+	require.Equal(t, []string{"What it is."}, load("description: \"What it is.\\n\\nAnd in detail.\"\n      x-gatehouse-tool: {}"), "the first paragraph")
+	long := load("x-gatehouse-tool: {name: " + strings.Repeat("a", 46) + ", description: " + strings.Repeat("b", 1025) + "}")
+	require.Len(t, long, 3)
+	require.Contains(t, strings.Join(long, "\n"), "more than 1024 bytes")
+	require.Contains(t, strings.Join(long, "\n"), "more than 45 characters")
+}
