@@ -121,6 +121,9 @@ func checkOptions(proxy *reverseproxy.Handler) error {
 	if name := protectedHeaderOp(proxy); name != "" {
 		return fmt.Errorf("header_up %s is not allowed: only the gateway may set identity headers, and signatures are not forwarded", name)
 	}
+	if ops, err := json.Marshal(proxy.Headers); err != nil || strings.Contains(string(ops), "{http.request.body") {
+		return errors.New("header_up must not have {http.request.body}: the gateway reads the body itself, and concurrent calls would replace it")
+	}
 	if transport.TLS != nil && transport.TLS.ServerName != upstreamHost { // which is the default
 		if err := checkPlaceholders("tls_server_name", transport.TLS.ServerName); err != nil {
 			return err

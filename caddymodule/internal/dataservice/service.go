@@ -377,6 +377,7 @@ func (s *Service) applyHeaderOps(req *http.Request, b *backend) *http.Request {
 	repl.Set("http.reverse_proxy.upstream.hostport", b.dial.Address)
 	repl.Set("http.reverse_proxy.upstream.host", b.dial.Host)
 	repl.Set("http.reverse_proxy.upstream.port", b.dial.Port)
+	repl.Set("http.request.uuid", req.Header.Get(upstream.HeaderRequestID)) // Caddy would store its own in a map that concurrent calls share
 	repl.Map(outer.Get)
 	req = req.WithContext(context.WithValue(req.Context(), caddy.ReplacerCtxKey, repl))
 	req.Header = req.Header.Clone()

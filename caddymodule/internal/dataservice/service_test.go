@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/stretchr/testify/assert"
@@ -119,6 +120,26 @@ func TestConcurrentRequestsHaveTheirOwnPlaceholders(t *testing.T) {
 		})
 	}
 	done.Wait()
+}
+
+// Caddy stores what {http.request.uuid} is at its first use in a map of the inbound request, which the calls of one tool call share.
+func TestPlaceholdersLeaveTheInboundRequestUnchanged(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "req_1", r.Header.Get("X-Correlation-Id"))
+	}))
+	t.Cleanup(srv.Close)
+	s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+srv.Listener.Addr().String()+`"}],
+		"headers":{"request":{"set":{"X-Correlation-Id":["{http.request.uuid}"]}}}}`)
+	inbound := caddyhttp.PrepareRequest(httptest.NewRequest(http.MethodPost, "/mcp", nil), caddy.NewReplacer(), discardWriter{}, new(caddyhttp.Server))
+	res, err := s.Do(inbound.Context(), call())
+	require.NoError(t, err)
+	res.Release()
+	assert.Nil(t, caddyhttp.GetVar(inbound.Context(), "uuid"))
+
+	for _, ops := range []string{`"add":{"X-Body":["{http.request.body}"]}`, `"set":{"X-Body":["{http.request.body_base64}"]}`, `"replace":{"X-Body":[{"search":"a","replace":"{http.request.body}"}]}`} {
+		_, err := tryLoad(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:1"}],"headers":{"request":{`+ops+`}}}`)
+		assert.ErrorContains(t, err, "header_up must not have {http.request.body}", ops)
+	}
 }
 
 // holder is a module with an upstream.
