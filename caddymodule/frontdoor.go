@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,11 @@ func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
 		if w.status == 0 {
 			w.WriteHeader(http.StatusOK)
 		}
+		// The status of a connection server's response that nobody will receive, or of reverse_proxy. That of a service stays.
+		if r.Context().Err() != nil && (w.status == statusClientClosed || w.status > http.StatusInternalServerError && !op.streams) {
+			req.code, req.cause = codeClientClosed, cmp.Or(req.cause, clientGone(r.Context()))
+			return statusClientClosed
+		}
 		return w.status
 	}
 	req.cause = err
@@ -221,7 +227,7 @@ func (d *frontDoor) respond(r *http.Request, req *request, op *operation) int {
 	}
 	p := problemOf(err, req.start)
 	status := p.Status
-	if req.code = p.Code; errors.Is(err, errClientGone) {
+	if req.code = p.Code; errors.Is(err, errClientGone) || status == statusClientClosed {
 		status, req.code = statusClientClosed, codeClientClosed
 	}
 	if op.fail != nil {

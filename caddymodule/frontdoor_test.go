@@ -367,6 +367,51 @@ func TestFramingNamesAreFoundInAnySpelling(t *testing.T) { //nolint:paralleltest
 	}
 }
 
+// Any caller could cause alerts otherwise. A service's status stays, whatever its caller does then.
+func TestCallerThatHasLeftIsNoServerError(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status         int
+		left, streams  bool
+		wantStatus     int
+		wantCode, want string
+	}{
+		"503 for the caller":    {503, true, false, 499, "CLIENT_CLOSED_REQUEST", "the client closed the connection before the response: context canceled"},
+		"503 for other reasons": {503, false, false, 503, "", ""},
+		"500":                   {500, true, false, 500, "", ""},
+		"503 of a service":      {503, true, true, 503, "", ""},
+		"499 of reverse_proxy":  {499, true, true, 499, "CLIENT_CLOSED_REQUEST", "the client closed the connection before the response: context canceled"},
+		"499 as an error":       {499, true, true, 499, "CLIENT_CLOSED_REQUEST", ": HTTP 499: context canceled"},
+		"499 of a service":      {499, false, true, 499, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			op := &operation{
+				name: "none", streams: c.streams, metrics: sharedMetrics().operation("errors", "none"),
+				handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+					if c.left {
+						leave()
+					}
+					if name == "499 as an error" {
+						return quietError{caddyhttp.HandlerError{StatusCode: c.status, Err: context.Canceled}}
+					}
+					w.WriteHeader(c.status)
+					return nil
+				},
+			}
+			core, logs := observer.New(zap.DebugLevel)
+			d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.New(core)}
+			require.NoError(t, d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx), nil))
+			line := logs.All()[0].ContextMap()
+			code, _ := line["code"].(string)
+			cause, _ := line["cause"].(string)
+			assert.Equal(t, []any{int64(c.wantStatus), c.wantCode, c.want}, []any{line["status"], code, cause})
+		})
+	}
+}
+
 // It makes a response malformed (RFC 9113, section 8.2.2; RFC 9114, section 4.2).
 func TestConnectionHeaderIsSentOverHTTP1Only(t *testing.T) {
 	t.Parallel()
