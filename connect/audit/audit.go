@@ -38,7 +38,7 @@ const (
 	KeyRevoked = "key.revoked" // Target: the public key
 
 	SessionStarted = "session.started" // signed in
-	SessionDenied  = "session.denied"  // wrong credentials or too many attempts; without a business, so in the process log only
+	SessionDenied  = "session.denied"  // wrong credentials; without a business, so in the process log only
 	SessionEnded   = "session.ended"   // signed out
 
 	ToolCalled = "tool.called" // a tool that writes; Target: the tool's name

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -116,7 +115,6 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 		return p.signInUnavailable(w, r, v, err)
 	}
 	if wait > 0 {
-		p.recordDenied(r, email, "too many attempts")
 		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 		v.Problem = "Too many sign-in attempts. Please try again " + fromNow(wait) + "."
 		return p.rejectSignIn(w, r, http.StatusTooManyRequests, v, requestlog.SignInRateLimited, "", errors.New("too many attempts to sign in"))
@@ -124,7 +122,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	a, err := p.o.Accounts.SignIn(ctx, email, password)
 	switch {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
-		p.recordDenied(r, email, "wrong credentials")
+		p.recordDenied(r, email)
 		v.Problem = "The email address or password is incorrect."
 		return p.rejectSignIn(w, r, http.StatusForbidden, v, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 	case err != nil:
@@ -270,12 +268,11 @@ func (p *Pages) entryOf(ctx context.Context, a account.Account, e audit.Entry) a
 	return e
 }
 
-// recordDenied records a failed sign-in. It logs a digest of the address, because users also type passwords into that field.
-func (p *Pages) recordDenied(r *http.Request, email, why string) {
+// recordDenied records wrong credentials. It logs a digest of the address, because users also type passwords into that field.
+func (p *Pages) recordDenied(r *http.Request, email string) {
 	_ = p.o.Audit.Record(r.Context(), audit.Entry{ // logs its own failures
 		Action: audit.SessionDenied, Outcome: audit.OutcomeDenied, Target: p.clientIP(r),
-		Detail:    fmt.Sprintf("%s, account %s", why, accountDigest(email)[:12]),
-		RequestID: requestlog.ID(r.Context()),
+		Detail: "wrong credentials, account " + accountDigest(email)[:12], RequestID: requestlog.ID(r.Context()),
 	})
 }
 

@@ -118,6 +118,7 @@ func TestPasswordGuessingForOneAccountIsLimited(t *testing.T) {
 			assert.Positive(t, wait)
 			assert.Equal(t, 10, w.accounts.SignIns(), "the password was not checked")
 			assert.Empty(t, b.cookie("gatehouse_session"))
+			assert.Equal(t, 10, w.logs.FilterMessage("audit").Len(), "what has no limit would push other entries out of the audit log's file")
 
 			assert.Equal(t, http.StatusSeeOther, w.browser().trySignIn(rivalEmail, ownerPassword).StatusCode, "other accounts can sign in")
 		})
