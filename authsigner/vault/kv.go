@@ -203,12 +203,12 @@ func (s *Source) with(ctx context.Context, request func(*session) error) error {
 	switch {
 	case err == nil, errors.Is(err, authsigner.ErrUnknownKey), errors.Is(err, authsigner.ErrKeyExists),
 		errors.Is(err, authsigner.ErrConflict), errors.Is(err, authsigner.ErrDenied):
-		s.last.Store(&outcome{at: time.Now()})
+		s.failed.Store(nil)
 		return err
 	}
 	err = unavailable(readable(err))
 	if !errors.Is(context.Cause(ctx), context.Canceled) { // a canceled request is not a failure of Vault
-		s.last.Store(&outcome{at: time.Now(), err: err})
+		s.failed.Store(&err)
 	}
 	return err
 }

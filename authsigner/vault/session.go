@@ -40,7 +40,6 @@ type session struct {
 
 // run logs in, and keeps the source logged in.
 func (s *Source) run(ctx context.Context) {
-	defer close(s.done)
 	backoff := minBackoff
 	for {
 		next, err := s.logIn(ctx)
@@ -79,6 +78,20 @@ func (s *Source) run(ctx context.Context) {
 	s.mu.Unlock()
 	if last != nil {
 		s.revoke(ctx, last)
+	}
+}
+
+// probe asks Vault again after a failed request, because a gateway with few requests would not notice that the outage goes on, or has ended.
+func (s *Source) probe(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jittered(maxBackoff)):
+		}
+		if s.failed.Load() != nil {
+			_, _ = s.find(ctx, probedKey)
+		}
 	}
 }
 

@@ -221,6 +221,31 @@ func TestOutageOfVaultPasses(t *testing.T) {
 	}
 }
 
+// A gateway with few requests would look ready for most of an outage.
+func TestOutageIsReportedUntilItEndsAlsoWithoutRequests(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	var refused atomic.Int64
+	b := newBench(t, setup{proxy: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if down.Load() {
+				refused.Add(1)
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	down.Store(true)
+	b.requireUnavailable(t)
+	before := refused.Load()
+	require.Eventually(t, func() bool { return refused.Load() > before+2 }, patience, tick)
+	require.ErrorIs(t, b.Ready(), authsigner.ErrUnavailable)
+	down.Store(false)
+	b.waitReady(t)
+	require.Equal(t, 1, b.events.count(vault.EventLogin))
+}
+
 func TestOutageLongerThanTheTokenEndsInANewLogin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{

@@ -119,7 +119,7 @@ type Source struct {
 	base      *api.Client // without a token
 
 	cancel context.CancelFunc
-	done   chan struct{}
+	work   sync.WaitGroup
 	again  chan struct{} // requests a new login
 
 	mu      sync.Mutex
@@ -129,18 +129,12 @@ type Source struct {
 	forced  bool          // a login was requested and has not ended
 	forceAt time.Time     // when the next login may be requested
 
-	last   atomic.Pointer[outcome]
+	failed atomic.Pointer[error]  // of the last request; nil if it succeeded
 	found  atomic.Pointer[string] // the key whose entry was found last
 	events sync.Mutex             // held during calls of OnEvent
 }
 
 var _ authsigner.KeyStore = (*Source)(nil)
-
-// outcome is the result of a request.
-type outcome struct {
-	at  time.Time
-	err error
-}
 
 // errClosed is returned after Close.
 var errClosed = errors.New("the Vault source is closed")
@@ -169,45 +163,41 @@ func New(ctx context.Context, o Options) (*Source, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Source{
 		o: o, login: login, transport: transport, base: base,
-		cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
+		cancel: cancel, again: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	go s.run(running)
+	s.work.Go(func() { s.run(running) })
+	s.work.Go(func() { s.probe(running) })
 	return s, nil
 }
 
 // Close stops the source. It revokes the token if the source has created it.
 func (s *Source) Close() error {
 	s.cancel()
-	<-s.done
+	s.work.Wait()
 	s.transport.CloseIdleConnections()
 	return nil
 }
 
 // Ready returns an error that wraps authsigner.ErrUnavailable if lookups are likely to fail: the source is not logged in, its token
-// has expired, or the last request failed, within the last 10 seconds or while logins fail. An unknown key is not a failure.
+// has expired, or the last request failed. An unknown key is not a failure. After a failure, the source asks Vault by itself until it responds.
 func (s *Source) Ready() error {
 	s.mu.Lock()
 	session, failure := s.session, s.failure
-	now := time.Now()
-	ended := session != nil && !session.ends.IsZero() && !now.Before(session.ends)
+	ended := session != nil && !session.ends.IsZero() && !time.Now().Before(session.ends)
 	s.mu.Unlock()
-	last := s.last.Load()
-	failed := last != nil && last.err != nil
+	failed := s.failed.Load()
 	switch {
 	case session == nil && failure == nil:
 		return fmt.Errorf("%w: not logged in to Vault yet", authsigner.ErrUnavailable)
-	case failure != nil && (session == nil || ended || failed):
+	case failure != nil && (session == nil || ended || failed != nil):
 		return unavailable(failure)
 	case ended:
 		return fmt.Errorf("%w: the Vault token has expired", authsigner.ErrUnavailable)
-	case failed && now.Sub(last.at) < failureCounts:
-		return unavailable(keyless(last.err))
+	case failed != nil:
+		return unavailable(keyless(*failed))
 	}
 	return nil
 }
-
-// failureCounts is how long after a failed request the source is not ready, unless a later one succeeds.
-const failureCounts = 10 * time.Second
 
 func (o *Options) normalize() error {
 	u, err := url.Parse(o.Address)
