@@ -59,8 +59,8 @@ type Options struct {
 	Timeout  time.Duration   // of one call to the data or accounts service. Default: data.DefaultTimeout
 	Stopping <-chan struct{} // closed when the server stops; tool calls that wait for the end of a run then respond. Default: never
 
-	// OnResponse is called with the result of checking each response of the data service to a tool call (see data.Options), and
-	// with account.ErrWrongAccount for each response about an account other than the requested one. Default: none.
+	// OnResponse is called with the result of checking each response of the data service to a tool call (see data.Options), and each
+	// of the accounts service: account.ErrWrongAccount if it is about an account other than the requested one. Default: none.
 	OnResponse func(error)
 
 	// Pages are the options of the web pages; New sets OAuth, Accounts, Audit, Redis and Log. Name is also in the metadata of MCP

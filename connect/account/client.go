@@ -37,8 +37,8 @@ type Client struct{ o data.Options }
 var _ Service = (*Client)(nil)
 
 // NewClient returns a client. Host, Do, Timeout and Log are required; Timeout must leave time to check a password, which is slow by
-// design. The business ID of its calls is "-", and the request ID is that of package requestlog. Only for responses about an account
-// other than the requested one, OnResponse is called, with ErrWrongAccount, and Log gets an error.
+// design. The business ID of its calls is "-", and the request ID is that of package requestlog. OnResponse is called for each response,
+// for one about an account other than the requested one with ErrWrongAccount, and then Log gets an error, too.
 func NewClient(o data.Options) (*Client, error) {
 	if o.Host == "" || o.Do == nil || o.Timeout <= 0 || o.Log == nil {
 		return nil, errors.New("accounts service client: Host, Do, Timeout and Log are required")
@@ -55,14 +55,10 @@ func (c *Client) SignIn(ctx context.Context, email, password string) (Account, e
 	if err != nil {
 		return Account{}, fmt.Errorf("%w: encoding a sign-in: %w", ErrUnavailable, err)
 	}
-	const doing = "signing in"
-	a, err := c.do(ctx, doing, http.MethodPost, "/sign-in", body, map[string]error{
+	isRequested := func(a Account) bool { return FoldAddress(a.Email) == FoldAddress(email) }
+	return c.do(ctx, "signing in", http.MethodPost, "/sign-in", body, isRequested, map[string]error{
 		`401 "INVALID_CREDENTIALS"`: ErrWrongCredentials, `422 "INVALID"`: ErrWrongCredentials,
 	})
-	if err == nil && FoldAddress(a.Email) != FoldAddress(email) {
-		return Account{}, c.wrongAccount(ctx, doing, a)
-	}
-	return a, err
 }
 
 // Account implements [Service].
@@ -70,53 +66,54 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 	if !validID(id) {
 		return Account{}, ErrUnknown
 	}
-	const doing = "looking up an account"
-	a, err := c.do(ctx, doing, http.MethodGet, "/accounts/"+url.PathEscape(id), nil, map[string]error{
+	isRequested := func(a Account) bool { return a.ID == id }
+	return c.do(ctx, "looking up an account", http.MethodGet, "/accounts/"+url.PathEscape(id), nil, isRequested, map[string]error{
 		`404 "NOT_FOUND"`: ErrUnknown, // a 404 without the code may be due to a wrong service address
 	})
-	if err == nil && a.ID != id {
-		return Account{}, c.wrongAccount(ctx, doing, a)
-	}
-	return a, err
 }
 
-// wrongAccount reports a response about another account, and returns the call's error. It does not log the address of a sign-in,
-// because users also type passwords into that field.
-func (c *Client) wrongAccount(ctx context.Context, doing string, received Account) error {
-	err := fmt.Errorf("%s: %w", doing, ErrWrongAccount)
-	c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
-		zap.String("received_account", received.ID), zap.String("received_business", received.BusinessID),
-		zap.String("request_id", requestlog.ID(ctx)))
-	c.o.OnResponse(err)
-	return err
-}
-
-// do makes a call. known has the errors for expected error responses, by status and quoted code, such as `404 "NOT_FOUND"`.
-func (c *Client) do(ctx context.Context, doing, method, path string, body []byte, known map[string]error) (Account, error) {
+// do makes a call. known has the errors for expected error responses, by status and quoted code, such as `404 "NOT_FOUND"`. It does not log
+// the address of a sign-in, because users also type passwords into that field.
+func (c *Client) do(
+	ctx context.Context, doing, method, path string, body []byte, isRequested func(Account) bool, known map[string]error,
+) (Account, error) {
 	res, err := c.o.Do(ctx, upstream.Call{
 		BusinessID: noBusiness, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
 		Method: method, Path: "/connect/v1" + path, Host: c.o.Host, Body: body,
 		Deadline: time.Now().Add(c.o.Timeout), MaxResponse: maxResponseSize,
 	})
 	if err != nil {
+		if errors.Is(err, upstream.ErrContractViolation) {
+			c.o.OnResponse(err)
+		}
 		return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	defer res.Release()
-	if res.Status != http.StatusOK {
-		failed := fmt.Sprintf("%d %q", res.Status, data.CodeOf(res.Body))
-		if err := known[failed]; err != nil {
-			return Account{}, err
-		}
-		if res.Status == http.StatusUnauthorized {
-			failed += ": it rejects the gateway's assertion, or requires one"
-		}
-		return Account{}, fmt.Errorf("%s: %w: status %s", doing, ErrUnavailable, failed)
+	status := fmt.Sprintf("%d %q", res.Status, data.CodeOf(res.Body))
+	a, err := decode(res.Body) // err names a field, never a value
+	kind := upstream.ErrContractViolation
+	switch {
+	case known[status] != nil:
+		c.o.OnResponse(nil)
+		return Account{}, known[status]
+	case res.Status == http.StatusUnauthorized:
+		err = errors.New("status " + status + ": it rejects the gateway's assertion, or requires one")
+	case res.Status == http.StatusTooManyRequests, res.Status >= http.StatusInternalServerError:
+		kind, err = upstream.ErrUpstreamUnavailable, errors.New("status "+status)
+	case res.Status != http.StatusOK:
+		err = errors.New("status " + status)
+	case err == nil && isRequested(a):
+		c.o.OnResponse(nil)
+		return a, nil
+	case err == nil:
+		err = fmt.Errorf("%s: %w", doing, ErrWrongAccount)
+		c.o.Log.Error("rejected an accounts service's response", zap.String("event", "wrong_account"), zap.NamedError("cause", err),
+			zap.String("received_account", a.ID), zap.String("received_business", a.BusinessID), zap.String("request_id", requestlog.ID(ctx)))
+		c.o.OnResponse(err)
+		return Account{}, err
 	}
-	a, err := decode(res.Body)
-	if err != nil { // err names a field, never a value
-		return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
-	}
-	return a, nil
+	c.o.OnResponse(kind)
+	return Account{}, fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 }
 
 func decode(body []byte) (Account, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/calltest"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/leaktest"
+	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
 func TestMain(m *testing.M) {
@@ -130,12 +131,27 @@ func TestErrorResponses(t *testing.T) {
 		{204, "", account.ErrUnavailable, account.ErrUnavailable},
 		{302, response, account.ErrUnavailable, account.ErrUnavailable},
 	} {
-		c := serve(t, respond(test.status, test.body))
+		var counted []error
+		c := serve(t, respond(test.status, test.body), func(o *data.Options) {
+			o.OnResponse = func(err error) { counted = append(counted, err) }
+		})
 		_, err := c.SignIn(request(t), "ada@saltbush.example", "secret-password")
 		require.ErrorIs(t, err, test.signIn, "sign-in: %d %s", test.status, test.body)
 		require.NotContains(t, err.Error(), "secret-password")
 		_, err = c.Account(request(t), "acc_1")
 		require.ErrorIs(t, err, test.account, "account: %d %s", test.status, test.body)
+		var want []error
+		for _, err := range []error{test.signIn, test.account} {
+			switch {
+			case err != account.ErrUnavailable: //nolint:errorlint // the test's own
+				want = append(want, nil)
+			case test.status == http.StatusTooManyRequests, test.status >= http.StatusInternalServerError:
+				want = append(want, upstream.ErrUpstreamUnavailable)
+			default:
+				want = append(want, upstream.ErrContractViolation)
+			}
+		}
+		require.Equal(t, want, counted, "%d %s", test.status, test.body)
 	}
 }
 
@@ -162,11 +178,20 @@ func TestInvalidAccountIsRejected(t *testing.T) {
 		replaced(`biz_1`, `-`), replaced(`"business": {`, `"business": null, "company": {`),
 		replaced(`"id": "biz_1"`, `"id": "biz_1", "id": "biz_2"`), replaced(`Saltbush`, "\xff"),
 	} {
-		_, err := serve(t, respond(http.StatusOK, body)).SignIn(request(t), "ada@saltbush.example", "p")
+		var counted []error
+		_, err := serve(t, respond(http.StatusOK, body), func(o *data.Options) {
+			o.OnResponse = func(err error) { counted = append(counted, err) }
+		}).SignIn(request(t), "ada@saltbush.example", "p")
 		require.ErrorIs(t, err, account.ErrUnavailable, body)
+		require.Len(t, counted, 1, body)
+		require.ErrorIs(t, counted[0], upstream.ErrContractViolation, body)
 	}
-	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`))).Account(request(t), "acc_1")
+	var counted []error
+	a, err := serve(t, respond(http.StatusOK, replaced(`"Ada Okafor"`, `null`)), func(o *data.Options) {
+		o.OnResponse = func(err error) { counted = append(counted, err) }
+	}).Account(request(t), "acc_1")
 	require.NoError(t, err)
+	require.Equal(t, []error{nil}, counted)
 	assert.Equal(t, a.Email, a.DisplayName())
 }
 
