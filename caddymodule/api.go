@@ -340,9 +340,6 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 	// 6. Call the data service.
 	res, err := h.call(r, req, query)
 	if err != nil {
-		if dataservice.Unsent(err) {
-			h.forget(r, &req.signedRequest)
-		}
 		return req.uncertain(err)
 	}
 	defer res.Release()

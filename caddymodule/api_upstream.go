@@ -39,6 +39,9 @@ func (h *API) call(r *http.Request, req *apiRequest, query upstream.Query) (*ups
 		if failed, ok := errors.AsType[*upstream.CallError](err); ok {
 			req.upstreamAddress = failed.Address
 		}
+		if dataservice.Unsent(err) {
+			h.forget(r, &req.signedRequest)
+		}
 		if r.Context().Err() != nil {
 			return nil, clientGone(r.Context())
 		}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -251,13 +252,13 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 	nowhere.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream http://" + gatewaytest.FreeAddr(t) + "\n\t}"
 	unreachable := gatewaytest.Start(t, nowhere)
 	for name, test := range map[string]struct {
-		data         *recorder
-		by           gatewaytest.Caller
-		url, target  string
-		body, answer string
+		data                 *recorder
+		by                   gatewaytest.Caller
+		g                    *gatewaytest.Gateway
+		target, body, answer string
 	}{
-		"gatehouse_auth": {p.data, p.writes, p.g.URL, "/orders", "", ""},
-		"gatehouse_api":  {s.data, s.writer, s.g.URL, "/v1/orders", newOrder, goodOrder},
+		"gatehouse_auth": {p.data, p.writes, p.g, "/orders", "", ""},
+		"gatehouse_api":  {s.data, s.writer, s.g, "/v1/orders", newOrder, goodOrder},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,15 +269,22 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 				<-release
 				respondWith(201, "application/json", test.answer)(w, r)
 			})
-			send := func(at time.Time) gatewaytest.Response {
+			sendUntil := func(ctx context.Context, at time.Time) gatewaytest.Response {
 				h := headerOf(append(signedAt(test.by, at, "POST", test.target, test.body), field{"Content-Type", "application/json"}))
-				a, _ := test.by.Send(t.Context(), "POST", test.url, test.target, h, []byte(test.body)) // without a status after an error
+				a, _ := test.by.Send(ctx, "POST", test.g.URL, test.target, h, []byte(test.body)) // without a status after an error
 				return a
 			}
+			send := func(at time.Time) gatewaytest.Response { return sendUntil(t.Context(), at) }
 			now := time.Now()
 			first := make(chan gatewaytest.Response, 1)
 			go func() { first <- send(now.Add(-time.Second)) }()
 			require.Eventually(t, func() bool { return test.data.count() == 1 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { // its caller leaves before its turn
+				ctx, leave := context.WithTimeout(t.Context(), time.Second) // it would wait for 5 s
+				defer leave()
+				sendUntil(ctx, now)
+				return strings.Contains(test.g.Output(), `"code":"CLIENT_CLOSED_REQUEST"`)
+			}, patience, 10*time.Millisecond)
 			requireProblem(t, send(now), 429, "RATE_LIMITED")
 			proceed()
 			require.Equal(t, 201, (<-first).Status)

@@ -175,7 +175,7 @@ func (s *Service) lookUp(ctx context.Context, deadline time.Time, retries int) (
 	defer s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx)) // nothing was sent
 	case len(s.found) == 0 && wait.Err() != nil:
 		return nil, upstream.ErrNoTimeLeft
 	}

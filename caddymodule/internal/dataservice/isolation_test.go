@@ -193,6 +193,11 @@ func TestSilentDNSHoldsNoCallsAndTakesAwayNoAddresses(t *testing.T) {
 		})
 	}
 	calls.Wait()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	_, err := unknown.Do(ctx, callOf("b", "/", patience))
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, Unsent(err))
 	require.Eventually(t, func() bool { return logged.Len() == 1 }, patience, time.Millisecond)
 	start := time.Now()
 	for range 20 {
@@ -450,6 +455,11 @@ func TestOneKeyHasAMaximumOfCallsInProgress(t *testing.T) {
 		require.ErrorIs(t, do(t, s, callOf("slow", "/fast", patience)), upstream.ErrTooManyCalls)
 		require.NoError(t, do(t, s, callOf("other", "/fast", patience)), "another key")
 		s.shares.wait = patience
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		_, err := s.Do(ctx, callOf("slow", "/fast", patience))
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, Unsent(err), "a change cannot have been made")
 		waiting := make(chan error)
 		go func() { waiting <- do(t, s, callOf("slow", "/fast", patience)) }()
 		close(stop)

@@ -2,6 +2,7 @@ package dataservice
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -78,7 +79,7 @@ func NewShares(inFlight int) *Shares {
 }
 
 // Begin waits until the key may have another exchange in progress, at most until the deadline, unless that is zero. The error wraps
-// upstream.ErrTooManyCalls if it takes too long. After success, the caller must call End.
+// upstream.ErrTooManyCalls if it takes too long, or the context ends. After success, the caller must call End.
 func (s *Shares) Begin(ctx context.Context, key string, deadline time.Time) error {
 	if key == "" {
 		return nil
@@ -105,7 +106,7 @@ func (s *Shares) Begin(ctx context.Context, key string, deadline time.Time) erro
 	}
 	s.leave(key, share)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", upstream.ErrTooManyCalls, context.Cause(ctx))
 	}
 	return upstream.ErrTooManyCalls
 }
