@@ -205,20 +205,50 @@ func TestMismatchedMountIsReported(t *testing.T) {
 	}
 }
 
-// vault kv enable-versioning changes the paths of a KV engine in use. The token stays valid.
+// vault kv enable-versioning changes the paths of a KV engine in use. The token stays valid, and a configured one is that of each login.
 func TestEngineMayGetVersionsWhileInUse(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, setup{
-		policy: vaulttest.ReadPolicy + `path "kv1/data/gateway/keys/*" { capabilities = ["read"] }`,
-		change: func(_ *vaulttest.Server, o *vault.Options) { o.Mount = "kv1" },
-	})
-	_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "kv1/gateway/keys/"+testKey, record(nil))
-	require.NoError(t, err)
-	b.requireFound(t, testKey)
-	_, err = b.Client(t).Logical().WriteWithContext(t.Context(), "sys/mounts/kv1/tune", map[string]any{"options": map[string]any{"version": "2"}})
-	require.NoError(t, err)
-	b.eventuallyFound(t)
-	b.requireUnknown(t, otherKey)
+	for name, configured := range map[string]bool{"AppRole": false, "token": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const slowKey = "pk_live_slow0123456789"
+			asked, release := make(chan struct{}), make(chan struct{})
+			b := newBench(t, setup{
+				policy: vaulttest.ReadPolicy + `path "kv1/data/gateway/keys/*" { capabilities = ["read"] }`,
+				change: func(s *vaulttest.Server, o *vault.Options) {
+					if o.Mount = "kv1"; configured {
+						o.Auth = vault.Auth{Token: authsigner.Secret(newToken(t, s, "1h", nil))}
+					}
+				},
+				proxy: func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.URL.Path == "/v1/kv1/gateway/keys/"+slowKey {
+							close(asked)
+							<-release
+						}
+						next.ServeHTTP(w, r)
+					})
+				},
+			})
+			for _, key := range []string{testKey, slowKey} {
+				_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "kv1/gateway/keys/"+key, record(nil))
+				require.NoError(t, err)
+			}
+			b.requireFound(t, testKey)
+			slow := make(chan error, 1)
+			go func() {
+				_, err := b.Lookup(t.Context(), slowKey)
+				slow <- err
+			}()
+			<-asked
+			_, err := b.Client(t).Logical().WriteWithContext(t.Context(), "sys/mounts/kv1/tune", map[string]any{"options": map[string]any{"version": "2"}})
+			require.NoError(t, err)
+			b.eventuallyFound(t)
+			close(release)
+			require.NoError(t, <-slow, "it was in progress meanwhile")
+			b.requireUnknown(t, otherKey)
+		})
+	}
 }
 
 // A KV engine of version 1 takes the path of an entry in version 2 for another name.

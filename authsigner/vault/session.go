@@ -271,7 +271,7 @@ func (s *Source) acquire(ctx context.Context) (*session, error) {
 // replace requests a new login after a 403, and waits for it. It returns nil if there is no new session.
 func (s *Source) replace(ctx context.Context, denied *session, why error) *session {
 	s.mu.Lock()
-	if s.session == nil || s.session.grant.token != denied.grant.token {
+	if s.session != denied {
 		defer s.mu.Unlock()
 		return s.session
 	}
