@@ -116,6 +116,7 @@ func (h *signed) authenticate(w http.ResponseWriter, r *http.Request, req *signe
 		cred, authErr = h.credentialOf(ctx, w, req, &claim)
 	}
 	if _, limited := errors.AsType[*rateLimitedError](authErr); limited {
+		req.failure = authFailureOf(r, authErr, nil) // the key, for the log
 		return authErr
 	}
 	if authErr == nil {

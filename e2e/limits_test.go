@@ -348,6 +348,10 @@ func TestLimitedClientIPUsesCachedKeys(t *testing.T) {
 		return func() { require.Equal(t, map[int]int{401: 120, 429: 10}, got) }
 	})
 	require.InDelta(t, 10, g.Metric(t, "gatehouse_limit_decisions_total", `limit="unverified-ip"`, `outcome="denied"`), 0)
+	require.Eventually(t, func() bool { return len(requestLines(g, "RATE_LIMITED")) == 10 }, patience, 10*time.Millisecond)
+	for _, line := range requestLines(g, "RATE_LIMITED") {
+		require.Contains(t, line.Claimed, "pk_live_fake_number_", "whose callers share the client IP, and with whose keys it is used up")
+	}
 	requireServed(t, g, w.acme, 1)
 	lookups := func() float64 { return g.Metric(t, "gatehouse_credential_events_total", `event="found"`) }
 	before := lookups()
