@@ -221,10 +221,14 @@ func (c *Client) Exchange(req *http.Request, deadline time.Time) (*http.Response
 	if err := c.begin(req.Context(), deadline); err != nil {
 		return nil, err
 	}
+	began := false
+	defer func() {
+		if !began { // also after a panic
+			c.done()
+		}
+	}()
 	res, err := c.exchange(req, deadline)
-	if err != nil {
-		c.done()
-	}
+	began = err == nil
 	return res, err
 }
 

@@ -533,6 +533,21 @@ func testConnectionsAreLimited(t *testing.T, serve serveFunc) {
 }
 
 // A service that sends a little now and then is not stuck; one that sends nothing is, unless nobody waits.
+// The caller may recover. A connection that stays counted would be lost until the next configuration.
+func TestPanicTakesNoConnectionAway(t *testing.T) {
+	t.Parallel()
+	c := &upstream.Client{MaxConns: 1, Dial: func(context.Context) (net.Conn, error) { panic("a canary") }}
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	for range 2 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://data.internal/", http.NoBody)
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "a canary", func() {
+			_, err := c.Exchange(req, time.Now().Add(time.Second))
+			require.NoError(t, err)
+		})
+	}
+}
+
 func TestSilentServiceEndsTheResponseIfAsked(t *testing.T) {
 	onEveryWire(t, testSilentServiceEndsTheResponseIfAsked)
 }

@@ -130,8 +130,9 @@ func (m *Manager) listOwners(ctx context.Context) (map[string]string, error) {
 			m.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
 			defer cancel()
+			defer close(next.done)
+			defer recovered(&next.err)
 			next.owners, next.err = m.readOwners(ctx)
-			close(next.done)
 		}()
 	}
 	m.mu.Unlock()
@@ -140,6 +141,13 @@ func (m *Manager) listOwners(ctx context.Context) (map[string]string, error) {
 		return next.owners, next.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("listing keys: %w", context.Cause(ctx))
+	}
+}
+
+// recovered turns a panic of the source into an error: nothing else on these goroutines recovers.
+func recovered(err *error) {
+	if reason := recover(); reason != nil {
+		*err = fmt.Errorf("%w: the source panicked: %v", authsigner.ErrUnavailable, reason)
 	}
 }
 
@@ -167,7 +175,8 @@ func (m *Manager) read(ctx context.Context, names []string, known map[string]str
 	var g errgroup.Group
 	g.SetLimit(readers)
 	for i, name := range names {
-		g.Go(func() error {
+		g.Go(func() (err error) {
+			defer recovered(&err)
 			if err := m.readers.Acquire(ctx, 1); err != nil {
 				return fmt.Errorf("reading a key: %w", err)
 			}

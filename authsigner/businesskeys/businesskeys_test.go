@@ -65,6 +65,44 @@ func (s *countedStore) lookups() map[string]int {
 	return looked
 }
 
+// panickingStore panics, as a defect would.
+type panickingStore struct {
+	authsigner.KeyStore
+
+	list, lookup bool
+}
+
+func (s *panickingStore) List(ctx context.Context) ([]string, error) {
+	if s.list {
+		panic("a canary")
+	}
+	return s.KeyStore.List(ctx)
+}
+
+func (s *panickingStore) Lookup(ctx context.Context, publicKey string) (*authsigner.Credential, error) {
+	if s.lookup {
+		panic("a canary")
+	}
+	return s.KeyStore.Lookup(ctx, publicKey)
+}
+
+// Nothing else recovers there: it would end the gateway because somebody opens a page.
+func TestPanicOfTheSourceFailsTheListOnly(t *testing.T) {
+	t.Parallel()
+	store := &panickingStore{KeyStore: newStore(t), list: true}
+	keys := issueKeys(t, store.KeyStore, "acme", 1)
+	m := newManager(t, store, redistest.Start(t).Client(t))
+	for range 2 {
+		_, err := m.List(t.Context(), "acme")
+		require.ErrorIs(t, err, authsigner.ErrUnavailable)
+		store.list, store.lookup = false, true
+	}
+	store.lookup = false
+	listed, err := m.List(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, keys, publicKeys(listed))
+}
+
 // issueKeys issues keys as operators do, without a manager.
 func issueKeys(t *testing.T, store authsigner.KeyStore, business string, n int) []string {
 	t.Helper()
