@@ -18,10 +18,10 @@ type pooledLimiter struct {
 	ratelimit.Limiter
 
 	onOutage ratelimit.OnOutage
-	startErr atomic.Pointer[error] // why Redis has not responded since the limiter was created; nil once it has
-	logged   atomic.Bool           // startErr was logged
-	cancel   context.CancelFunc    // of warmUp
-	warm     sync.WaitGroup
+	pingErr  atomic.Pointer[error] // why Redis does not respond to pings; nil if it does, or has not been pinged
+	logged   atomic.Bool           // the first pingErr was logged
+	cancel   context.CancelFunc    // of watch
+	watching sync.WaitGroup
 }
 
 // acquireLimiter sets a.limiter.
@@ -44,40 +44,62 @@ func (a *App) acquireLimiter() (err error) {
 }
 
 const (
-	warmUpTimeout = 500 * time.Millisecond // limits how long startup waits for Redis
-	warmUpRetry   = time.Second
+	pingTimeout  = 500 * time.Millisecond // also limits how long startup waits for Redis
+	pingInterval = 5 * time.Second
+	pingRetry    = time.Second
 )
 
-// warmUp opens connections, so that the first requests need not. An unavailable Redis does not prevent startup. It is pinged
-// until it responds: readiness must not depend on requests, which a load balancer may not send before.
+// warmUp opens connections, so that the first requests need not. An unavailable Redis does not prevent startup.
 func (p *pooledLimiter) warmUp() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	if p.ping(ctx) {
-		return
+	if err := p.ping(ctx); err != nil {
+		p.pingErr.Store(&err)
 	}
-	p.warm.Go(func() {
-		for !p.ping(ctx) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(warmUpRetry):
-			}
-		}
-		activeLogger().Info("redis available after startup, rate limits are shared by the fleet")
-	})
+	p.watching.Go(func() { p.watch(ctx) })
 }
 
-// ping reports whether Redis responds, and sets startErr.
-func (p *pooledLimiter) ping(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
-	defer cancel()
-	if err := p.Ping(ctx); err != nil {
-		p.startErr.Store(&err)
-		return false
+// watch pings Redis until it responds, and whenever no request has asked it for a while: readiness and alerts must not depend on requests. After
+// startup, one ping that fails says nothing.
+func (p *pooledLimiter) watch(ctx context.Context) {
+	var asked uint64
+	for failed := p.pingErr.Load() != nil; ; {
+		wait := pingInterval
+		if failed {
+			wait = pingRetry
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		before := asked
+		if asked = p.Stats().RoundTrips; p.Unavailable() != nil || !failed && asked != before {
+			failed = false // requests have found out, and so will the limiter when Redis responds
+			p.pingErr.Store(nil)
+			continue
+		}
+		switch err := p.ping(ctx); {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			failed = false
+			if p.pingErr.Swap(nil) != nil {
+				activeLogger().Info("redis responds, rate limits are shared by the fleet")
+			}
+		case !failed:
+			failed = true
+		case p.pingErr.Swap(&err) == nil:
+			p.logged.Store(true)
+			activeLogger().Warn("redis unavailable, applying on_outage", zap.String("on_outage", string(p.onOutage)), zap.Error(err))
+		}
 	}
-	p.startErr.Store(nil)
-	return true
+}
+
+func (p *pooledLimiter) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return p.Ping(ctx)
 }
 
 func (p *pooledLimiter) event(e ratelimit.Event) {
@@ -101,7 +123,7 @@ func (p *pooledLimiter) event(e ratelimit.Event) {
 
 // warn logs once if Redis was unavailable at startup.
 func (p *pooledLimiter) warn(logger *zap.Logger) {
-	if err := p.startErr.Load(); err != nil && !p.logged.Swap(true) {
+	if err := p.pingErr.Load(); err != nil && !p.logged.Swap(true) {
 		logger.Warn("redis unavailable at startup, applying on_outage", zap.String("on_outage", string(p.onOutage)), zap.Error(*err))
 	}
 }
@@ -111,7 +133,7 @@ func (p *pooledLimiter) down() error {
 	if err := p.Unavailable(); err != nil {
 		return err
 	}
-	if err := p.startErr.Load(); err != nil {
+	if err := p.pingErr.Load(); err != nil {
 		return *err
 	}
 	return nil
@@ -120,6 +142,6 @@ func (p *pooledLimiter) down() error {
 // Destruct implements caddy.Destructor: the last configuration has released the limiter.
 func (p *pooledLimiter) Destruct() error {
 	p.cancel()
-	p.warm.Wait()
+	p.watching.Wait()
 	return p.Close()
 }

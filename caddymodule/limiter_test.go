@@ -3,12 +3,30 @@ package caddymodule
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/test/redistest"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 )
+
+// A gateway that serves only assistants, or nobody at night, would say that Redis responds.
+func TestOutageOfRedisIsNoticedWithoutRequests(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := &App{Redis: &RedisConfig{URLs: []string{server.URL()}}}
+	t.Cleanup(func() { require.NoError(t, a.Cleanup()) })
+	require.NoError(t, a.OpenRedis())
+	require.NoError(t, a.acquireLimiter())
+	isDown := func() bool { return a.limiter.down() != nil }
+	require.False(t, isDown())
+	require.NoError(t, server.Kill())
+	require.Eventually(t, isDown, time.Minute, 10*time.Millisecond)
+	require.NoError(t, server.Restart())
+	require.Eventually(t, func() bool { return !isDown() }, time.Minute, 10*time.Millisecond)
+}
 
 func TestMaxLocalWindowsLimitsWhatAnOutageRemembers(t *testing.T) {
 	t.Parallel()
