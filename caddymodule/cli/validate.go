@@ -118,9 +118,13 @@ const (
 
 // repeatUnanswered repeats the command reload while the admin API closes its connection without a response. Each configuration, also
 // one that fails to load, opens a new socket for the admin API, and the kernel then resets the connections that wait at the previous
-// one. Loading a configuration twice does no harm.
+// one. Loading a configuration twice does no harm. One that is read from a pipe is sent once: the second time, it would be empty.
 func repeatUnanswered(reload func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		file := cmd.Flag("config").Value.String()
+		if info, err := os.Stat(file); file != "" && (file == "-" || err != nil || !info.Mode().IsRegular()) {
+			return reload(cmd, args)
+		}
 		for range reloadRepeats {
 			err := reload(cmd, args)
 			if err == nil || !unanswered(err) {
