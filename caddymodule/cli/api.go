@@ -79,9 +79,9 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := flags.load(args)
 			out := cmd.OutOrStdout()
-			kind, message, tools := "error", "the definition does not load", ""
+			kind, message, tools, directive := "error", "the definition does not load", "", "gatehouse_api"
 			if err == nil && slices.ContainsFunc(d.API.Operations(), func(op *upstream.Operation) bool { return d.Marks[op.ID].Tool }) {
-				kind, message = "error of a tool", "the definition loads for gatehouse_api, but not for gatehouse_connect"
+				kind, message, directive = "error of a tool", "the definition loads for gatehouse_api, but not for gatehouse_connect", "gatehouse_connect"
 				var tooled *definition.Definition
 				if tooled, err = flags.LoadTools(); err == nil {
 					if err = mcp.Check(tooled); err != nil {
@@ -96,7 +96,8 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				printFaults(out, failed.Faults, kind)
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
-					_, _ = fmt.Fprintf(out, "\nWithout %s, the other %d load:\n\n  except %s\n", count(len(failed.Except), "operation"), failed.Rest, tokens(failed.Except))
+					_, _ = fmt.Fprintf(out, "\nThe rest, %s, loads with this line in the block of the definition of %s (--except has commas):\n\n  except %s\n",
+						count(failed.Rest, "operation"), directive, tokens(failed.Except))
 				}
 				return exit(cmd, 1, fmt.Errorf("%s: %s", message, count(len(failed.Faults), "error")))
 			case err != nil:

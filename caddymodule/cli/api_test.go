@@ -92,6 +92,25 @@ func TestAPICheckFindsTheFaultsOfTools(t *testing.T) {
 	})
 }
 
+// Who follows the printed line does not get the errors of before back, nor takes away operations that work.
+func TestAPICheckPrintsTheWholeLineAndWhereItBelongs(t *testing.T) {
+	t.Parallel()
+	stdout, _, ok := runAPICheck(t, "", "risk: persons")
+	require.False(t, ok)
+	assert.Contains(t, stdout, "\nThe rest, 1 operation, loads with this line in the block of the definition of gatehouse_connect (--except has commas):\n\n  except addAnimal\n")
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: '1'}, x-gatehouse-tenant: none, paths: {
+		/a: {get: {operationId: good, responses: {"204": {}}}, post: {operationId: bad, responses: {}}, put: {operationId: worse, responses: {}}}}}`), 0o600))
+	cmd := apiCheckCommand()
+	cmd.SilenceErrors = true
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs([]string{file, "--except", "bad"})
+	require.Error(t, cmd.Execute())
+	assert.Contains(t, out.String(), "\nThe rest, 1 operation, loads with this line in the block of the definition of gatehouse_api (--except has commas):\n\n  except bad worse\n")
+}
+
 func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Shop", "connect"} {

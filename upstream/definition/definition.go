@@ -151,8 +151,8 @@ type LoadError struct {
 	Faults   []*FaultError
 	Warnings []*FaultError
 
-	// Except are the operations that have faults. Without them, the document loads with Rest operations. Except is empty if none would be
-	// left, or if there are faults outside of operations.
+	// Except is Options.Except with the operations that have faults. With it, the document loads with Rest operations. It is empty if none
+	// would be left, or if there are faults outside of operations.
 	Except []string
 	Rest   int
 }
@@ -217,9 +217,9 @@ func Load(document File, o Options) (*Definition, error) {
 	failed := c.failed()
 	except := c.except(selected)
 	rest := newCompiler()
-	_, others := rest.compile(func(n *operationNode) bool { return selected(n) && !slices.Contains(except, n.id) })
+	_, others := rest.compile(func(n *operationNode) bool { return selected(n) && !n.named(except) })
 	if named && len(rest.faults) == 0 {
-		failed.Except, failed.Rest = except, len(others)
+		failed.Except, failed.Rest = slices.Concat(o.Except, except), len(others)
 	}
 	return nil, failed
 }
@@ -351,17 +351,19 @@ func (c *compiler) except(selected func(*operationNode) bool) (ids []string) {
 // selection returns a function that reports whether Only and Except select an operation.
 func (c *compiler) selection() func(*operationNode) bool {
 	all := c.operations()
-	names := func(list []string, n *operationNode) bool {
-		return slices.Contains(list, n.id) || slices.ContainsFunc(n.get("tags").texts(), func(tag string) bool { return slices.Contains(list, tag) })
-	}
 	for _, name := range slices.Concat(c.o.Only, c.o.Except) {
-		if !slices.ContainsFunc(all, func(n *operationNode) bool { return names([]string{name}, n) }) {
+		if !slices.ContainsFunc(all, func(n *operationNode) bool { return n.named([]string{name}) }) {
 			c.fault(c.root.get("paths"), "only and except: no operation or tag is called %q", name)
 		}
 	}
 	return func(n *operationNode) bool {
-		return (len(c.o.Only) == 0 || names(c.o.Only, n)) && !names(c.o.Except, n)
+		return (len(c.o.Only) == 0 || n.named(c.o.Only)) && !n.named(c.o.Except)
 	}
+}
+
+// named reports whether a list has the operation's ID or one of its tags.
+func (n *operationNode) named(list []string) bool {
+	return slices.ContainsFunc(append(n.get("tags").texts(), n.id), func(name string) bool { return slices.Contains(list, name) })
 }
 
 // add adds a fault or a warning to a list, once for all references to a value.

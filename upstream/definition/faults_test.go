@@ -532,6 +532,16 @@ components:
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, []string{"deep", "also", "write", "get_cookie"}, failed.Except)
 
+	_, err = load(text, definition.Options{Except: []string{"b", "write"}})
+	var more *definition.LoadError
+	require.ErrorAs(t, err, &more)
+	require.Equal(t, []string{"b", "write", "get_cookie"}, more.Except, "what is excepted already stays so")
+	require.Equal(t, 1, more.Rest)
+
+	_, err = load(strings.Replace(text, "tags: [a]", "tags: [deep]", 1), definition.Options{Except: []string{"also", "write"}})
+	require.ErrorAs(t, err, &more)
+	require.Empty(t, more.Except, "deep is also a tag: nothing would be left")
+
 	for name, o := range map[string]definition.Options{
 		"except as it is named": {Except: failed.Except}, "except by tag": {Except: []string{"b", "write", "get_cookie"}},
 		"only by ID": {Only: []string{"good"}}, "only by tag": {Only: []string{"a"}}, "only and except": {Only: []string{"a", "b"}, Except: []string{"b"}},
