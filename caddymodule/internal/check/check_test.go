@@ -603,6 +603,41 @@ func TestCheckSurvivesInvalidInput(t *testing.T) {
 	}
 }
 
+// Each fault of a definition has its place in the document, and the fix is not about the Caddyfile.
+func TestCheckFindsEachFaultOfADefinition(t *testing.T) {
+	for name, c := range map[string]struct{ adapter, config string }{
+		"a Caddyfile": {"caddyfile", strings.Replace(soundCaddyfile, "upstream http://localhost:3\n", "upstream http://localhost:3\n\t\tdefinition DIR/faulty.yaml\n", 1)},
+		"JSON": {"", `{"apps":{"gatehouse":{"redis":{"urls":["redis://localhost:1"]},"credentials":{"source":"file","path":"DIR/keys.json"}},"http":{"servers":{"a":{"listen":[":8443"],"routes":[{"handle":[
+			{"handler":"gatehouse_api","definition":{"file":"DIR/faulty.yaml"},"upstreams":[{"handler":{"handler":"reverse_proxy","upstreams":[{"dial":"localhost:3"}]}}]}]}]}}}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{
+				"keys.json": `{"keys":{}}`, "config": c.config,
+				"faulty.yaml": "openapi: 3.1.0\ninfo: {title: x, version: '1'}\nx-gatehouse-tenant: none\npaths:\n  /a: {get: {responses: {}}}\n  /b:\n    get: {responses: {}, x-gatehouse-records: 1}\n",
+			} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600))
+			}
+			stdout, stderr, status := runCheck(t, "--json", "--config", filepath.Join(dir, "config"), "--adapter", c.adapter)
+			require.Equal(t, "1", status, stdout+stderr)
+			var result struct {
+				Findings []check.Finding `json:"findings"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout)
+			var lines []int
+			for _, f := range result.Findings {
+				if f.Rule == "GH001" {
+					assert.Equal(t, filepath.Join(dir, "faulty.yaml"), f.File)
+					assert.Contains(t, f.Fix, "gatehouse api check")
+					assert.Regexp(t, "^/paths/", f.Message)
+					lines = append(lines, f.Line)
+				}
+			}
+			assert.Equal(t, []int{5, 7, 7}, lines, stdout)
+		})
+	}
+}
+
 // Requests that may reach their handler are not findings.
 func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	const (

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
@@ -67,13 +69,33 @@ func newFinding(id string, at configfile.Position, message string) Finding {
 	return Finding{r.id, r.severity, at, message, r.fix}
 }
 
-// loadFindings returns the finding of a configuration that cannot be loaded, or the error if it could not even be read.
+// faultLine matches a fault of a definition.
+var faultLine = regexp.MustCompile(`^(.+?):(\d+): (?:: )?(.+)$`)
+
+// loadFindings returns what prevents a configuration from being loaded, or the error if it could not even be read. Of a definition, these
+// are its faults.
 func loadFindings(err error) ([]Finding, error) {
 	failure := new(configfile.Error)
 	if !errors.As(err, &failure) {
 		return nil, err
 	}
-	return []Finding{newFinding("GH001", failure.Position, failure.Message)}, nil
+	whole := newFinding("GH001", failure.Position, failure.Message)
+	faults, ok := strings.CutPrefix(failure.Message, "definition:\n")
+	if !ok {
+		return []Finding{whole}, nil
+	}
+	var all []Finding
+	for line := range strings.SplitSeq(faults, "\n") {
+		m := faultLine.FindStringSubmatch(line)
+		if m == nil { // the name of something in the document
+			return []Finding{whole}, nil
+		}
+		n, _ := strconv.Atoi(m[2])
+		f := newFinding("GH001", configfile.Position{File: m[1], Line: n}, m[3])
+		f.Fix = "Correct the document, or leave the operation out: see gatehouse api check"
+		all = append(all, f)
+	}
+	return all, nil
 }
 
 // sortFindings sorts by place and removes duplicates.

@@ -63,6 +63,8 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 	source := "credentials file " + credentials
 	imported := filepath.Join(dir, "jwks.conf")
 	require.NoError(t, os.WriteFile(imported, []byte("gatehouse_health\n\ngatehouse_jwks\n"), 0o600))
+	faulty := filepath.Join(dir, "faulty.json")
+	require.NoError(t, os.WriteFile(faulty, []byte(`{"openapi":"2","info":{"title":"x","version":"1"},"paths":{}}`), 0o600))
 	orders, err := filepath.Abs("../../../examples/orders/orders")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -104,6 +106,10 @@ func TestLoadErrorsNameFileAndLine(t *testing.T) {
 		"signed writes with gcra": {
 			caddyfileWith("", source+"\n\t\tlimits {\n\t\t\talgorithm gcra\n\t\t}", "", "definition orders "+orders+".openapi.yaml {\noverlay "+orders+".gatehouse.yaml\n}"),
 			"Caddyfile:15: createCustomer would always respond with 503, because the algorithm gcra does not know which signed writes were received before",
+		},
+		"a definition that cannot be enforced": {
+			caddyfileWith("", source, "", "definition "+faulty+" {\nmax_items 5\n}"),
+			"Caddyfile:12: definition:\n" + faulty + ":1: /openapi: \"2\" is not",
 		},
 		"a redis URL that is wrong": {
 			strings.Replace(caddyfileWith("", source, "", ""), "redis://127.0.0.1:1", "http://127.0.0.1:1", 1),

@@ -28,7 +28,7 @@ func (c *Config) DecodeError(err error) error {
 }
 
 var (
-	adaptedAt  = regexp.MustCompile(`^(.*), at (.+?):(\d+)(?: import chain.*)?$`)
+	adaptedAt  = regexp.MustCompile(`(?s)^(.*), at (.+?):(\d+)(?: import chain.*)?$`)
 	adaptedIn  = regexp.MustCompile(`^(.+?):(\d+)(?:: | - )(.*)$`)
 	adaptSteps = regexp.MustCompile(`^(adapting config using [\w-]+: |parsing caddyfile tokens for '[^']*': |server block \d+, key \d+ \([^)]*\): )+`)
 )
