@@ -18,7 +18,7 @@ const (
 "/api/v1/orders/":{"get":{"tags":["orders"],"summary":"List Orders","operationId":"list_orders_api_v1_orders__get",
   "parameters":[{"name":"limit","in":"query","required":false,"schema":{"anyOf":[{"type":"integer","maximum":100},{"type":"null"}],"title":"Limit"}},
     {"name":"if-none-match","in":"header","required":false,"schema":{"anyOf":[{"type":"string"},{"type":"null"}],"title":"If-None-Match"}}],"responses":{
-  "200":{"description":"Successful Response","content":{"application/json":{"schema":{}}}},
+  "200":{"description":"Successful Response","content":{"application/json":{"schema":{},"examples":{"none":{"value":[]}}}}},
   "422":{"description":"Validation Error","content":{"application/json":{"schema":{"$ref":"#/components/schemas/HTTPValidationError"}}}}}}},
 "/api/v1/orders/{order_id}":{"get":{"tags":["orders"],"summary":"Get Order","operationId":"get_order_api_v1_orders__order_id__get",
   "parameters":[{"name":"order_id","in":"path","required":true,"schema":{"type":"integer","title":"Order Id"}}],"responses":{
@@ -81,8 +81,12 @@ components:
 
 	ofSpring = `{"openapi":"3.0.1","info":{"title":"OpenAPI definition","version":"v0"},"servers":[{"url":"http://localhost:8080","description":"Generated server url"}],"paths":{
 "/orders/{id}":{"get":{"tags":["order-controller"],"operationId":"get","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"integer","format":"int64"}}],
-  "responses":{"200":{"description":"OK","content":{"*/*":{"schema":{"$ref":"#/components/schemas/Order"}}}}}}}},
-"components":{"schemas":{"Order":{"type":"object","properties":{"id":{"type":"integer","format":"int64"},"attributes":{"type":"object","additionalProperties":{"type":"object"}}}}}}}`
+  "responses":{"200":{"description":"OK","content":{"*/*":{"schema":{"$ref":"#/components/schemas/Order"}}}},
+    "404":{"description":"Not Found","content":{"*/*":{"schema":{"$ref":"#/components/schemas/ProblemDetail"},"examples":{"missing":{"value":{"status":404}}}}}},
+    "409":{"description":"Conflict","content":{"*/*":{"schema":{},"example":"conflict"}}}}}}},
+"components":{"schemas":{"Order":{"type":"object","properties":{"id":{"type":"integer","format":"int64"},"attributes":{"type":"object","additionalProperties":{"type":"object"}},"extra":{}}},
+"ProblemDetail":{"type":"object","properties":{"type":{"type":"string","format":"uri"},"title":{"type":"string"},"status":{"type":"integer","format":"int32"},"detail":{"type":"string"},
+  "instance":{"type":"string","format":"uri"},"properties":{"type":"object","additionalProperties":{"type":"object"}}}}}}}`
 
 	ofDotNET = `{"openapi":"3.1.1","info":{"title":"Shop | v1","version":"1.0.0"},"servers":[{"url":"http://localhost:5000/"}],"paths":{"/orders":{"get":{"tags":["Shop"],
   "parameters":[{"name":"pageSize","in":"query","schema":{"pattern":"^-?(?:0|[1-9]\\d*)$","type":["integer","string"],"format":"int32","minimum":1,"maximum":100,"default":20}}],
@@ -113,6 +117,7 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		}
 		return text
 	}
+	ofSpringOverlays := []string{only("Members", "Bodies", "Objects"), overlays["problems"]}
 	for name, test := range map[string]struct {
 		document string
 		overlays []string
@@ -127,7 +132,9 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		"FastAPI, a record": {ofFastAPI, []string{overlays["open"], overlays["decimal"]}, "an object needs properties", "/api/v1/orders/7", 200, `{"id":7,"total":"-12.50","tags":["a",1],"note":null,"secret":1}`, `{"id":7,"total":"-12.50","tags":["a",1],"note":null}`},
 		"Django, a page":    {ofDjango, []string{only("Members"), overlays["pages"], overlays["times"]}, "the type is missing", "/api/orders/?page=2", 200, `{"count":1,"next":"http://orders.internal:8000/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"at":"10:30:00","status":null}]}`, `{"count":1,"next":"/api/orders/?page=3","previous":null,"results":[{"id":1,"total":"1.00","extra":{"a":[]},"at":"10:30:00","status":null}]}`},
 		".NET, records":     {ofDotNET, []string{overlays["integers"]}, "must be a parameter that is an integer", "/orders?pageSize=5", 200, `[{"id":7,"quantity":null}]`, ""},
-		"Spring, an object": {ofSpring, []string{only("Objects")}, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}}}`},
+		"Spring, an object": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"extra":[1],"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}},"extra":[1]}`},
+		"Spring, a problem": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 404, `{"type":"about:blank","title":"Not Found","status":404,"instance":"/orders/7"}`, ""},
+		"Spring, any error": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 409, `{"a":"b"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,6 +149,9 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 			require.ErrorContains(t, err, test.missing)
 			d, err := load(append(test.overlays, overlays["tenant"])...)
 			require.NoError(t, err)
+			published, err := d.Published(definition.PublishOptions{})
+			require.NoError(t, err)
+			require.NotContains(t, string(published), "$ref: {}", "an action updates examples")
 			m, ok := d.API.Match(test.target)
 			require.True(t, ok)
 			op := m.Path.Operation(http.MethodGet)
