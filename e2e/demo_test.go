@@ -298,6 +298,7 @@ func TestDemoFlagErrors(t *testing.T) {
 		"port out of range": {[]string{"--listen", "127.0.0.1:99999"}, []string{"port"}},
 		"not a Redis URL":   {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
 		"unreachable Redis": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
+		"no operations":     {[]string{"--listen", "127.0.0.1:0", "--only", ""}, []string{"--only is empty"}},
 		"an argument":       {[]string{"please"}, []string{"please"}},
 		"an unknown flag":   {[]string{"--port", "80"}, []string{"--port"}},
 	} {

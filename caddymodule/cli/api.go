@@ -50,9 +50,14 @@ func (a *apiFlags) add(cmd *cobra.Command) {
 }
 
 // load returns the definition of the arguments, or that of the public contract.
-func (a *apiFlags) load(args []string) (*definition.Definition, error) {
+func (a *apiFlags) load(cmd *cobra.Command, args []string) (*definition.Definition, error) {
+	if err := notEmpty(cmd, "definition", "only", "except"); err != nil {
+		return nil, err
+	}
 	if len(args) > 0 {
-		a.File = args[0]
+		if a.File = args[0]; a.File == "" {
+			return nil, errors.New("the name of the document is empty")
+		}
 	}
 	return a.Load() //nolint:wrapcheck // it says what was wrong
 }
@@ -77,7 +82,7 @@ With --list, prints what is served, to whom, and what keeps businesses apart.
 
 Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := flags.load(args)
+			d, err := flags.load(cmd, args)
 			out := cmd.OutOrStdout()
 			kind, message, tools, directive := "error", "the definition does not load", "", "gatehouse_api"
 			if err == nil && slices.ContainsFunc(d.API.Operations(), func(op *upstream.Operation) bool { return d.Marks[op.ID].Tool }) {
@@ -150,7 +155,7 @@ func apiPrintCommand(use, short, long string, render func(published []byte) ([]b
 		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var text []byte
-			d, err := flags.load(args)
+			d, err := flags.load(cmd, args)
 			if err == nil {
 				text, err = d.Published(publish)
 			}

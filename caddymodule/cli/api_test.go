@@ -120,6 +120,34 @@ func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
 	}
 }
 
+// A variable that is not set must not mean everything, the built-in API, or the credential file of another gateway.
+func TestEmptyNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	keys := &cobra.Command{Use: "keys"}
+	configureKeys(keys)
+	for name, c := range map[string]struct {
+		cmd  *cobra.Command
+		args []string
+		want string
+	}{
+		"a document":        {apiCheckCommand(), []string{""}, "the name of the document is empty"},
+		"what is published": {apiPublishCommand(), []string{"--only", ""}, "--only is empty"},
+		"what is left out":  {apiDocsCommand(), []string{"--except="}, "--except is empty"},
+		"a credential file": {keys, []string{"list", "--file", ""}, "--file is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			c.cmd.SilenceErrors, c.cmd.SilenceUsage = true, true
+			c.cmd.SetOut(&out)
+			c.cmd.SetErr(&out)
+			c.cmd.SetArgs(c.args)
+			require.Error(t, c.cmd.Execute())
+			assert.Contains(t, out.String(), c.want)
+		})
+	}
+}
+
 func TestAPICheckSaysHowManyToolsThereAre(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, ok := runAPICheck(t, "", "risk: people")

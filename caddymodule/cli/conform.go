@@ -104,7 +104,7 @@ func configureConform(cmd *cobra.Command) {
 }
 
 func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(cmd); err != nil {
 		return conformBadInput, err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -166,7 +166,7 @@ func (c *conformCommand) run(cmd *cobra.Command) (status int, err error) {
 }
 
 // prepare reads the definition, the businesses and the key.
-func (c *conformCommand) prepare() (err error) {
+func (c *conformCommand) prepare(cmd *cobra.Command) (err error) {
 	if c.options.Rate <= 0 || c.options.Timeout <= 0 || c.total <= 0 {
 		return errors.New("--rate, --timeout and --max-time must be positive")
 	}
@@ -193,7 +193,7 @@ func (c *conformCommand) prepare() (err error) {
 		return errors.New("--business A=ID is required: a business of which the service has records")
 	}
 	var failed *definition.LoadError
-	if c.options.Definition, err = c.flags.load(nil); errors.As(err, &failed) {
+	if c.options.Definition, err = c.flags.load(cmd, nil); errors.As(err, &failed) {
 		return fmt.Errorf("the definition does not load (see gatehouse api check): %w", err)
 	} else if err != nil {
 		return err

@@ -529,7 +529,7 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 		defer cancel()
 		caddyCtx, cancelConfig := caddy.NewContext(caddy.Context{Context: ctx})
 		defer cancelConfig()
-		if err := loadEnvFiles(cmd); err != nil {
+		if err := cmp.Or(notEmpty(cmd, "file"), loadEnvFiles(cmd)); err != nil {
 			return err
 		}
 		app, cfg, err := c.loadApp()

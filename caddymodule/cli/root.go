@@ -196,3 +196,13 @@ func remove(root *cobra.Command, name string) {
 	}
 	delete(caddycmd.Commands(), name)
 }
+
+// notEmpty returns an error if a flag was given without a value, as by a variable that is not set: it must not mean the default.
+func notEmpty(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flag(name); f != nil && f.Changed && strings.Trim(f.Value.String(), "[]") == "" {
+			return fmt.Errorf("--%s is empty", name)
+		}
+	}
+	return nil
+}

@@ -73,6 +73,11 @@ why: names and rules, no values.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			for _, name := range []string{"only", "except", "business"} { // of a variable that is not set
+				if f := cmd.Flag(name); f.Changed && strings.Trim(f.Value.String(), "[]") == "" {
+					return fmt.Errorf("--%s is empty", name)
+				}
+			}
 			return v.run(ctx, cmd.OutOrStdout())
 		},
 	}
