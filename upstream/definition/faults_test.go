@@ -609,18 +609,23 @@ func tries(n int, items string) string {
 func TestExtensionsWhereNothingReadsThemDoNotLoad(t *testing.T) {
 	t.Parallel()
 	const document = `{openapi: 3.1.0, info: {title: x, version: "1", INFO: 1}, tags: [{name: a, TAG: {title: A}}], servers: [{url: /v1, SERVER: 1}], x-gatehouse-tenant: none,
-		components: {COMPONENTS: 1, schemas: {SCHEMAS: {type: string}}}, paths: {PATHS: 1, /a: {get: {responses: {RESPONSES: 1, "204": {description: x}}}}}}`
-	for place, want := range map[string]string{
-		"INFO": "/info/", "TAG": "/tags/0/", "SERVER": "/servers/0/", "COMPONENTS": "/components/", "SCHEMAS": "/components/schemas/", "PATHS": "/paths/", "RESPONSES": "/paths/~1a/get/responses/",
-	} {
+		components: {COMPONENTS: 1, schemas: {SCHEMAS: {type: string}}}, paths: {PATHS: 1, /a: {get: {responses: {RESPONSES: 1, "204": {description: x},
+		"404": {headers: {ETag: {HEADER: 1}}, content: {CONTENT: 1, application/json: {schema: {type: string}}}}, "500": {SKIPPED: 1}}}}}}`
+	const responses = "/paths/~1a/get/responses/"
+	places := map[string]string{
+		"INFO": "/info/", "TAG": "/tags/0/", "SERVER": "/servers/0/", "COMPONENTS": "/components/", "SCHEMAS": "/components/schemas/", "PATHS": "/paths/", "RESPONSES": responses,
+		"HEADER": responses + "404/headers/ETag/", "CONTENT": responses + "404/content/", "SKIPPED": responses + "500/",
+	}
+	for place, want := range places {
 		for extension, ok := range map[string]bool{"x-other-" + strings.ToLower(place): true, "x-gatehouse-internal": false, "x-gatehouse-area": place == "TAG"} {
 			text := strings.ReplaceAll(document, place+":", extension+":")
-			for other := range strings.FieldsSeq("INFO TAG SERVER COMPONENTS SCHEMAS PATHS RESPONSES") {
+			for other := range places {
 				text = strings.ReplaceAll(text, other+":", "x-"+other+":")
 			}
-			_, err := load(text, definition.Options{})
+			d, err := load(text, definition.Options{})
 			if ok {
 				require.NoError(t, err)
+				require.Empty(t, d.Warnings)
 			} else {
 				require.ErrorContains(t, err, want+extension+": ")
 			}

@@ -104,15 +104,22 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 // checkExtensions reports extensions of ours where nothing reads them, such as one level too high.
 func (c *compiler) checkExtensions() {
 	components := c.root.get("components")
-	tags := c.root.get("tags").items()
-	places := slices.Concat(tags, []node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items())
+	places := slices.Concat([]node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items())
 	for _, e := range components.entries() {
 		places = append(places, e.value)
 	}
-	for i, n := range places {
-		for _, e := range n.entries() {
-			c.faultIf(strings.HasPrefix(e.name, extPrefix) && (e.name != extArea || i >= len(tags)), e.value, "%s has no effect here: put it into the operation, schema, parameter or response that it is for", e.name)
-		}
+	for _, n := range places {
+		c.noExtensions(n, "")
+	}
+	for _, tag := range c.root.get("tags").items() {
+		c.noExtensions(tag, extArea)
+	}
+}
+
+// noExtensions reports extensions of ours in an object that may have one at most.
+func (c *compiler) noExtensions(n node, possible string) {
+	for _, e := range n.entries() {
+		c.faultIf(strings.HasPrefix(e.name, extPrefix) && e.name != possible, e.value, "%s has no effect here: put it into the operation, schema, parameter or response that it is for", e.name)
 	}
 }
 
@@ -629,7 +636,9 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 
 // content returns the entries of content, named by media types without parameters.
 func (c *compiler) content(n node) []entry {
-	all := c.members(c.resolve(n.get("content")))
+	content := c.resolve(n.get("content"))
+	c.noExtensions(content, "")
+	all := slices.DeleteFunc(c.members(content), func(e entry) bool { return strings.HasPrefix(e.name, "x-") && !strings.Contains(e.name, "/") })
 	for i, media := range mediaTypes(all) {
 		switch e := all[i]; {
 		case media == "":
@@ -729,17 +738,18 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 	c.faultIf(list.Node != nil && len(unchecked) == 0, list, "must be a list of media types, such as [application/pdf]")
 	success, all := false, n.get("responses")
 	n.responses = map[int]node{}
+	c.noExtensions(all, "")
 	for _, e := range c.members(all) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
 		case strings.HasPrefix(e.name, "x-"):
-			c.faultIf(strings.HasPrefix(e.name, extPrefix), e.value, "%s has no effect here: put it into a response", e.name)
 			continue
 		case name == "DEFAULT" && all.get("4XX").Node == nil, name == "4XX":
 			status = 4
 		case name == "2XX":
 			status, success = 2, true
 		case name == "DEFAULT" || name == "1XX" || name == "3XX" || name == "5XX":
+			c.noExtensions(e.value, "")
 			continue
 		case err != nil || len(e.name) != 3 || status < 100 || status > 599:
 			c.fault(e.value, "%q is not a status code", e.name)
@@ -747,6 +757,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		case status >= 200 && status < 300:
 			success = true
 		case status < 400 || status >= 500 || status == http.StatusUnauthorized || status == http.StatusProxyAuthRequired:
+			c.noExtensions(e.value, "")
 			continue // not forwarded as documented: see Operation.CheckHeader
 		}
 		if value := c.resolve(e.value); value.Node != nil {
@@ -773,6 +784,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 	c.allowOnly(n, "content", "headers", "links", extRecords, extPage)
 	r := upstream.DocumentedResponse{Status: status}
 	for _, e := range c.members(n.get("headers")) {
+		c.noExtensions(e.value, "")
 		switch name := http.CanonicalHeaderKey(e.name); {
 		case name == "Etag":
 			r.ETag = true
