@@ -467,7 +467,7 @@ type document struct {
 
 func newDocument(root node) document {
 	return document{
-		root: root, isOpenAPI30: strings.HasPrefix(root.get("openapi").text(), "3.0."), positions: map[*yaml.Node]map[string]int{},
+		root: root, isOpenAPI30: strings.HasPrefix(root.get("openapi").text()+".", "3.0."), positions: map[*yaml.Node]map[string]int{},
 		hiddenSchemas: map[bool]map[*yaml.Node]bool{},
 	}
 }

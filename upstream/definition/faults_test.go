@@ -302,12 +302,12 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a path without a resource":               {"  /orders/{id}:", "  /{id}:", 6, "/paths/~1{id}", "the first segment of a path names the resource"},
 		"a path with a parameter twice":           {"  /orders/{id}:", "  /orders/{id}/a/{id}:", 6, "/paths/~1orders~1{id}~1a~1{id}", "the parameter {id} twice"},
 		"the same template twice":                 {"components:", "  /orders/{no}:\n    get:\n      parameters: [{name: no, in: path, required: true, schema: {type: string}}]\n      responses: {\"204\": {}}\ncomponents:", 15, "/paths/~1orders~1{no}", "/orders/{id} and /orders/{no} are the same path"},
-		"an operation's name twice":               {"components:", "  /z:\n    get:\n      operationId: getOrder\n      responses: {\"204\": {}}\ncomponents:", 16, "/paths/~1z/get/operationId", "getOrder is the name of two operations"},
+		"an operation's name twice":               {"components:", "  /z:\n    get:\n      operationId: getOrder\n      responses: {\"204\": {}}\ncomponents:", 16, "/paths/~1z/get/operationId", "getOrder is the name of two operations: give this one another, or that in line "},
 		"paths that are a list":                   {allPaths, "  []\n", 5, "/paths", "must be an object"},
 		"a path that is elsewhere":                {"components:", "  /a: {$ref: \"a.yaml\"}\ncomponents:", 14, "/paths/~1a/$ref", "bundler"},
 		"no tenant":                               {"x-gatehouse-tenant: business_id", "tags: []", 7, operationAt, "x-gatehouse-tenant is missing"},
 		"a tenant that is an object":              operation("x-gatehouse-tenant: {}", "/x-gatehouse-tenant", "must be a string"),
-		"a tenant that is not declared":           operation("x-gatehouse-tenant: company_id", "", "no object of the successful response declares the tenant company_id"),
+		"a tenant that is not declared":           operation("x-gatehouse-tenant: company_id", "", "no object of the successful response declares the tenant company_id: declare it, or give the operation x-gatehouse-tenant: request or none"),
 		"public records":                          operation("x-gatehouse-public: true", "/x-gatehouse-public", "needs x-gatehouse-answer, or x-gatehouse-tenant: none"),
 		"public that is a text":                   operation(`x-gatehouse-public: "no"`, "/x-gatehouse-public", "must be true or false"),
 		"deprecated since":                        operation("x-gatehouse-deprecated: {since: 2026-01-01}", "/x-gatehouse-deprecated", "needs deprecated: true"),
@@ -326,7 +326,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 
 		// Responses.
 		"responses that are a list":                {"responses:\n        \"200\":\n          " + theResponse, "responses: []", 11, operationAt + "/responses", "must be an object"},
-		"no successful response":                   {`"200":`, `"404":`, 7, operationAt, "a successful response is missing"},
+		"no successful response":                   {`"200":`, `"404":`, 7, operationAt, "a successful response is missing: document it, such as 200 or 204"},
 		"only a default response":                  {`"200":`, `default:`, 7, operationAt, "a successful response is missing"},
 		"a status code that is none":               {`"200":`, "\"204\": {}\n        \"2000\":", 14, operationAt + "/responses/2000", `"2000" is not a status code`},
 		"XML alone":                                response("content: {application/xml: {schema: {type: string}}}", "/content/application~1xml", "application/xml cannot be enforced: use application/json"),
@@ -356,7 +356,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"the one that was asked for, as a text":    response("{x-gatehouse-records: {is: x}, "+theResponse+"}", "/x-gatehouse-records/is", "must be an object"),
 		"pages that are an object":                 response(list("x-gatehouse-page: {request: page, response: /n}"), "/x-gatehouse-page", "must be a list"),
 		"a page that nothing asks for":             response(list("x-gatehouse-page: [{request: count, response: /n}]"), "/x-gatehouse-page/0/request", "must be a parameter that is an integer"),
-		"a page that nothing says":                 response(list("x-gatehouse-page: [{request: page, response: /m}]"), "/x-gatehouse-page/0/response", "is not a member of the response"),
+		"a page that nothing says":                 response(list("x-gatehouse-page: [{request: page, response: /m}]"), "/x-gatehouse-page/0/response", "is not a member of the response: must be the JSON Pointer of a declared one, such as /pagination/page"),
 		"a page without a place":                   response(list("x-gatehouse-page: [{request: page}]"), "/x-gatehouse-page/0/response", "is not a member of the response"),
 		"a page that is a list":                    response(list("x-gatehouse-page: [{request: page, response: /orders}]"), "/x-gatehouse-page/0/response", "must be an integer"),
 		"a cursor that is a list":                  response(list("x-gatehouse-page: [{cursor: page, response: /orders}]"), "/x-gatehouse-page/0/response", "must be a string or an integer"),
@@ -366,7 +366,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		// The document.
 		"version 2.0":                      {"openapi: 3.1.0", `swagger: "2.0"`, 1, "/swagger", "OpenAPI 2.0 (Swagger) is not possible: convert the document"},
 		"version 3.2":                      {"openapi: 3.1.0", "openapi: 3.2.0", 1, "/openapi", `"3.2.0" is not a possible version of OpenAPI: must be 3.0 or 3.1`},
-		"a version that is a number":       {"openapi: 3.1.0", "openapi: 3.1", 1, "/openapi", "such as 3.1.0"},
+		"a version that is a number":       {"openapi: 3.1.0", "openapi: 3.1", 1, "/openapi", `"3.1" is not a possible version of OpenAPI: must be 3.0 or 3.1 with a third number, such as 3.0.3 or 3.1.0`},
 		"an unknown member":                {"openapi: 3.1.0", "openapi: 3.1.0\npathes: {}", 2, "/pathes", "pathes cannot be enforced here"},
 		"a server with a variable":         {"paths:", "servers: [{url: \"https://a.example/{version}\"}]\npaths:", 4, "/servers/0/url", "the path of the server must be one such as /api/v1"},
 		"a server's path without a slash":  {"paths:", "servers: [{url: api/v1}]\npaths:", 4, "/servers/0/url", "the path of the server must be"},
@@ -603,6 +603,13 @@ func TestPathsThatAreNotSelectedAreNotFaults(t *testing.T) {
 // tries returns a choice of n arrays that have to be tried.
 func tries(n int, items string) string {
 	return "{oneOf: [{type: array, maxItems: 1, items: " + items + "}" + strings.Repeat(", {type: array, maxItems: 1, items: {type: string}}", n-1) + "]}"
+}
+
+// A version without its third number is one fault, and does not make others of what is right in OpenAPI 3.0.
+func TestAVersionWithoutItsThirdNumberIsOneFault(t *testing.T) {
+	t.Parallel()
+	_, err := load(strings.NewReplacer("openapi: 3.1.0", "openapi: 3.0", "x: {type: string}", "x: {type: integer, nullable: true, minimum: 0, exclusiveMinimum: true}").Replace(orders), definition.Options{})
+	require.Len(t, faultsOf(t, err), 1, err)
 }
 
 // An extension that stands one level too high would do nothing.

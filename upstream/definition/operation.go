@@ -49,8 +49,8 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	if dialect := c.root.get("jsonSchemaDialect"); dialect.Node != nil && !strings.HasPrefix(dialect.text(), dialectOAS) && dialect.text() != dialect2020 {
 		c.fault(dialect, "is not a possible dialect: must be %s, or begin with %s", dialect2020, dialectOAS)
 	}
-	if !c.isOpenAPI30 && !strings.HasPrefix(version.text(), "3.1.") {
-		c.fault(version, "%q is not a possible version of OpenAPI: must be 3.0 or 3.1, such as 3.1.0", version.text())
+	if !strings.HasPrefix(version.text(), "3.0.") && !strings.HasPrefix(version.text(), "3.1.") {
+		c.fault(version, "%q is not a possible version of OpenAPI: must be 3.0 or 3.1 with a third number, such as 3.0.3 or 3.1.0", version.text())
 	}
 	base = c.base()
 	c.members(c.root.get("paths"))
@@ -63,10 +63,10 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 		c.checkPathItem(n.item)
 	}
 	c.checkTemplates(all)
-	ids := map[string]bool{}
+	ids := map[string]int{} // their lines
 	for _, n := range all {
-		c.faultIf(ids[n.id], n.get("operationId"), "%s is the name of two operations", n.id)
-		ids[n.id] = true
+		c.faultIf(ids[n.id] > 0, n.get("operationId"), "%s is the name of two operations: give this one another, or that in line %d", n.id, ids[n.id])
+		ids[n.id] = n.get("operationId").line()
 		c.operation(base, n)
 	}
 	c.resolvePostponed()
@@ -765,7 +765,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 			op.Responses = append(op.Responses, c.response(value, status, unchecked))
 		}
 	}
-	c.faultIf(!success, n.node, "a successful response is missing")
+	c.faultIf(!success, n.node, "a successful response is missing: document it, such as 200 or 204")
 	items := list.items()
 	for i, media := range unchecked {
 		used := slices.ContainsFunc(op.Responses, func(r upstream.DocumentedResponse) bool { return slices.Contains(r.Unchecked, media) })
@@ -859,7 +859,7 @@ func (c *compiler) finishOperation(n *operationNode) {
 		if !byRecord || !success || r.Body == nil || r.Records != nil || r.Body.FreeJSON() {
 			continue
 		}
-		if !c.faultIf(!c.hasTenant(r.Body, map[*upstream.Schema]bool{}), n.node, "no object of the successful response declares the tenant %s", op.Tenant) && !c.declaresTenant(r.Body, true, 0) {
+		if !c.faultIf(!c.hasTenant(r.Body, map[*upstream.Schema]bool{}), n.node, "no object of the successful response declares the tenant %s: declare it, or give the operation %s: request or none", op.Tenant, extTenant) && !c.declaresTenant(r.Body, true, 0) {
 			op.TenantInside = true
 			c.warn(n.node, "only objects inside the records declare the tenant %s: a record without them is not checked. Declare it in the record, or require such an object", op.Tenant)
 		}
@@ -1003,7 +1003,7 @@ func (c *compiler) page(op *upstream.Operation, body *upstream.Schema, page node
 	names := namesIn(page.get("response").text())
 	for i, name := range names {
 		at := slices.IndexFunc(s.Properties, func(p upstream.Property) bool { return p.Name == name && !p.Internal })
-		if c.faultIf(at < 0, page.get("response"), "is not a member of the response") {
+		if c.faultIf(at < 0, page.get("response"), "is not a member of the response: must be the JSON Pointer of a declared one, such as /pagination/page") {
 			return
 		}
 		s.Properties = slices.Clone(s.Properties)
