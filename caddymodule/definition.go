@@ -69,14 +69,19 @@ func (d *Definition) Load() (*definition.Definition, error) {
 		}
 		return definition.PublicPart(d.Only, d.Except, d.Enforce) //nolint:wrapcheck // it says what was wrong
 	}
+	if d.MaxItems < 0 {
+		return nil, fmt.Errorf("invalid max_items %d: must be positive", d.MaxItems)
+	}
 	repl := caddy.NewReplacer()
 	files := make([]definition.File, 0, 1+len(d.Overlays))
 	for _, name := range append([]string{d.File}, d.Overlays...) {
 		if err := resolve(repl, &name); err != nil {
 			return nil, err
 		}
-		if info, err := os.Stat(name); err == nil && (info.Size() > maxDefinitionFile || !info.Mode().IsRegular()) {
-			return nil, fmt.Errorf("reading a definition: %s must be a file of at most 4 MiB", name)
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("reading a definition: %s is not a regular file: save the document to one", name)
+		} else if err == nil && info.Size() > maxDefinitionFile {
+			return nil, fmt.Errorf("reading a definition: %s has %d bytes, and 4 MiB are possible: remove what is not served, with a tool such as redocly bundle --remove-unused-components", name, info.Size())
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -120,6 +120,36 @@ func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
 	}
 }
 
+// What cannot be read, or would take away a bound, says why.
+func TestAPICheckSaysWhyADocumentCannotBeRead(t *testing.T) {
+	t.Parallel()
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	require.NoError(t, os.WriteFile(large, nil, 0o600))
+	require.NoError(t, os.Truncate(large, 6<<20))
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a pipe":                      {[]string{"/dev/stdin"}, "reading a definition: /dev/stdin is not a regular file: save the document to one"},
+		"a directory":                 {[]string{filepath.Dir(large)}, "is not a regular file"},
+		"a large file":                {[]string{large}, "large.yaml has 6291456 bytes, and 4 MiB are possible: remove what is not served, with a tool such as redocly bundle --remove-unused-components"},
+		"fewer items than none":       {[]string{large, "--max-items", "-5"}, "invalid max_items -5: must be positive"},
+		"fewer of the built-in API's": {[]string{"--max-items", "-5"}, "max_items need a file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			cmd := apiCheckCommand()
+			cmd.SilenceErrors = true
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			cmd.SetArgs(c.args)
+			require.Error(t, cmd.Execute())
+			assert.Contains(t, out.String(), c.want)
+		})
+	}
+}
+
 // A variable that is not set must not mean everything, the built-in API, or the credential file of another gateway.
 func TestEmptyNamesAreRefused(t *testing.T) {
 	t.Parallel()
