@@ -299,6 +299,7 @@ func TestDemoFlagErrors(t *testing.T) {
 		"not a Redis URL":   {[]string{"--listen", "127.0.0.1:0", "--redis", "nonsense"}, []string{"redis://"}},
 		"unreachable Redis": {[]string{"--listen", gatewaytest.FreeAddr(t), "--redis", "redis://127.0.0.1:1"}, []string{"redis", "127.0.0.1:1"}},
 		"no operations":     {[]string{"--listen", "127.0.0.1:0", "--only", ""}, []string{"--only is empty"}},
+		"nothing of it":     {[]string{"--listen", "127.0.0.1:0", "--business", "17"}, []string{"--business", "--upstream", "--protect"}},
 		"an argument":       {[]string{"please"}, []string{"please"}},
 		"an unknown flag":   {[]string{"--port", "80"}, []string{"--port"}},
 	} {
@@ -361,6 +362,8 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 				statuses = append(statuses, strings.Fields(shellOf(t, program, pasted+line))[1])
 			}
 		}
+		short := shellOf(t, program, pasted+"signed GET /v1/orders 2>&1")
+		require.True(t, strings.HasPrefix(short, "HTTP/1.1 200"), "%s, without a body: %s", program, short)
 		require.Equal(t, strings.Fields("200 502 200 200 200 201 204 200 204 200 204 401"), statuses, program)
 		reads, writes, ok := strings.Cut(d.stdout.String(), "# These may change or delete something in your service:\nsigned POST")
 		require.True(t, ok)

@@ -246,6 +246,9 @@ func (v *view) check(ctx context.Context) error {
 			return fmt.Errorf("--listen: %w", err)
 		}
 	}
+	if v.Business != "" && v.own() == "" {
+		return errors.New("--business is a business of your own service: it needs --upstream or --protect")
+	}
 	if err := v.define(); err != nil {
 		return err
 	}
