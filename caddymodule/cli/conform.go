@@ -47,7 +47,7 @@ type conformCommand struct {
 func registerConform() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "conform",
-		Usage: "--business A=<id> [--business B=<id>] [--definition <file>] [--overlay <file>] [--assertion-key <file>|--serve-keys <address>] [--header '<name>: <value>'] [--write] [--json] <url>",
+		Usage: "--business A=<id> [--business B=<id>] [--definition <file>] [--overlay <file>] [--serve-keys <address>] [--assertion-key <file>] [--header '<name>: <value>'] [--write] [--json] <url>",
 		Short: "Tests a data service against the definition of its API, without a gateway",
 		Long: `
 Makes the requests to a data service that the gateway would make, checks the
@@ -183,9 +183,12 @@ func (c *conformCommand) prepare(cmd *cobra.Command) (err error) {
 	c.options.Header = http.Header{}
 	for _, header := range c.headers {
 		name, value, ok := strings.Cut(header, ":")
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return errors.New("invalid --header: must be 'Name: value'")
+		}
 		value, err := caddy.NewReplacer().ReplaceOrErr(strings.TrimSpace(value), true, true)
-		if err != nil || !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return errors.New("invalid --header: must be 'Name: value', and a variable must be set")
+		if err != nil || !httpguts.ValidHeaderFieldValue(value) {
+			return fmt.Errorf(`invalid --header %s: its placeholder must be {env.NAME} of a variable that is set; write \{ for a brace`, name)
 		}
 		c.options.Header.Add(name, value)
 	}
@@ -201,6 +204,9 @@ func (c *conformCommand) prepare(cmd *cobra.Command) (err error) {
 	for _, op := range c.options.Definition.API.Operations() {
 		op.Enforce = upstream.EnforceAll // what a gateway would let pass is a fault all the same
 	}
+	if c.keysAddress != "" {
+		c.options.KeysAfter = 11 * time.Second // a service reads keys every 10 seconds at most
+	}
 	switch {
 	case c.keyFile != "":
 		text, err := os.ReadFile(c.keyFile)
@@ -215,7 +221,7 @@ func (c *conformCommand) prepare(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return fmt.Errorf("generating a key: %w", err)
 		}
-		c.options.Asserter.Keys, c.options.KeysAfter = []ed25519.PrivateKey{key}, 11*time.Second // a service reads keys every 10 seconds at most
+		c.options.Asserter.Keys = []ed25519.PrivateKey{key}
 	}
 	return nil
 }

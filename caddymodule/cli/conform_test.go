@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
@@ -150,15 +151,16 @@ func TestConformSaysWhyItCannotAsk(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "no.pem")
 	require.NoError(t, os.WriteFile(secret, []byte("not a key"), 0o600))
 	for want, args := range map[string][]string{
-		"expected one argument":                            {},
-		"--business A=ID is required":                      {closed},
-		`invalid --business "C=1"`:                         {closed, "--business", "C=1"},
-		"connecting to the service":                        {closed, "--business", "A=1"},
-		"invalid --header":                                 {closed, "--business", "A=1", "--header", "X-Password"},
-		"--only is empty":                                  {closed, "--business", "A=1", "--only", "", "--write"},
-		"--except is empty":                                {closed, "--business", "A=1", "--except", ""},
-		"--definition is empty":                            {closed, "--business", "A=1", "--definition", ""},
-		"and a variable must be set":                       {closed, "--business", "A=1", "--header", "X-Password: {env.NO_SUCH_VARIABLE}"},
+		"expected one argument":                        {},
+		"--business A=ID is required":                  {closed},
+		`invalid --business "C=1"`:                     {closed, "--business", "C=1"},
+		"connecting to the service":                    {closed, "--business", "A=1"},
+		"invalid --header":                             {closed, "--business", "A=1", "--header", "X-Password"},
+		"--only is empty":                              {closed, "--business", "A=1", "--only", "", "--write"},
+		"--except is empty":                            {closed, "--business", "A=1", "--except", ""},
+		"--definition is empty":                        {closed, "--business", "A=1", "--definition", ""},
+		"invalid --header X-Password: its placeholder": {closed, "--business", "A=1", "--header", "X-Password: {env.NO_SUCH_VARIABLE}"},
+		`invalid --header X-Claims: its placeholder must be {env.NAME} of a variable that is set; write \{ for a brace`: {closed, "--business", "A=1", "--header", "X-Password: 1", "--header", `X-Claims: {"sub":"1"}`},
 		"invalid URL of the service":                       {closed + "/api", "--business", "A=1"},
 		"invalid businesses":                               {closed, "--business", "A=1", "--business", "B=1"},
 		"must be positive":                                 {closed, "--business", "A=1", "--rate", "0"},
@@ -170,6 +172,27 @@ func TestConformSaysWhyItCannotAsk(t *testing.T) {
 		assert.Equal(t, "2", status, want)
 		assert.Empty(t, stdout, want)
 		assert.Contains(t, stderr, want)
+	}
+}
+
+func TestHeadersOfConformMayHaveBraces(t *testing.T) {
+	t.Parallel()
+	cmd := new(cobra.Command)
+	c := &conformCommand{
+		headers: []string{`X-Claims: \{"sub":"1"}`}, businesses: []string{"A=1"}, options: conform.Options{Rate: 1, Timeout: 1}, total: 1,
+	}
+	require.NoError(t, c.prepare(cmd))
+	require.Equal(t, []string{`{"sub":"1"}`}, c.options.Header["X-Claims"])
+}
+
+// A service must get the time to read the key of a file, too.
+func TestConformWaitsForEveryKeyThatItServes(t *testing.T) {
+	t.Parallel()
+	file, _ := ownKey(t)
+	for name, c := range map[string]*conformCommand{"a new key": {}, "that of a file": {keyFile: file}} {
+		c.keysAddress, c.businesses, c.options, c.total = "localhost:0", []string{"A=1"}, conform.Options{Rate: 1, Timeout: 1}, 1
+		require.NoError(t, c.prepare(new(cobra.Command)), name)
+		require.Equal(t, 11*time.Second, c.options.KeysAfter, name)
 	}
 }
 

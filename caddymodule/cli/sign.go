@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -89,6 +90,9 @@ func (c *signCommand) run(cmd *cobra.Command, method, rawURL string) error {
 	further, err := c.further(body)
 	if err != nil {
 		return err
+	}
+	if len(c.headers) > 0 && !c.send && !c.curl {
+		return errors.New("--header needs --send or --curl: only the signature's headers are printed")
 	}
 	u, target, err := curlTarget(rawURL, c.basePath)
 	if err != nil {
@@ -235,7 +239,15 @@ func (c *signCommand) sendRequest(cmd *cobra.Command, secret authsigner.Secret, 
 		out = escaped{out}
 	}
 	_, printErr := fmt.Fprintf(out, "%s %s\n%s\n", res.Proto, res.Status, &header)
-	if _, err = io.Copy(out, res.Body); err != nil {
+	lines := bufio.NewReader(res.Body)
+	for err == nil && printErr == nil { // escaping must not see parts of characters
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		_, printErr = out.Write(line)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	} else if err != nil {
 		err = fmt.Errorf("reading the response: %w", err)
 	}
 	_, _ = fmt.Fprintln(out)

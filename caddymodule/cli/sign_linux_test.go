@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -29,6 +31,35 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = terminal.Close() })
 	return screen, terminal
+}
+
+// A terminal shows what a file gets: no character or line end is split where the response was received in parts.
+func TestResponsesInOtherScriptsAreReadableOnATerminal(t *testing.T) {
+	t.Setenv("GATEHOUSE_SECRET", "a_private_key")
+	text := "x" + strings.Repeat("é", 40_000) + "\r\nend" // a part of an even number of bytes ends in a character
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
+	t.Cleanup(s.Close)
+	screen, terminal := openTerminal(t)
+	shown := make(chan string, 1)
+	go func() {
+		all := bufio.NewReader(screen)
+		var text strings.Builder
+		for !strings.HasSuffix(text.String(), "end") {
+			c, err := all.ReadByte()
+			if err != nil {
+				break
+			}
+			_ = text.WriteByte(c)
+		}
+		shown <- text.String()
+	}()
+	cmd := &cobra.Command{Use: "sign"}
+	configureSign(cmd)
+	cmd.SetOut(terminal)
+	cmd.SetArgs([]string{"--send", "--key", "pk_live_0123456789", "GET", s.URL + "/orders"})
+	require.NoError(t, cmd.Execute())
+	_, body, _ := strings.Cut(<-shown, "\r\n\r\n") // the terminal adds the carriage returns
+	require.True(t, body == text, "characters are split: %.300q", strings.Trim(body, "xé"))
 }
 
 func TestResponsesDoNotControlTheTerminal(t *testing.T) {

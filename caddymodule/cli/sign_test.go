@@ -120,6 +120,7 @@ func TestFurtherHeadersAreSent(t *testing.T) {
 	require.Empty(t, got[4]["Content-Type"], "a body that is not JSON has no type of its own")
 	for header, want := range map[string]string{
 		"a": "must be of the form", "a b: c": "must be of the form", "a: b\nc: d": "must be of the form", "x-signature: 1": "part of the signature",
+		"If-Match: 1": "--header needs --send or --curl",
 	} {
 		_, err := send("--header", header)
 		require.ErrorContains(t, err, want, header)

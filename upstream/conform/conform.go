@@ -241,7 +241,7 @@ type wrongAssertion struct {
 // prepareAssertions prepares what makes right and wrong assertions.
 func (r *run) prepareAssertions() (err error) {
 	if len(r.Asserter.Keys) == 0 {
-		r.report.Skipped = append(r.report.Skipped, "assertions: they need a key, --assertion-key")
+		r.report.Skipped = append(r.report.Skipped, "assertions: they need a key, --serve-keys or --assertion-key")
 		return nil
 	}
 	const other = "gatehouse-conform"
