@@ -648,7 +648,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 	var out, faults bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), tools[0], args...)
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECACHEDIR="+home, "KUBECONFIG="+filepath.Join(home, "none"))
 	cmd.Stdout, cmd.Stderr = &out, &faults
 	if err := cmd.Run(); err != nil {
 		return out.String() + faults.String(), err
