@@ -184,6 +184,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 			}
 			if u := cmp.Or(served[res.name], served[""]); u != nil && !op.ByGateway {
 				res.service, res.metrics = u.service, app.metrics.resource(op.Resource)
+				app.public = app.public || op.Public
 			}
 			h.operations[op] = h.serve(label(h.api, op), path, res)
 		}

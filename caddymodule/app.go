@@ -57,6 +57,7 @@ type App struct {
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
 
 	connectUpstream json.RawMessage // of all gatehouse_connect
+	public          bool            // data services serve operations that anyone may call
 
 	bodies   bodies       // of all routes
 	users    atomic.Int64 // connections, and requests in progress: those of HTTP/3 and of hijacked connections have no other count

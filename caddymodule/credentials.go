@@ -93,6 +93,7 @@ type pooledCredentials struct {
 	lookups  *lookupLimiter
 	listen   *invalidationListener
 	failures authFailures
+	reached  atomic.Bool // the source was available
 }
 
 // acquireCredentials sets a.credentials.

@@ -14,7 +14,7 @@ import (
 )
 
 // Health serves health checks, which do not count against rate limits: /healthz is 200 if the process serves requests, /readyz
-// if it can serve signed requests and is not about to stop. Requests for other paths go to the next handler.
+// if it should get requests and is not about to stop. Requests for other paths go to the next handler.
 type Health struct {
 	frontDoor
 
@@ -96,8 +96,8 @@ const (
 
 // readiness is the public state of the gateway and its dependencies, without names or addresses.
 type readiness struct {
-	// Status is "ok"; "degraded" if a store is unavailable that the gateway can do without for a time; "unavailable" if signed
-	// requests cannot be served; or "stopping" if the gateway is about to stop.
+	// Status is "ok"; "degraded" if a store is unavailable that the gateway can do without for a time, or for a part of its requests;
+	// "unavailable" if it should get no requests; or "stopping" if the gateway is about to stop.
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
 
@@ -126,10 +126,14 @@ func (a *App) readiness() readiness {
 	}
 	if a.credentials != nil {
 		s.Checks["credentials"] = stateOK
-		if err := a.credentials.store.Ready(); err != nil {
+		if err := a.credentials.store.Ready(); err == nil {
+			a.credentials.reached.Store(true)
+		} else {
 			s.causes["credentials"] = err.Error()
-			// cached keys and those of an older file keep working, so a gateway that has them must stay in service
-			if a.credentials.cache.Len() > 0 || !errors.Is(err, authsigner.ErrUnavailable) {
+			// Cached keys and those of an older file keep working, and so do assistants and public operations: a gateway that has them
+			// must stay in service. One whose source has never responded may be misconfigured, and must stop a rollout.
+			unsigned := (a.public || a.connectUpstream != nil) && a.credentials.reached.Load()
+			if unsigned || a.credentials.cache.Len() > 0 || !errors.Is(err, authsigner.ErrUnavailable) {
 				s.Checks["credentials"] = stateDegraded
 				if s.Status == stateOK {
 					s.Status = stateDegraded

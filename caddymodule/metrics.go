@@ -152,7 +152,7 @@ func newGauges() *gauges {
 		return d
 	}
 	g.buildInfo = desc("build_info", "Always 1; the labels are the versions of Gatehouse and Go.", "version", "goversion")
-	g.ready = desc("ready", "1 if the gateway can serve signed requests, which is when /readyz responds with 200, otherwise 0.")
+	g.ready = desc("ready", "1 if /readyz responds with 200, otherwise 0.")
 	g.limitsShared = desc("limits_shared", "1 if Redis enforces the limits of the whole fleet, 0 while Redis is unavailable.")
 	g.limiterQueue = desc("limiter_queue_length", "Requests waiting for a round trip to Redis.")
 	g.limiterWait = desc("limiter_queue_wait_seconds", "Time that requests waited before their round trip to Redis began.")

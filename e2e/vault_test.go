@@ -591,6 +591,37 @@ func TestGatewayStartsWhileItsStoresAreUnavailable(t *testing.T) {
 	waitForStatus(t, http.StatusUnauthorized, key.caller(), g)
 }
 
+// Without Vault and without a cached key, a gateway stays in service if it serves more than signed requests.
+func TestGatewayThatServesMoreThanSignedRequestsStaysInServiceWithoutVault(t *testing.T) {
+	t.Parallel()
+	w := newVaultEnvironment(t, vaulttest.Options{})
+	document := filepath.Join(t.TempDir(), "shop.yaml")
+	require.NoError(t, os.WriteFile(document, []byte("openapi: 3.1.0\ninfo: {title: Shop, version: '1'}\nservers: [{url: /v1}]\npaths:\n  /prices:\n    get:\n"+
+		"      x-gatehouse-public: true\n      x-gatehouse-tenant: none\n      responses: {'200': {description: x, content: {application/json: {schema: "+
+		"{type: object, properties: {fee: {type: string}}}}}}}\n"), 0o600))
+	start := func(site string) *gatewaytest.Gateway {
+		o := w.options("")
+		o.Site = site + o.Site
+		g := gatewaytest.Start(t, o)
+		requireReady(t, g)
+		return g
+	}
+	const unavailable = `{"status":"unavailable","checks":{"credentials":"unavailable","limits":"ok"}}`
+	const degraded = `{"status":"degraded","checks":{"credentials":"degraded","limits":"ok"}}`
+	states := map[*gatewaytest.Gateway]string{
+		start(""): unavailable, // its own status is not worth it
+		start("gatehouse_connect {\n\t\tissuer http://localhost\n\t\tupstream " + w.dataURL + "\n\t}\n\t"):            degraded,
+		start("gatehouse_api /v1/* {\n\t\tdefinition shop " + document + "\n\t\tupstream " + w.dataURL + "\n\t}\n\t"): degraded,
+	}
+	w.vault.Kill(t)
+	for g, want := range states {
+		require.Eventually(t, func() bool {
+			send(t, g, "/api/v1/me", invalidSignature("pk_live_"+strings.Repeat("x", 10))) // a gateway asks for keys that it does not know
+			return anonymous().Get(t, g.URL, "/readyz").Body == want
+		}, patience, 50*time.Millisecond, want)
+	}
+}
+
 // The configurations of TestInvalidConfigurationsDoNotLoad, of which each fails in another phase, end the process as they should.
 func TestInvalidConfigurationDoesNotStart(t *testing.T) {
 	t.Parallel()
