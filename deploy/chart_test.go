@@ -71,6 +71,7 @@ func TestChartRendersValueFiles(t *testing.T) {
 					assert.NotEqual(t, "Secret", o.Kind)
 				}
 				if o.Kind == "Deployment" {
+					assert.Equal(t, 30, o.Spec["minReadySeconds"], "load balancers and people need time to notice")
 					requireTimeToStop(t, o.pod(t), rendered)
 				}
 			}
