@@ -301,6 +301,18 @@ func testDeb(t *testing.T, m *machine, deb string) {
 		require.NoError(t, os.Remove(m.path("etc/gatehouse/secrets/keys.json")))
 		m.write(t, "etc/gatehouse/Caddyfile", now, 0o644)
 	})
+	t.Run("a start without a file of the configuration fails before systemd takes the gateway for started", func(t *testing.T) {
+		m.sh(t, "mv /etc/gatehouse/secrets/vault-role-id /root")
+		defer m.sh(t, "mv /root/vault-role-id /etc/gatehouse/secrets")
+		var failed []string
+		for _, line := range g.unit.lines["ExecStartPre"] {
+			if out, err := m.command(t.Context(), g.unit.script(t, line)).CombinedOutput(); err != nil {
+				failed = append(failed, string(out))
+			}
+		}
+		require.Len(t, failed, 1)
+		require.Contains(t, failed[0], "vault-role-id: no such file or directory")
+	})
 	t.Run("a reload with an error changes nothing", func(t *testing.T) {
 		m.change(t, after, broken)
 		out, err := reload(t)
@@ -475,9 +487,11 @@ func followPage(t *testing.T, m *machine, deb string, g *packaged) {
 	require.Equal(t, "systemctl enable --now gatehouse", start)
 	*g = packaged{unit: m.unit(t), output: new(recordtest.Output)}
 	require.Equal(t, []string{"notify"}, g.unit.lines["Type"])
-	require.Len(t, g.unit.lines["ExecStartPre"], 1)
+	require.NotEmpty(t, g.unit.lines["ExecStartPre"])
 	require.Len(t, g.unit.lines["ExecStart"], 1)
-	m.sh(t, g.unit.script(t, g.unit.lines["ExecStartPre"][0]))
+	for _, line := range g.unit.lines["ExecStartPre"] {
+		m.sh(t, g.unit.script(t, line))
+	}
 	notified, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path("run/notify"), Net: "unixgram"})
 	require.NoError(t, err)
 	defer func() { _ = notified.Close() }()
