@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/authsigner/vault"
@@ -204,6 +205,26 @@ func TestVaultSetupUsesPrivateCAAndNamespace(t *testing.T) {
 		require.Equal(t, "platform/eu\n", line)
 	}
 	require.NotEmpty(t, namespaces.String())
+}
+
+// `gatehouse check` writes to a temporary directory.
+func TestContainersWithAReadOnlyFileSystemHaveATemporaryDirectory(t *testing.T) {
+	t.Parallel()
+	var composition struct {
+		Services map[string]struct {
+			ReadOnly bool     `yaml:"read_only"`
+			Tmpfs    []string `yaml:"tmpfs"`
+		} `yaml:"services"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &composition))
+	for _, name := range []string{"gateway", "operator"} {
+		service := composition.Services[name]
+		assert.True(t, service.ReadOnly, name)
+		assert.Contains(t, service.Tmpfs, "/tmp", name)
+	}
+	page := read(t, "../docs/install.md")
+	assert.Contains(t, page, "--read-only")
+	assert.Contains(t, page, "--tmpfs /tmp")
 }
 
 func TestFilesNamedInTheCompositionExist(t *testing.T) {
