@@ -46,7 +46,7 @@ ENV XDG_CONFIG_HOME=/config XDG_DATA_HOME=/data
 VOLUME /config /data
 EXPOSE 80 443 443/udp
 STOPSIGNAL SIGTERM
-USER nonroot
+USER 65532:65532
 # Asks the admin API on localhost:2019. A configuration with another address overrides this: gatehouse ready --address.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/usr/bin/gatehouse", "ready"]
 ENTRYPOINT ["/usr/bin/gatehouse"]

@@ -227,6 +227,14 @@ func TestContainersWithAReadOnlyFileSystemHaveATemporaryDirectory(t *testing.T) 
 	assert.Contains(t, page, "--tmpfs /tmp")
 }
 
+// Kubernetes cannot verify by a name that runAsNonRoot holds.
+func TestImagesRunAsAUserWithANumber(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile"} {
+		assert.Equal(t, []string{"USER 65532:65532"}, regexp.MustCompile("(?m)^USER .*").FindAllString(read(t, file), -1), file)
+	}
+}
+
 func TestFilesNamedInTheCompositionExist(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("compose.yaml")
