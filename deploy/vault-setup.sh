@@ -5,7 +5,7 @@
 #   operator   manages keys (gatehouse keys)  vault-role-id and vault-secret-id into $LOGIN/operator
 #
 # If you run it again, it overwrites the policies and roles, and creates new SecretIDs. The earlier ones stay valid, because SecretIDs do
-# not expire: destroy them. It needs
+# not expire: destroy them. It needs curl 7.76 or newer, and
 #
 #   VAULT_ADDR, VAULT_TOKEN   a Vault and a token that may do all this
 #   VAULT_CACERT              the file of a private CA's certificate, if Vault's is from one
