@@ -249,7 +249,7 @@ func (c *sourceChecker) checkBelow(s *upstream.Schema, chosen bool) {
 		}
 		for _, alternative := range s.Choice.Alternatives {
 			if c.hasPointers(alternative) {
-				c.fault(c.infos[alternative].node, "is one of several schemas, and pointers of its members begin outside: for an object or null, write both as its type"+adapterHint)
+				c.fault(c.infos[alternative].node, "is one of several schemas, and pointers of its members begin outside"+adapterHint)
 			}
 			c.checkBelow(alternative, chosen || objects > 1 || arrays > 1)
 		}

@@ -221,12 +221,17 @@ func (c *compiler) resolvePostponed() {
 	}
 }
 
-// unwrap replaces a choice with its only alternative.
+// unwrap replaces a choice with its only alternative, besides null.
 func (c *compiler) unwrap(s *upstream.Schema, depth int) {
-	if s.Choice == nil || len(s.Choice.Alternatives) != 1 {
+	if s.Choice == nil {
 		return
 	}
-	only := s.Choice.Alternatives[0]
+	isNull := func(a *upstream.Schema) bool { return a.Choice == nil && a.Types == upstream.TypeNull }
+	others := slices.DeleteFunc(slices.Clone(s.Choice.Alternatives), isNull)
+	if len(others) != 1 {
+		return
+	}
+	only, null := others[0], len(s.Choice.Alternatives) > 1
 	if depth > maxReferences || only == s {
 		c.fault(c.infos[s].node, "allOf is circular: the schema contains itself")
 		s.Choice = nil
@@ -234,6 +239,7 @@ func (c *compiler) unwrap(s *upstream.Schema, depth int) {
 	}
 	c.unwrap(only, depth+1)
 	info, withheld := *c.infos[s], s.Withheld
+	info.null = info.null || null
 	if *s = *only; c.infos[only] != nil {
 		*c.infos[s] = *c.infos[only]
 	}

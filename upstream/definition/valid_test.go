@@ -59,6 +59,9 @@ func TestSchemasAcceptTheirValuesAndNoOthers(t *testing.T) {
 		"enum without type": {both, "", `{enum: [a, 1, true]}`, []string{`"a"`, "1", "true"}, []string{`"1"`, "false", "null", "{}"}},
 		"enum beside a type that has none of its values": {"3.1.0", "", `{type: [string, array], items: {type: string}, enum: [asc, desc]}`, []string{`"asc"`}, []string{`["asc"]`, `["x"]`, "[]"}},
 		"a pattern with escapes of ECMA-262":             {both, "", `{type: string, pattern: '^[\u0041-\u005A]\u00e9?\\u0041$'}`, []string{`"A\\u0041"`, `"Z\u00e9\\u0041"`}, []string{`"A"`, `"a\\u0041"`, `"AA"`}},
+		"something, or null, as pydantic writes it":      {"3.1.0", "", `{anyOf: [{type: integer, minimum: 1}, {type: "null"}]}`, []string{"5", "null"}, []string{"0", `"5"`}},
+		"one of two, or null":                            {"3.1.0", "", `{anyOf: [{type: integer}, {type: "null"}, {type: boolean}]}`, []string{"5", "null", "true"}, []string{`"5"`}},
+		"null, and null":                                 {"3.1.0", "", `{anyOf: [{type: "null"}, {type: "null"}]}`, []string{"null"}, []string{"0"}},
 		"enum with null":                                 {"3.1.0", "", `{type: [string, "null"], enum: [a, null]}`, []string{`"a"`, "null"}, []string{`"b"`}},
 		"enum of null":                                   {"3.1.0", "", `{type: [string, "null"], enum: [null]}`, []string{"null"}, []string{`""`, `"null"`}},
 		"enum without null":                              {"3.1.0", "", `{type: [string, "null"], enum: [a]}`, []string{`"a"`, "null"}, []string{`"b"`}},
@@ -232,4 +235,46 @@ func checked(op *upstream.Operation, res *upstream.DocumentedResponse, q upstrea
 	var out bytes.Buffer
 	_, err := new(upstream.Contract).Check(&out, op, res, q, "b", []byte(body))
 	return out.String(), err
+}
+
+// pydantic writes an optional member as anyOf with null.
+func TestMembersThatMayBeNullNameTheTenantAndTheOrder(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: Orders, version: "1"}
+servers: [{url: /v1}]
+x-gatehouse-tenant: account_id
+paths:
+  /orders:
+    get:
+      operationId: listOrders
+      responses:
+        "200":
+          description: Orders.
+          x-gatehouse-records: {in: orders, order: [created_at]}
+          content: {application/json: {schema: {type: object, properties: {orders: {anyOf: [{type: array, items: {$ref: "#/components/schemas/Order"}}, {type: "null"}]}}}}}
+components:
+  schemas:
+    Order:
+      type: object
+      properties:
+        account_id: {anyOf: [{type: string}, {type: "null"}]}
+        created_at: {anyOf: [{type: string, format: utc-date-time}, {type: "null"}]}
+`)}, definition.Options{})
+	require.NoError(t, err)
+	const sorted = `{"orders":[{"account_id":"b","created_at":"2027-01-02T00:00:00Z"},{"account_id":"b","created_at":"2027-01-01T00:00:00Z"}]}`
+	for body, want := range map[string]string{
+		sorted:            sorted,
+		`{"orders":null}`: `{"orders":null}`,
+		`{"orders":[{"account_id":"b","created_at":"2027-01-01T00:00:00Z"},{"account_id":"b","created_at":"2027-01-02T00:00:00Z"}]}`: sorted,
+		`{"orders":[{"account_id":"c","created_at":"2027-01-02T00:00:00Z"}]}`:                                                        "",
+		`{"orders":[{"account_id":null,"created_at":null}]}`:                                                                         "",
+	} {
+		out, err := answer(t, d, "/v1/orders", http.StatusOK, body)
+		require.Equal(t, want == "", err != nil, body)
+		if want != "" {
+			require.Equal(t, want, out)
+		}
+	}
 }
