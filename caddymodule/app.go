@@ -51,7 +51,7 @@ type App struct {
 	asserter    *upstream.Asserter
 	claimed     map[string]string         // what the names in the resources of keys mean
 	paths       map[any]map[string]string // the definitions' files, by list of routes and base path
-	shares      *dataservice.Shares
+	shares      *pooledShares
 	services    []*dataservice.Service     // of all routes
 	observed    []*observed                // of all APIs
 	servers     map[*caddyhttp.Server]bool // servers that pass "OPTIONS *" to their routes
@@ -64,6 +64,12 @@ type App struct {
 	ended    atomic.Bool  // Cleanup was called
 	released sync.Once
 }
+
+// pooledShares are shares that survive a reload, because requests of the old configuration may be in progress for long.
+type pooledShares struct{ *dataservice.Shares }
+
+// Destruct implements caddy.Destructor.
+func (pooledShares) Destruct() error { return nil }
 
 // CacheConfig configures the credential cache. In each field, zero means the default.
 type CacheConfig struct {
@@ -143,8 +149,11 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.metrics = m
-	a.shares = dataservice.NewShares(a.Limits.InFlight)
-
+	if a.shares, err = acquire(a, func() (*pooledShares, error) {
+		return &pooledShares{dataservice.NewShares(a.Limits.InFlight)}, nil
+	}, a.Limits.InFlight); err != nil {
+		return err
+	}
 	if a.Redis != nil {
 		if err := a.OpenRedis(); err != nil {
 			return fmt.Errorf("setting up redis: %w", err)
@@ -255,7 +264,7 @@ func activeApp() *App {
 // loadService loads the reverse_proxy handler raw, which is the given field of a module's struct.
 func (a *App) loadService(ctx caddy.Context, structPointer any, field string, raw *json.RawMessage) (*dataservice.Service, error) {
 	service, err := dataservice.Load(ctx, structPointer, field, raw, dataservice.Options{
-		Asserter: a.asserter, Shares: a.shares, Observe: a.metrics.observeCall,
+		Asserter: a.asserter, Shares: a.shares.Shares, Observe: a.metrics.observeCall,
 	})
 	if err != nil {
 		return nil, err
