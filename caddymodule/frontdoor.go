@@ -282,6 +282,8 @@ func (d *frontDoor) describe(span trace.Span, req *request, op *operation) {
 func (d *frontDoor) log(r *http.Request, req *request, op *operation, status int, took time.Duration) {
 	level := req.level
 	switch {
+	case op.quiet && status >= http.StatusInternalServerError: // of a gateway that stops, for example
+		level = zapcore.WarnLevel
 	case status >= http.StatusInternalServerError:
 		level = zapcore.ErrorLevel
 	case op.quiet && status < http.StatusBadRequest:

@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
@@ -441,6 +442,23 @@ func TestUnmatchedRequestGoesToTheNextHandler(t *testing.T) {
 	require.NoError(t, d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/elsewhere", http.NoBody), next))
 	require.True(t, asked)
 	assert.Empty(t, w.Header())
+}
+
+// A load balancer probes each gateway that stops several times.
+func TestProbesOfAGatewayThatIsNotReadyAreNoErrors(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.DebugLevel)
+	for status, want := range map[int]zapcore.Level{200: zap.DebugLevel, 503: zap.WarnLevel} {
+		op := &operation{name: "ready", quiet: true, metrics: sharedMetrics().operation("errors", "none"), handle: func(w http.ResponseWriter, _ *http.Request, _ *request) error {
+			w.WriteHeader(status)
+			return nil
+		}}
+		d := &frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.New(core)}
+		require.NoError(t, d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody), nil))
+		lines := logs.TakeAll()
+		require.Len(t, lines, 1)
+		assert.Equal(t, want, lines[0].Level, status)
+	}
 }
 
 func TestLogLineNamesTheTraceAndTheError(t *testing.T) {
