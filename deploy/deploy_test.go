@@ -62,10 +62,40 @@ func TestPluginListAndImagesAgreeWithGoMod(t *testing.T) {
 	}
 	// What is tested, and searched for vulnerabilities, is what a release has.
 	for _, workflow := range []string{"release", "vuln", "test", "nightly"} {
-		version := regexp.MustCompile(`(?m)^ +(?:go-version: |image: golang:)([0-9.]*)`).FindStringSubmatch(read(".github/workflows/" + workflow + ".yml"))
-		require.Len(t, version, 2, workflow)
-		assert.Contains(t, read("Dockerfile"), "golang:"+version[1]+"-", workflow)
+		versions := regexp.MustCompile(`(?m)^ +(?:go-version: |image: golang:)([0-9.]*)`).FindAllStringSubmatch(read(".github/workflows/"+workflow+".yml"), -1)
+		require.NotEmpty(t, versions, workflow)
+		for _, version := range versions {
+			assert.Contains(t, read("Dockerfile"), "golang:"+version[1]+"-", workflow)
+		}
 	}
+}
+
+// The image of a release keeps its digest: what comes after the build can be repeated without building.
+func TestReleaseIsNotBuiltAgainIfAttestingFails(t *testing.T) {
+	t.Parallel()
+	var workflow struct {
+		Jobs map[string]struct {
+			Needs string `yaml:"needs"`
+			Steps []struct {
+				Uses string `yaml:"uses"`
+				Run  string `yaml:"run"`
+			} `yaml:"steps"`
+		} `yaml:"jobs"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "../.github/workflows/release.yml")), &workflow))
+	where := map[string][]string{}
+	for name, job := range workflow.Jobs {
+		for _, step := range job.Steps {
+			for _, text := range []string{"make release", "actions/attest@", "helm push"} {
+				if strings.Contains(step.Uses+step.Run, text) {
+					where[text] = append(where[text], name)
+				}
+			}
+		}
+	}
+	assert.Equal(t, map[string][]string{"make release": {"release"}, "actions/attest@": {"attest", "attest"}, "helm push": {"attest"}}, where)
+	assert.Equal(t, "release", workflow.Jobs["attest"].Needs)
+	assert.Contains(t, read(t, "../.goreleaser.yaml"), "\n  replace_existing_draft: true\n")
 }
 
 // A tag may name another image tomorrow. Images without a tag are built here.
