@@ -102,10 +102,10 @@ func TestReleaseIsNotBuiltAgainIfAttestingFails(t *testing.T) {
 func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
 	t.Parallel()
 	images := 0
-	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml", "../.github/workflows/test.yml", "../.github/workflows/nightly.yml"} {
+	for _, file := range []string{"../Dockerfile", "dataservice/Dockerfile", "compose.yaml", "../.github/workflows/test.yml", "../.github/workflows/nightly.yml", "../.github/workflows/release.yml"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, line := range regexp.MustCompile(`(?m)^(FROM .*| +image: \S+:.*)$`).FindAllString(string(text), -1) {
+		for _, line := range regexp.MustCompile(`(?m)^(FROM .*| +(?:image: |driver-opts: image=)\S+:.*)$`).FindAllString(string(text), -1) {
 			if line == "FROM scratch AS release" || line == "FROM $BINARY AS binary" {
 				continue // empty, or another stage
 			}
@@ -113,7 +113,8 @@ func TestImagesOfOthersArePinnedByDigest(t *testing.T) {
 			assert.Regexp(t, `@sha256:[0-9a-f]{64}( AS \w+)?$`, line, file)
 		}
 	}
-	assert.Equal(t, 9, images)
+	assert.Equal(t, 10, images)
+	assert.Contains(t, read(t, "../.goreleaser.yaml"), `sbom: "false"`, "it would pull another image")
 }
 
 // It runs the setup of the composition twice on a new Vault, and uses the logins of the gateway and of the operator.
