@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -544,12 +546,19 @@ func (c *keysCommand) with(f func(context.Context, io.Writer, *openStore, []stri
 			return err
 		}
 		fileSource, isFile := source.(*caddymodule.FileSource)
+		created := ""
 		if isFile {
 			fileSource.Create = c.create
+			if _, err := os.Stat(fileSource.Path); c.create && cfg != nil && errors.Is(err, fs.ErrNotExist) {
+				created, _ = filepath.Abs(fileSource.Path) // a relative path may not be that of a gateway
+			}
 		}
 		store, err := source.Open(ctx, func(caddymodule.SourceEvent) {})
 		if err != nil {
 			return fmt.Errorf("opening the credential source: %w", err)
+		}
+		if created != "" {
+			cmd.PrintErrln("Created the credential file", created)
 		}
 		defer func() { err = errors.Join(err, store.Close(), app.Cleanup()) }()
 		if app.Redis != nil {

@@ -149,3 +149,22 @@ func TestErrorsOfStoresDoNotControlTheTerminal(t *testing.T) {
 	assert.Contains(t, out.String(), `\u001b]0;attack`)
 	assert.NotContains(t, out.String(), "\x1b")
 }
+
+// A relative path in a configuration is that of the directory in which the command runs: no gateway may read the file that it creates.
+func TestIssuingAKeySaysThatItCreatesTheCredentialFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "caddy.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"apps":{"gatehouse":{"credentials":{"source":"file","path":"keys.json"}}}}`), 0o600))
+	for _, want := range []string{"Created the credential file " + filepath.Join(dir, "keys.json") + "\n", ""} {
+		cmd := &cobra.Command{Use: "keys"}
+		configureKeys(cmd)
+		var out, errs bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		cmd.SetArgs([]string{"issue", "--config", path, "--business-id", "1", "--business-name", "A", "--business-slug", "a"})
+		require.NoError(t, cmd.Execute())
+		assert.Equal(t, want, errs.String())
+	}
+}
