@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 )
@@ -35,7 +36,15 @@ func (a *adminAPI) get(path string, response any) error {
 	if _, err := os.Stat(packageSocket); address == "" && a.config == "" && !errors.Is(err, fs.ErrNotExist) { // nor if only root may look
 		address = "unix/" + packageSocket
 	}
-	address, err := caddycmd.DetermineAdminAPIAddress(address, nil, a.config, a.adapter)
+	var raw []byte
+	if a.address == "" && a.config != "" {
+		var cfg caddy.Config
+		raw, _, _, _ = caddycmd.LoadConfig(a.config, a.adapter) // an error occurs again below
+		if json.Unmarshal(raw, &cfg) == nil && cfg.Admin != nil && cfg.Admin.Disabled {
+			return fmt.Errorf("asking the gateway: %s has admin off", a.config)
+		}
+	}
+	address, err := caddycmd.DetermineAdminAPIAddress(address, raw, a.config, a.adapter)
 	if err != nil {
 		return fmt.Errorf("finding the admin API: %w", err)
 	}

@@ -78,7 +78,8 @@ operation that is served has x-gatehouse-tool, the tools are compiled, too.
 https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/frameworks.md has
 overlays for what generated documents leave open.
 
-With --list, prints what is served, to whom, and what keeps businesses apart.
+With --list, prints what is served, to whom, and what keeps businesses apart,
+and the warnings on standard error.
 
 Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -108,9 +109,13 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 			case err != nil:
 				return exit(cmd, 1, err)
 			}
-			printFaults(out, d.Warnings, "warning")
+			warnings := out
+			if list {
+				warnings = cmd.ErrOrStderr()
+			}
+			printFaults(warnings, d.Warnings, "warning")
 			if _, err := d.Published(definition.PublishOptions{}); err != nil {
-				_, _ = fmt.Fprintf(out, "warning: it does not load with docs_path: %s\n", oneLine(err.Error()))
+				_, _ = fmt.Fprintf(warnings, "%s: warning: it does not load with docs_path: %s\n", oneLine(flags.File), oneLine(err.Error()))
 			}
 			if list {
 				return printOperations(out, d.API)

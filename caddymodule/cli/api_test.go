@@ -111,6 +111,21 @@ func TestAPICheckPrintsTheWholeLineAndWhereItBelongs(t *testing.T) {
 	assert.Contains(t, out.String(), "\nThe rest, 1 operation, loads with this line in the block of the definition of gatehouse_api (--except has commas):\n\n  except bad worse\n")
 }
 
+// A script that reads the list must not take warnings for operations.
+func TestAPICheckListsOperationsAlone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/a: {get: {operationId: a, servers: [{url: /v2}], responses: {"204": {}}}}}}`), 0o600))
+	cmd := apiCheckCommand()
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs([]string{file, "--list"})
+	require.NoError(t, cmd.Execute())
+	assert.Regexp(t, `^OPERATION .*\na .*\n$`, out.String())
+	assert.Contains(t, errs.String(), "api.yaml:1: warning: ")
+}
+
 func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Shop", "connect"} {

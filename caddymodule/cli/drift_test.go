@@ -131,7 +131,12 @@ func TestDriftOfAGatewayThatCannotBeAsked(t *testing.T) {
 		assert.Equal(t, "1", status, name)
 		assert.Contains(t, errs, "Error: asking the gateway: ", name)
 	}
-	_, errs, status := runDrift(t, nil, "--address", "127.0.0.1:1")
+	off := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(off, []byte("{\n\tadmin off\n}\n"), 0o600))
+	_, errs, status := runDrift(t, nil, "--address", "", "--config", off)
+	require.Equal(t, "1", status)
+	require.Contains(t, errs, "Error: asking the gateway: "+off+" has admin off")
+	_, errs, status = runDrift(t, nil, "--address", "127.0.0.1:1")
 	require.Equal(t, "1", status)
 	require.Contains(t, errs, "Error: asking the gateway: ")
 }
