@@ -24,15 +24,15 @@ func (s *faultyStore) Ready() error { return s.fault }
 func TestReadinessWhileTheCredentialSourceIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		app     App
+		app     *App
 		reached bool
 		want    string
 	}{
-		"signed requests only":             {App{}, true, stateUnavailable},
-		"assistants":                       {App{connectUpstream: []byte(`{}`)}, true, stateDegraded},
-		"public operations":                {App{public: true}, true, stateDegraded},
-		"assistants, never reached":        {App{connectUpstream: []byte(`{}`)}, false, stateUnavailable},
-		"public operations, never reached": {App{public: true}, false, stateUnavailable},
+		"signed requests only":             {new(App), true, stateUnavailable},
+		"assistants":                       {&App{connectUpstream: []byte(`{}`)}, true, stateDegraded},
+		"public operations":                {&App{public: true}, true, stateDegraded},
+		"assistants, never reached":        {&App{connectUpstream: []byte(`{}`)}, false, stateUnavailable},
+		"public operations, never reached": {&App{public: true}, false, stateUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestReadinessWhileTheCredentialSourceIsUnavailable(t *testing.T) {
 			cache, err := authsigner.NewCache(store, authsigner.CacheOptions{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, cache.Close()) })
-			app := &test.app
+			app := test.app
 			app.credentials = &pooledCredentials{store: store, cache: cache}
 			if test.reached {
 				assert.Equal(t, stateOK, app.readiness().Status)
