@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -70,20 +71,19 @@ func newMetrics() *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return factory.NewCounterVec(prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help}, labels)
 	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return factory.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: metricsNamespace, Name: name, Help: help,
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, labels)
+	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	callBuckets := slices.Concat(buckets, []float64{30, 60}) // a tool may wait for a minute, and its calls take more than 10 s
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return factory.NewHistogramVec(prometheus.HistogramOpts{Namespace: metricsNamespace, Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	m := &metrics{
 		Collector: registry,
 		requests:  counter("requests_total", "Requests by route, operation, status and error code.", "route", "operation", "status", "code"),
 		duration: histogram("request_duration_seconds",
 			"Time from the start of a request to the end of its response, by route, operation and status class.",
-			"route", "operation", "status_class"),
+			buckets, "route", "operation", "status_class"),
 		upstreamDuration: histogram("upstream_duration_seconds",
-			"Duration of exchanges with data services, including retries.", "resource"),
+			"Duration of exchanges with data services, including retries.", callBuckets, "resource"),
 		authentications: counter("authentications_total", "API requests by authentication result.", "result"),
 		decisions: counter("limit_decisions_total",
 			"Rate limit decisions by limit, decider (redis, local, memory) and outcome.", "limit", "by", "outcome"),
@@ -98,7 +98,7 @@ func newMetrics() *metrics {
 			"Events of the credential cache and the credential source.", "event"),
 		limiterEvents: counter("limiter_events_total", "Events of the limiter: unavailable, shared, data_lost, overloaded, overload_ended.", "event"),
 		toolCalls:     counter("tool_calls_total", "MCP tool calls by tool and outcome.", "tool", "outcome"),
-		toolDuration:  histogram("tool_duration_seconds", "Duration of MCP tool calls.", "tool"),
+		toolDuration:  histogram("tool_duration_seconds", "Duration of MCP tool calls.", callBuckets, "tool"),
 		signIns:       counter("sign_ins_total", "Sign-ins on the connection server's pages by outcome.", "outcome"),
 	}
 	for _, result := range []string{"verified", "missing", "expired", "invalid", "inactive", "unavailable", "unreadable"} {

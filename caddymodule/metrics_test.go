@@ -103,6 +103,19 @@ func TestEventsHaveSeries(t *testing.T) {
 	}
 }
 
+// automations_run waits for up to a minute, and calls of the connection server may take 15 s.
+func TestHistogramsOfCallsReachTheirLongestDurations(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	m.connect([]string{"automations_run"})
+	m.resource("connect")
+	for name, of := range map[string]prometheus.Collector{"tools": m.toolDuration, "data services": m.upstreamDuration} {
+		buckets := collect(t, of)[0].GetHistogram().GetBucket()
+		require.GreaterOrEqual(t, len(buckets), 2, name)
+		assert.Equal(t, []float64{30, 60}, []float64{buckets[len(buckets)-2].GetUpperBound(), buckets[len(buckets)-1].GetUpperBound()}, name)
+	}
+}
+
 func TestOnlySampledTracesAreExemplars(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
