@@ -98,6 +98,7 @@ type run struct {
 	created    []created
 	common     []sharedRecord
 	scoped     map[*upstream.Operation]bool // lists in which B did not get what A created
+	raced      bool                         // requests of A and B were sent at once
 	report     Report
 	positions  map[string]int // of findings in the report
 	mu         sync.Mutex

@@ -293,9 +293,11 @@ func (x *exchange) read(body []byte) {
 		return
 	}
 	found := x.value
-	if in := recordsIn(x.op, x.res); in != "" && (x.op.Method == http.MethodGet || x.res.Records != nil) {
-		x.in = in
-		found, _ = at(x.value, in)
+	if x.in = recordsIn(x.op, x.res); x.op.Method != http.MethodGet && x.res.Records == nil || x.in == "" {
+		x.in = envelope(x.op, x.res)
+	}
+	if x.in != "" {
+		found, _ = at(x.value, x.in)
 	}
 	switch v := found.(type) {
 	case []any:
@@ -311,7 +313,7 @@ func recordsIn(op *upstream.Operation, res *upstream.DocumentedResponse) (in str
 	if res.Records != nil {
 		return res.Records.In
 	}
-	if res.Body.Property("id") != nil || isRecord(op) && res.Body.Property(op.PathParams[len(op.PathParams)-1].Name) != nil {
+	if hasID(op, res.Body) {
 		return ""
 	}
 	for _, p := range res.Body.Properties {
@@ -323,6 +325,27 @@ func recordsIn(op *upstream.Operation, res *upstream.DocumentedResponse) (in str
 		}
 	}
 	return in
+}
+
+// envelope returns the member of a response that has the record, if it is the only object with an id, such as data of Laravel's resources.
+func envelope(op *upstream.Operation, res *upstream.DocumentedResponse) (in string) {
+	if res.Records != nil || hasID(op, res.Body) {
+		return ""
+	}
+	for _, p := range res.Body.Properties {
+		if p.Schema.Property("id") != nil {
+			if in != "" {
+				return ""
+			}
+			in = p.Name
+		}
+	}
+	return in
+}
+
+// hasID reports whether a response has an id or the last parameter of the path, so that it is a record itself.
+func hasID(op *upstream.Operation, body *upstream.Schema) bool {
+	return body.Property("id") != nil || isRecord(op) && body.Property(op.PathParams[len(op.PathParams)-1].Name) != nil
 }
 
 // ok reports whether the response is a success with a documented status and media type.

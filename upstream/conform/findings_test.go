@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -763,6 +765,130 @@ func TestServicesWithTheBusinessInThePath(t *testing.T) {
 					require.Contains(t, printed, " 0 faults")
 				} else {
 					require.Contains(t, printed, c.rule)
+				}
+			}
+		})
+	}
+}
+
+// racing is an API of lists, and of records in an envelope.
+const racing = `x-gatehouse-tenant: request
+paths:
+  /items:
+    get:
+      operationId: listItems
+      responses: {"200": {description: Items., content: {application/json: {schema: {type: object, properties: {data: {type: array, items: {$ref: "#/components/schemas/Item"}}}}}}}}
+    post:
+      operationId: addItem
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: [name], properties: {name: {type: string}}}, example: {name: oak}}}}
+      responses: {"201": {description: The item., content: {application/json: {schema: {type: object, properties: {data: {$ref: "#/components/schemas/Item"}}}}}}, "422": {description: It is refused.}}
+  /items/{item}:
+    parameters: [{name: item, in: path, required: true, schema: {type: string}}]
+    get:
+      operationId: getItem
+      responses: {"200": {description: The item., content: {application/json: {schema: {type: object, properties: {data: {$ref: "#/components/schemas/Item"}}}}}}, "404": {description: None.}}
+    delete:
+      operationId: removeItem
+      responses: {"204": {description: It is gone.}, "404": {description: None.}}
+components: {schemas: {Item: {type: object, required: [id, name], properties: {id: {type: string}, name: {type: string}}}}}
+`
+
+func TestServicesThatConfuseRequestsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	for _, confuses := range []bool{false, true} {
+		t.Run(fmt.Sprint(confuses), func(t *testing.T) {
+			t.Parallel()
+			for _, printed := range conformOf(t, racing, conform.Options{}, func() http.Handler {
+				var business atomic.Value // of the last request
+				var mu sync.Mutex
+				next := make(chan struct{}) // closed when the next request comes
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					own := r.Header.Get("X-Business-Id")
+					mu.Lock()
+					business.Store(own)
+					close(next)
+					next = make(chan struct{})
+					another := next
+					mu.Unlock()
+					w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+					w.Header().Set("Content-Type", "application/json")
+					if confuses {
+						select {
+						case <-another:
+						case <-time.After(20 * time.Millisecond): // none comes
+						}
+						own = business.Load().(string)
+					}
+					switch {
+					case own != "17" && own != "18":
+						w.WriteHeader(http.StatusForbidden)
+					case r.URL.Path == "/items":
+						_ = json.NewEncoder(w).Encode(object{"data": []any{object{"id": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c" + own, "name": "elm"}}})
+					case strings.HasSuffix(r.URL.Path, "c"+own):
+						_ = json.NewEncoder(w).Encode(object{"data": object{"id": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c" + own, "name": "elm"}})
+					default:
+						w.WriteHeader(http.StatusNotFound)
+					}
+				})
+			}) {
+				if !confuses {
+					require.Contains(t, printed, " 0 faults")
+				} else {
+					require.Contains(t, printed, "which asked at the same time")
+				}
+			}
+		})
+	}
+}
+
+func TestRecordsInAnEnvelopeAreKnown(t *testing.T) {
+	t.Parallel()
+	for _, keeps := range []bool{false, true} {
+		t.Run(fmt.Sprint(keeps), func(t *testing.T) {
+			t.Parallel()
+			for _, printed := range conformOf(t, racing, conform.Options{Write: true}, func() http.Handler {
+				items, byKey := map[string][]object{}, map[string]object{}
+				add := func(business, name string) object {
+					o := object{"id": uuid.NewString(), "name": name}
+					items[business] = append(items[business], o)
+					return o
+				}
+				add("17", "elm")
+				add("18", "ash")
+				return small(func(r *http.Request, business string) (int, any) {
+					id := strings.TrimPrefix(r.URL.Path, "/items/")
+					i := slices.IndexFunc(items[business], func(o object) bool { return o["id"] == id })
+					switch {
+					case items[business] == nil:
+						return http.StatusForbidden, nil
+					case r.Method == http.MethodPost:
+						var sent struct{ Name string }
+						key := business + r.Header.Get("Idempotency-Key")
+						switch err := json.NewDecoder(r.Body).Decode(&sent); {
+						case err != nil || byKey[key] != nil && byKey[key]["name"] != sent.Name:
+							return http.StatusUnprocessableEntity, nil
+						case byKey[key] == nil:
+							byKey[key] = add(business, sent.Name)
+						}
+						return http.StatusCreated, object{"data": byKey[key]}
+					case id == "/items":
+						return http.StatusOK, object{"data": items[business]}
+					case i < 0:
+						return http.StatusNotFound, nil
+					case r.Method == http.MethodGet:
+						return http.StatusOK, object{"data": items[business][i]}
+					case !keeps:
+						items[business] = slices.Delete(slices.Clone(items[business]), i, i+1)
+					}
+					return http.StatusNoContent, nil
+				})
+			}) {
+				require.NotContains(t, printed, "has no ID")
+				if keeps {
+					require.Contains(t, printed, "fault delete")
+				} else {
+					require.Contains(t, printed, " 0 faults")
 				}
 			}
 		})

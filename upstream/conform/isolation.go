@@ -25,7 +25,13 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 	}
 	if len(idParams(op)) == 0 {
 		q, known := r.cursors[op]
-		if !r.compareLists(r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")) && known {
+		a, b := r.list(ctx, op, nil, "A"), r.list(ctx, op, nil, "B")
+		common := r.compareLists(a, b)
+		if !common && !r.raced && len(r.keys(a)) > 0 && len(r.keys(b)) > 0 {
+			r.raced = true
+			r.probeAtOnce(ctx, a, b)
+		}
+		if !common && known {
 			q.label = "B"
 			x := r.send(ctx, q)
 			if f, found := r.commonRecord(r.list(ctx, op, nil, "A"), x); found {
@@ -55,6 +61,17 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		case !b.ok() || !own.ok() || !isWholeList(own):
 		case b.res.Unchecked != nil && a.ok(), b.record() != nil && r.id(own.op, b.record()) == values[0]:
 			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A, and for what belongs to it", Got: fmt.Sprintf("status %d", b.status)})
+		}
+	}
+}
+
+// probeAtOnce lets lists of A and B race, because a service may keep the business of a request where others find it.
+func (r *run) probeAtOnce(ctx context.Context, a, b *exchange) {
+	for _, x := range r.race(ctx, slices.Repeat([]request{a.request, b.request}, 2*racingRequests)) {
+		other := map[string]*exchange{"A": b, "B": a}[x.label]
+		if f, found := r.commonRecord(other, x); found {
+			f.Expected, f.Got = "records of "+x.label, "one of "+other.label+", which asked at the same time"
+			r.addFinding("isolation", x, f)
 		}
 	}
 }

@@ -205,17 +205,7 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 	if other, ok := r.withOtherBody(q); ok {
 		r.mustNotSucceed(ctx, other, "idempotency", "status 422, or another refusal, for an Idempotency-Key that came with another body")
 	}
-	q = withNewKey(q)
-	exchanges := make([]*exchange, racingRequests)
-	var racing sync.WaitGroup
-	for i := range exchanges {
-		exchanges[i] = r.accept(q) // q has been sent before, with another key
-		r.wait(ctx, q.op)
-	}
-	for i := range exchanges { // at once, and not at the rate of other requests
-		racing.Go(func() { exchanges[i] = r.sendNow(ctx, exchanges[i]) })
-	}
-	racing.Wait()
+	exchanges := r.race(ctx, slices.Repeat([]request{withNewKey(q)}, racingRequests))
 	for _, x := range exchanges {
 		busy := x.status == http.StatusConflict || x.status == http.StatusTooEarly || x.status == http.StatusTooManyRequests
 		if !busy {
@@ -234,6 +224,21 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 		})
 	}
 	return ids
+}
+
+// race sends requests at once, and not at the rate of others. They have been sent before, perhaps with another key.
+func (r *run) race(ctx context.Context, requests []request) []*exchange {
+	exchanges := make([]*exchange, len(requests))
+	var racing sync.WaitGroup
+	for i, q := range requests {
+		exchanges[i] = r.accept(q)
+		r.wait(ctx, q.op)
+	}
+	for i := range exchanges {
+		racing.Go(func() { exchanges[i] = r.sendNow(ctx, exchanges[i]) })
+	}
+	racing.Wait()
+	return exchanges
 }
 
 // withOtherBody returns the request with another value of a member of its body that is not an ID, if the definition allows one.
