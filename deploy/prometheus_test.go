@@ -315,6 +315,7 @@ type fleet struct {
 	small   *gatewaytest.Gateway // with too little memory, and limits in shadow mode
 
 	business, malformed gatewaytest.Caller
+	reports             gatewaytest.Caller // of an API, at whose first address nothing listens
 	unfit               gatewaytest.Caller // of a business whose ID cannot be part of a path
 	first               demo.Business
 	owner               demo.Account
@@ -333,12 +334,12 @@ func startFleet(t *testing.T) *fleet {
 	first, other := demo.Businesses()[0], demo.Businesses()[1].ID
 	f.first = first
 	f.owner = demo.Accounts()[slices.IndexFunc(demo.Accounts(), func(a demo.Account) bool { return a.BusinessID == first.ID && a.Role == demo.RoleOwner })]
-	issue := func() gatewaytest.Caller {
-		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, BusinessName: first.Name, BusinessSlug: first.Slug})
+	issue := func(resources ...string) gatewaytest.Caller {
+		cred, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: first.ID, BusinessName: first.Name, BusinessSlug: first.Slug, Resources: resources})
 		require.NoError(t, err)
 		return gatewaytest.Caller{PublicKey: cred.PublicKey, PrivateKey: cred.PrivateKey}
 	}
-	f.business, f.malformed = issue(), issue()
+	f.business, f.malformed, f.reports = issue(), issue(), issue("reports")
 	unfit, err := authsigner.Issue(t.Context(), source, authsigner.IssueOptions{BusinessID: "a/b", BusinessName: "A", BusinessSlug: "a", Resources: []string{"reports"}})
 	require.NoError(t, err)
 	f.unfit = gatewaytest.Caller{PublicKey: unfit.PublicKey, PrivateKey: unfit.PrivateKey}
@@ -402,7 +403,8 @@ func startFleet(t *testing.T) *fleet {
 		}
 	}`, f.redis.URL(), f.vault.Addr, limits),
 			Site: "gatehouse_health\n\tgatehouse_api {\n\t\tdefinition {\n\t\t\tenforce members\n\t\t}\n\t\tupstream " + data.URL + "\n\t\ttimeout 1500ms\n\t}" +
-				"\n\thandle /reports/* {\n\t\tgatehouse_api {\n\t\t\tdefinition reports " + reports + "\n\t\t\tupstream " + data.URL + "\n\t\t}\n\t}",
+				"\n\thandle /reports/* {\n\t\tgatehouse_api {\n\t\t\tdefinition reports " + reports +
+				"\n\t\t\tupstream http://" + gatewaytest.FreeAddr(t) + " " + data.URL + " {\n\t\t\t\tlb_policy first\n\t\t\t}\n\t\t}\n\t}",
 			Env: []string{"VAULT_ROOT_TOKEN=" + f.vault.RootToken},
 		}
 	}
@@ -447,6 +449,7 @@ func (f *fleet) traffic(t *testing.T) {
 		authsigner.HeaderPublicKey: {f.business.PublicKey}, authsigner.HeaderTimestamp: {"1"}, authsigner.HeaderSignature: {strings.Repeat("0", 64)},
 	})
 	f.malformed.Get(t, f.gateway.URL, "/api/v1/me")
+	f.reports.Get(t, f.gateway.URL, "/reports/v1/all") // whose first address refuses connections
 	unfit := f.unfit.Get(t, f.gateway.URL, "/reports/v1/all")
 	require.Equal(t, http.StatusInternalServerError, unfit.Status, "%s", unfit.Body)
 
