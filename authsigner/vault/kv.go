@@ -239,7 +239,8 @@ func (s *Source) read(ctx context.Context, current *session, publicKey string) (
 }
 
 // checkVersion returns an error if the KV engine no longer has the session's version 2: version 1 responds to its paths as if no entry had
-// ever existed. It asks Vault at most once a second while the version is right.
+// ever existed. While the version is right, it asks Vault once a second, and for each lookup that is in progress then: none may return
+// "unknown" before.
 func (s *Source) checkVersion(ctx context.Context, current *session) error {
 	if last := current.checked.Load(); last != nil && time.Since(*last) < time.Second {
 		return nil
