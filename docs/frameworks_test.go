@@ -147,7 +147,9 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		".NET, records":     {ofDotNET, []string{overlays["integers"]}, "must be a parameter that is an integer", "/orders?pageSize=5", 200, `[{"id":7,"quantity":null}]`, ""},
 		"NestJS, records":   {ofNestJS, []string{overlays["pagesize"]}, "must be a parameter that is an integer", "/orders?limit=5", 200, `[{"id":7}]`, ""},
 		"Laravel, a page": {
-			ofLaravel, []string{overlays["paginator"]}, "", "/api/orders?page=1", 200,
+			ofLaravel,
+			[]string{overlays["paginator"]},
+			"", "/api/orders?page=1", 200,
 			`{"data":[{"id":7}],"links":{"first":"http://shop.internal/api/orders?page=1","last":"http://shop.internal/api/orders?page=2","prev":null,"next":"http://shop.internal/api/orders?page=2"},"meta":{"current_page":1,"links":[{"url":null,"label":"Previous","active":false},{"url":"http://shop.internal/api/orders?page=1","label":"1","active":true}],"path":"http://shop.internal/api/orders","per_page":15}}`,
 			`{"data":[{"id":7}],"links":{"first":"/api/orders?page=1","last":"/api/orders?page=2","prev":null,"next":"/api/orders?page=2"},"meta":{"current_page":1,"links":[{"url":null,"label":"Previous","active":false},{"url":"/api/orders?page=1","label":"1","active":true}],"per_page":15}}`,
 		},
