@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -60,7 +61,9 @@ type App struct {
 	public          bool            // data services serve operations that anyone may call
 
 	bodies   bodies       // of all routes
-	users    atomic.Int64 // connections, and requests in progress: those of HTTP/3 and of hijacked connections have no other count
+	requests atomic.Int64 // in progress in our handlers
+	conns    atomic.Int64 // of the servers, but for HTTP/3: their requests may be in handlers in front
+	late     atomic.Bool  // conns do not count any more
 	ended    atomic.Bool  // Cleanup was called
 	released sync.Once
 }
@@ -210,15 +213,23 @@ func (a *App) Stop() error { return nil }
 // reload, Caddy calls it while requests are in progress, some of them in handlers in front of ours, so the last of them releases the clients.
 func (a *App) Cleanup() error {
 	a.ended.Store(true)
-	if a.users.Load() > 0 && !caddy.Exiting() {
+	if (a.requests.Load() > 0 || a.conns.Load() > 0) && !caddy.Exiting() {
+		time.AfterFunc(lateRequests, func() { // a connection may be open for long, without a request of ours
+			a.late.Store(true)
+			a.usedLess(&a.requests, 0)
+		})
 		return nil
 	}
 	return a.release()
 }
 
-// userEnded is called at the end of each connection and request that was counted in a.users.
-func (a *App) userEnded() {
-	if a.users.Add(-1) > 0 || !a.ended.Load() {
+// lateRequests is how long after a reload a request that is in another handler in front may still reach ours.
+const lateRequests = time.Minute
+
+// usedLess is called at the end of each request and connection that was counted.
+func (a *App) usedLess(count *atomic.Int64, n int64) {
+	count.Add(-n)
+	if !a.ended.Load() || a.requests.Load() > 0 || a.conns.Load() > 0 && !a.late.Load() {
 		return
 	}
 	go func() { // closing clients may take a while

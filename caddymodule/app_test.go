@@ -21,15 +21,35 @@ func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
 		_, exists := resources.References(a.acquired[0])
 		return exists
 	}
-	a.users.Add(2)
+	a.conns.Add(1)
+	a.requests.Add(1)
 	require.NoError(t, a.Cleanup())
 	require.True(t, open())
-	a.userEnded()
+	a.usedLess(&a.requests, 1)
 	require.True(t, open())
-	a.userEnded()
+	a.usedLess(&a.conns, 1)
 	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
-	a.users.Add(1) // of a connection that was not yet closed
-	a.userEnded()
+	a.requests.Add(1) // of a connection that was not yet closed
+	a.usedLess(&a.requests, 1)
+}
+
+// An event stream of another handler may be open for hours.
+func TestConnectionsKeepTheClientsOfAReplacedConfigurationForAWhileOnly(t *testing.T) {
+	t.Parallel()
+	a := &App{Redis: &RedisConfig{URLs: []string{"redis://127.0.0.1:1/8"}}, logger: zap.NewNop()} // refuses connections
+	require.NoError(t, a.OpenRedis())
+	open := func() bool {
+		_, exists := resources.References(a.acquired[0])
+		return exists
+	}
+	a.conns.Add(1)
+	a.requests.Add(1)
+	require.NoError(t, a.Cleanup())
+	a.late.Store(true)
+	require.True(t, open(), "a request of ours is in progress")
+	a.usedLess(&a.requests, 1)
+	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
+	a.usedLess(&a.conns, 1)
 }
 
 // Every reload would otherwise give each key its in_flight again, and large responses their memory.

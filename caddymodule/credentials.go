@@ -93,7 +93,7 @@ type pooledCredentials struct {
 	lookups  *lookupLimiter
 	listen   *invalidationListener
 	failures authFailures
-	reached  atomic.Bool // the source was available
+	reached  atomic.Bool // a source was available since the gateway was started
 }
 
 // acquireCredentials sets a.credentials.
@@ -104,6 +104,9 @@ func (a *App) acquireCredentials(source CredentialSourceModule) (err error) {
 	}
 	a.credentials, err = acquire(a, func() (*pooledCredentials, error) {
 		p := new(pooledCredentials)
+		if old := activeApp(); old != nil && old.credentials != nil {
+			p.reached.Store(old.credentials.reached.Load())
+		}
 		if err := p.open(source, a.Cache, a.redis); err != nil {
 			return nil, errors.Join(err, p.Destruct())
 		}
@@ -122,6 +125,8 @@ func (p *pooledCredentials) open(source CredentialSourceModule, c CacheConfig, r
 		level := zap.InfoLevel
 		if e.Err != nil {
 			level = zap.WarnLevel
+		} else {
+			p.reached.Store(true)
 		}
 		credentialEvent(level, eventMessage(e.Kind), e.Kind, e.Err)
 		if c := cache.Load(); c != nil {

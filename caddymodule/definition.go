@@ -70,7 +70,7 @@ func (d *Definition) Load() (*definition.Definition, error) {
 		return definition.PublicPart(d.Only, d.Except, d.Enforce) //nolint:wrapcheck // it says what was wrong
 	}
 	if d.MaxItems < 0 {
-		return nil, fmt.Errorf("invalid max_items %d: must be positive", d.MaxItems)
+		return nil, fmt.Errorf("invalid max_items %d: must not be negative", d.MaxItems)
 	}
 	repl := caddy.NewReplacer()
 	files := make([]definition.File, 0, 1+len(d.Overlays))

@@ -141,9 +141,9 @@ func (a *App) configureServer(ctx caddy.Context) {
 	server.RegisterConnState(func(_ net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
-			a.users.Add(1)
+			a.conns.Add(1)
 		case http.StateClosed, http.StateHijacked:
-			a.userEnded()
+			a.usedLess(&a.conns, 1)
 		}
 	})
 	// The connection's context is the only way to Caddy's net/http server. ConnContext runs before the first request.
@@ -167,8 +167,8 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if op == nil {
 		return next.ServeHTTP(w, r)
 	}
-	d.app.users.Add(1)
-	defer d.app.userEnded()
+	d.app.requests.Add(1)
+	defer d.app.usedLess(&d.app.requests, 1)
 	req.next = next
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r)
 	req.headers = [...]string{req.id, "nosniff"}

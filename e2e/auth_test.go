@@ -279,12 +279,12 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 			first := make(chan gatewaytest.Response, 1)
 			go func() { first <- send(now.Add(-time.Second)) }()
 			require.Eventually(t, func() bool { return test.data.count() == 1 }, patience, time.Millisecond)
-			require.Eventually(t, func() bool { // its caller leaves before its turn
-				ctx, leave := context.WithTimeout(t.Context(), time.Second) // it would wait for 5 s
-				defer leave()
-				sendUntil(ctx, now)
-				return strings.Contains(test.g.Output(), `"code":"CLIENT_CLOSED_REQUEST"`)
-			}, patience, 10*time.Millisecond)
+			left := func() int { return strings.Count(test.g.Output(), `"code":"CLIENT_CLOSED_REQUEST"`) }
+			before := left()
+			ctx, leave := context.WithTimeout(t.Context(), time.Second) // it would wait for 5 s
+			defer leave()
+			sendUntil(ctx, now) // its caller leaves before its turn
+			require.Eventually(t, func() bool { return left() > before }, patience, 10*time.Millisecond)
 			requireProblem(t, send(now), 429, "RATE_LIMITED")
 			proceed()
 			require.Equal(t, 201, (<-first).Status)

@@ -102,7 +102,7 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				printFaults(out, failed.Faults, kind)
 				printFaults(out, failed.Warnings, "warning")
 				if len(failed.Except) > 0 {
-					_, _ = fmt.Fprintf(out, "\nThe rest, %s, loads with this line in the block of the definition of %s (--except has commas):\n\n  except %s\n",
+					_, _ = fmt.Fprintf(out, "\nThe rest loads (%s). Put this line into the block of the definition of %s; the flag --except has commas:\n\n  except %s\n",
 						count(failed.Rest, "operation"), directive, tokens(failed.Except))
 				}
 				return exit(cmd, 1, fmt.Errorf("%s: %s", message, count(len(failed.Faults), "error")))

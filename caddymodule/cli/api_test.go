@@ -92,12 +92,12 @@ func TestAPICheckFindsTheFaultsOfTools(t *testing.T) {
 	})
 }
 
-// Who follows the printed line does not get the errors of before back, nor takes away operations that work.
+// Following the printed line neither brings earlier errors back nor leaves out operations that work.
 func TestAPICheckPrintsTheWholeLineAndWhereItBelongs(t *testing.T) {
 	t.Parallel()
 	stdout, _, ok := runAPICheck(t, "", "risk: persons")
 	require.False(t, ok)
-	assert.Contains(t, stdout, "\nThe rest, 1 operation, loads with this line in the block of the definition of gatehouse_connect (--except has commas):\n\n  except addAnimal\n")
+	assert.Contains(t, stdout, "\nThe rest loads (1 operation). Put this line into the block of the definition of gatehouse_connect; the flag --except has commas:\n\n  except addAnimal\n")
 	file := filepath.Join(t.TempDir(), "api.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: '1'}, x-gatehouse-tenant: none, paths: {
 		/a: {get: {operationId: good, responses: {"204": {}}}, post: {operationId: bad, responses: {}}, put: {operationId: worse, responses: {}}}}}`), 0o600))
@@ -108,7 +108,7 @@ func TestAPICheckPrintsTheWholeLineAndWhereItBelongs(t *testing.T) {
 	cmd.SetErr(&out)
 	cmd.SetArgs([]string{file, "--except", "bad"})
 	require.Error(t, cmd.Execute())
-	assert.Contains(t, out.String(), "\nThe rest, 1 operation, loads with this line in the block of the definition of gatehouse_api (--except has commas):\n\n  except bad worse\n")
+	assert.Contains(t, out.String(), "\nThe rest loads (1 operation). Put this line into the block of the definition of gatehouse_api; the flag --except has commas:\n\n  except bad worse\n")
 }
 
 // A script that reads the list must not take warnings for operations.
@@ -148,7 +148,7 @@ func TestAPICheckSaysWhyADocumentCannotBeRead(t *testing.T) {
 		"a pipe":                      {[]string{"/dev/stdin"}, "reading a definition: /dev/stdin is not a regular file: save the document to one"},
 		"a directory":                 {[]string{filepath.Dir(large)}, "is not a regular file"},
 		"a large file":                {[]string{large}, "large.yaml has 6291456 bytes, and 4 MiB are possible: remove what is not served, with a tool such as redocly bundle --remove-unused-components"},
-		"fewer items than none":       {[]string{large, "--max-items", "-5"}, "invalid max_items -5: must be positive"},
+		"fewer items than none":       {[]string{large, "--max-items", "-5"}, "invalid max_items -5: must not be negative"},
 		"fewer of the built-in API's": {[]string{"--max-items", "-5"}, "max_items need a file"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -214,7 +214,7 @@ func (v *view) define() error {
 		list := csv.NewWriter(&names)
 		_ = list.Write(failed.Except) // to memory
 		list.Flush()
-		return fmt.Errorf("%w\n\nWithout these operations, the rest (%d) loads:\n\n  --except %s", err, failed.Rest, quote(strings.TrimSpace(names.String())))
+		return fmt.Errorf("%w\n\nWithout these operations, the rest loads (%d):\n\n  --except %s", err, failed.Rest, quote(strings.TrimSpace(names.String())))
 	}
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was wrong

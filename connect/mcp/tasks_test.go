@@ -169,6 +169,10 @@ func closeSchema(v any) {
 		}
 	}
 	closeSchema(s["items"])
+	alternatives, _ := s["anyOf"].([]any)
+	for _, one := range alternatives {
+		closeSchema(one)
+	}
 }
 
 // run makes the calls of a task, and checks the answer.

@@ -120,7 +120,7 @@ func (t *tool) prepare(described map[*upstream.Schema]bool, explained string) er
 	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts()) && op.Forwards("Idempotency-Key")
 	input := &upstream.Schema{Types: upstream.TypeObject}
 	for _, a := range append(t.sent(), t.own()...) {
-		if input.Property(a.Name) != nil {
+		if input.Property(a.Name) != nil || !definition.IsArgument(a.Name) { // the other one has its possible name
 			return fmt.Errorf("two arguments are called %s: say another name under arguments", a.Name)
 		}
 		input.Properties = append(input.Properties, a.Property)
@@ -215,7 +215,7 @@ func (t *tool) own() (all []argument) {
 		add(argIfVersion, version, "")
 	}
 	if t.key {
-		add(argIdempotencyKey, textOf(8, 100), "To do the same again.")
+		add(argIdempotencyKey, textOf(8, 100), "Only to do it twice.")
 	}
 	if t.asks() {
 		add(argConfirm, textOf(1, 128), "")

@@ -76,7 +76,7 @@ func (s *Server) rejectRequest(w http.ResponseWriter, r *http.Request, err error
 	writeProblem(w, p)
 }
 
-// challenge sets WWW-Authenticate. The values must not need escaping.
+// challenge sets WWW-Authenticate and exposes it to scripts. The values must not need escaping.
 func (s *Server) challenge(h http.Header, code, description, scopes string) {
 	challenge := "Bearer "
 	if code != "" {
@@ -87,6 +87,7 @@ func (s *Server) challenge(h http.Header, code, description, scopes string) {
 		challenge += `, scope="` + scopes + `"`
 	}
 	h.Set("WWW-Authenticate", challenge)
+	h.Add("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
 // InsufficientScope sets the challenge of a response with status 403, which names the required scopes (RFC 6750, section 3.1). It

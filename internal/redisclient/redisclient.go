@@ -10,8 +10,8 @@ import (
 
 // New returns a client that respects context deadlines, and that follows a Cluster's failovers. It changes the options: unless
 // they say otherwise, failed commands are not retried (a Cluster client repeats a command up to three times if its reply was lost),
-// dialing, reading, writing and waiting for a connection time out after a second, and all commands share one connection pool, so that the first request can use
-// a connection that a ping opened.
+// dialing, reading, writing and waiting for a connection time out after a second, and all commands share one connection pool, so that the first
+// request can use a connection that a ping opened.
 func New(o *redis.UniversalOptions) redis.UniversalClient {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = cmp.Or(o.MaxRetries, -1)

@@ -21,7 +21,8 @@ func New(client redis.UniversalClient) Limiter {
 	return Limiter{redis_rate.NewLimiter(client), client}
 }
 
-// fill makes a counter of redis_rate, whose time begins in 2017, a full one. It is one command, because a counter that is removed and filled allows requests in between.
+// fill makes a counter of redis_rate, whose time begins in 2017, a full one. It is one command, because a counter that is removed and filled
+// allows requests in between.
 //
 //nolint:gochecknoglobals // a constant
 var fill = redis.NewScript(`

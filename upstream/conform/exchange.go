@@ -327,20 +327,18 @@ func recordsIn(op *upstream.Operation, res *upstream.DocumentedResponse) (in str
 	return in
 }
 
-// envelope returns the member of a response that has the record, if it is the only object with an id, such as data of Laravel's resources.
-func envelope(op *upstream.Operation, res *upstream.DocumentedResponse) (in string) {
-	if res.Records != nil || hasID(op, res.Body) {
+// envelope returns the member with the record that a path identifies or that a POST returns, if it is an object with an id and the only member, or
+// data, as in Laravel's resources. Other responses may have an object that belongs to nobody, such as a plan.
+func envelope(op *upstream.Operation, res *upstream.DocumentedResponse) string {
+	if res.Records != nil || hasID(op, res.Body) || !isRecord(op) && op.Method != http.MethodPost {
 		return ""
 	}
 	for _, p := range res.Body.Properties {
-		if p.Schema.Property("id") != nil {
-			if in != "" {
-				return ""
-			}
-			in = p.Name
+		if p.Schema.Property("id") != nil && (p.Name == "data" || len(res.Body.Properties) == 1) {
+			return p.Name
 		}
 	}
-	return in
+	return ""
 }
 
 // hasID reports whether a response has an id or the last parameter of the path, so that it is a record itself.

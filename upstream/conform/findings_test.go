@@ -894,3 +894,32 @@ func TestRecordsInAnEnvelopeAreKnown(t *testing.T) {
 		})
 	}
 }
+
+// Businesses may share what is in a response that is no record, such as a plan.
+func TestObjectsWithAnIDMayBelongToNobody(t *testing.T) {
+	t.Parallel()
+	const settings = `x-gatehouse-tenant: request
+paths:
+  /settings:
+    get:
+      operationId: getSettings
+      responses: {"200": {description: Settings., content: {application/json: {schema: {type: object, properties: {plan: {type: object, properties: {id: {type: string}}}}}}}}}
+  /usage:
+    get:
+      operationId: getUsage
+      responses: {"200": {description: Usage., content: {application/json: {schema: {type: object, properties: {plan: {type: object, properties: {id: {type: string}}}, calls: {type: integer}}}}}}}
+`
+	for _, printed := range conformOf(t, settings, conform.Options{}, func() http.Handler {
+		return small(func(r *http.Request, business string) (int, any) {
+			switch {
+			case business != "17" && business != "18":
+				return http.StatusForbidden, nil
+			case r.URL.Path == "/settings":
+				return http.StatusOK, object{"plan": object{"id": "pro"}}
+			}
+			return http.StatusOK, object{"plan": object{"id": "pro"}, "calls": len(business)}
+		})
+	}) {
+		require.Contains(t, printed, " 0 faults")
+	}
+}

@@ -28,7 +28,7 @@ const MaxTools = 39
 const MaxAreas = 21
 
 // What is longer is warned of.
-const maxToolName, maxDescription = 45, 1024
+const maxToolName, maxDescription, maxInstructions = 45, 1024, 400
 
 // untrusted is the prefix of the names of members whose text comes from outsiders.
 const untrusted = "untrusted_"
@@ -95,6 +95,9 @@ var (
 	inBraces = regexp.MustCompile(`\{([^{}]*)\}`)
 )
 
+// IsArgument reports whether a name is possible for an argument.
+func IsArgument(name string) bool { return argument.MatchString(name) }
+
 // makeTools compiles the tools of the operations, and their areas.
 func (c *compiler) makeTools(all []*operationNode) {
 	seen := map[string]bool{}
@@ -108,6 +111,9 @@ func (c *compiler) makeTools(all []*operationNode) {
 	}
 	c.faultIf(len(c.tools) == 0 || len(c.tools) > MaxTools, c.root.get("paths"), "%d operations have %s: must be 1 to %d", len(c.tools), extTool, MaxTools)
 	c.strings(c.root.get(extInstruct))
+	if n := utf8.RuneCountInString(c.instructions()); n > maxInstructions {
+		c.warn(c.root.get(extInstruct), "these are %d characters: clients that cut instructions at 2048 characters, with the gateway's own, drop what is beyond %d", n, maxInstructions)
+	}
 	named := map[string]bool{}
 	for _, tag := range c.root.get("tags").items() {
 		a := Area{Name: tag.get("name").text()}
@@ -159,8 +165,8 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	}
 	paragraph, _, _ := strings.Cut(strings.TrimSpace(n.get("description").text()), "\n\n")
 	t.Description = oneLine(cmp.Or(ext.get("description").text(), paragraph, t.Title))
-	if len(t.Description) > maxDescription {
-		c.warn(ext, "the description has more than %d bytes: some clients cut it, or reject the whole list of tools", maxDescription)
+	if utf8.RuneCountInString(t.Description) > maxDescription {
+		c.warn(ext, "the description has more than %d characters: some clients cut it, or reject the whole list of tools", maxDescription)
 	}
 	if len(t.Name) > maxToolName {
 		c.warn(ext, "the name %s has more than %d characters: some clients leave out tools whose name, with the server's, has more than 60", t.Name, maxToolName)

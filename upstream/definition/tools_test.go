@@ -379,6 +379,6 @@ func TestLongNamesAndDescriptionsOfToolsAreWarnedOf(t *testing.T) {
 	require.Equal(t, []string{"What it is."}, load("description: \"What it is.\\n\\nAnd in detail.\"\n      x-gatehouse-tool: {}"), "the first paragraph")
 	long := load("x-gatehouse-tool: {name: " + strings.Repeat("a", 46) + ", description: " + strings.Repeat("b", 1025) + "}")
 	require.Len(t, long, 3)
-	require.Contains(t, strings.Join(long, "\n"), "more than 1024 bytes")
+	require.Contains(t, strings.Join(long, "\n"), "more than 1024 characters")
 	require.Contains(t, strings.Join(long, "\n"), "more than 45 characters")
 }
