@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -29,10 +30,13 @@ func TestReloadSendsAConfigurationAgainOnlyIfItCanReadItAgain(t *testing.T) {
 		"a pipe":         {func(_ string, pipe *os.File) string { return fmt.Sprint("/dev/fd/", pipe.Fd()) }, []string{config}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
 			var got []string
 			admin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
 				assert.NoError(t, err)
+				mu.Lock()
+				defer mu.Unlock()
 				if got = append(got, string(body)); len(got) == 1 {
 					panic(http.ErrAbortHandler)
 				}
@@ -55,6 +59,8 @@ func TestReloadSendsAConfigurationAgainOnlyIfItCanReadItAgain(t *testing.T) {
 			cmd.SetErr(io.Discard)
 			cmd.SetArgs([]string{"--config", c.args(file, pipe), "--address", strings.TrimPrefix(admin.URL, "http://")})
 			err = cmd.ExecuteContext(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
 			assert.Equal(t, c.want, got)
 			assert.Equal(t, len(c.want) > 1, err == nil, err)
 		})
