@@ -496,7 +496,10 @@ func TestWhatADocumentCannotSay(t *testing.T) {
 					return http.StatusOK, []any{user(ids[(i+1)%len(ids)])}
 				}
 			})
+			var mu sync.Mutex
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
 				if views++; way == "200" {
 					views = 1
 				}
