@@ -216,7 +216,7 @@ func (a *App) Cleanup() error {
 	if (a.requests.Load() > 0 || a.conns.Load() > 0) && !caddy.Exiting() {
 		time.AfterFunc(lateRequests, func() { // a connection may be open for long, without a request of ours
 			a.late.Store(true)
-			a.usedLess(&a.requests, 0)
+			a.releaseUnused()
 		})
 		return nil
 	}
@@ -226,9 +226,14 @@ func (a *App) Cleanup() error {
 // lateRequests is how long after a reload a request that is in another handler in front may still reach ours.
 const lateRequests = time.Minute
 
-// usedLess is called at the end of each request and connection that was counted.
-func (a *App) usedLess(count *atomic.Int64, n int64) {
-	count.Add(-n)
+// requestEnded is called at the end of each request that was counted.
+func (a *App) requestEnded() {
+	a.requests.Add(-1)
+	a.releaseUnused()
+}
+
+// releaseUnused releases the shared clients of a replaced configuration if nothing may need them any more.
+func (a *App) releaseUnused() {
 	if !a.ended.Load() || a.requests.Load() > 0 || a.conns.Load() > 0 && !a.late.Load() {
 		return
 	}

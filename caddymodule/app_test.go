@@ -13,43 +13,45 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
-	t.Parallel()
-	a := &App{Redis: &RedisConfig{URLs: []string{"redis://127.0.0.1:1/7"}}, logger: zap.NewNop()} // refuses connections
+// withRedis returns an app that has a Redis client, and whether that is open.
+func withRedis(t *testing.T, url string) (a *App, open func() bool) {
+	t.Helper()
+	a = &App{Redis: &RedisConfig{URLs: []string{url}}, logger: zap.NewNop()}
 	require.NoError(t, a.OpenRedis())
-	open := func() bool {
+	return a, func() bool {
 		_, exists := resources.References(a.acquired[0])
 		return exists
 	}
+}
+
+func TestLastRequestReleasesTheClientsOfAReplacedConfiguration(t *testing.T) {
+	t.Parallel()
+	a, open := withRedis(t, "redis://127.0.0.1:1/7") // refuses connections
 	a.conns.Add(1)
 	a.requests.Add(1)
 	require.NoError(t, a.Cleanup())
 	require.True(t, open())
-	a.usedLess(&a.requests, 1)
+	a.requestEnded()
 	require.True(t, open())
-	a.usedLess(&a.conns, 1)
+	a.conns.Add(-1)
+	a.releaseUnused()
 	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
 	a.requests.Add(1) // of a connection that was not yet closed
-	a.usedLess(&a.requests, 1)
+	a.requestEnded()
 }
 
 // An event stream of another handler may be open for hours.
 func TestConnectionsKeepTheClientsOfAReplacedConfigurationForAWhileOnly(t *testing.T) {
 	t.Parallel()
-	a := &App{Redis: &RedisConfig{URLs: []string{"redis://127.0.0.1:1/8"}}, logger: zap.NewNop()} // refuses connections
-	require.NoError(t, a.OpenRedis())
-	open := func() bool {
-		_, exists := resources.References(a.acquired[0])
-		return exists
-	}
+	a, open := withRedis(t, "redis://127.0.0.1:1/8")
 	a.conns.Add(1)
 	a.requests.Add(1)
 	require.NoError(t, a.Cleanup())
 	a.late.Store(true)
+	a.releaseUnused()
 	require.True(t, open(), "a request of ours is in progress")
-	a.usedLess(&a.requests, 1)
+	a.requestEnded()
 	require.Eventually(t, func() bool { return !open() }, time.Minute, time.Millisecond)
-	a.usedLess(&a.conns, 1)
 }
 
 // Every reload would otherwise give each key its in_flight again, and large responses their memory.

@@ -143,7 +143,8 @@ func (a *App) configureServer(ctx caddy.Context) {
 		case http.StateNew:
 			a.conns.Add(1)
 		case http.StateClosed, http.StateHijacked:
-			a.usedLess(&a.conns, 1)
+			a.conns.Add(-1)
+			a.releaseUnused()
 		}
 	})
 	// The connection's context is the only way to Caddy's net/http server. ConnContext runs before the first request.
@@ -168,7 +169,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		return next.ServeHTTP(w, r)
 	}
 	d.app.requests.Add(1)
-	defer d.app.usedLess(&d.app.requests, 1)
+	defer d.app.requestEnded()
 	req.next = next
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r)
 	req.headers = [...]string{req.id, "nosniff"}

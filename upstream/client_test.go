@@ -541,7 +541,7 @@ func TestPanicTakesNoConnectionAway(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://data.internal/", http.NoBody)
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "a canary", func() {
-			_, _ = c.Exchange(req, time.Now().Add(time.Second)) //nolint:bodyclose // there is no response
+			_, _ = c.Exchange(req, time.Now().Add(time.Second)) //nolint:bodyclose // it panics, and returns nothing
 		})
 	}
 }

@@ -43,7 +43,8 @@ const (
 )
 
 // instructions tell an assistant how to use the tools. {areas} stands for the areas, {connection} for what is only for a connection, and
-// {more} for the definition's instructions. Clients may cut what is longer than 2,048 characters. Nothing else names an area or a tool, because they may be switched off.
+// {more} for the definition's instructions. Clients may cut what is longer than 2,048 characters. Nothing else names an area or a tool,
+// because they may be switched off.
 //
 //go:embed instructions.txt
 var instructions string

@@ -697,6 +697,19 @@ components:
     Order: {type: object, required: [id, account_id, name], properties: {id: {type: string}, account_id: {type: integer}, name: {type: string}}}
 `
 
+// once adds what a request names, unless its Idempotency-Key was used: with another name, it is refused.
+func once(byKey map[string]object, r *http.Request, add func(name string) object) (status int, made object) {
+	var sent struct{ Name string }
+	key := r.Header.Get("X-Business-Id") + r.Header.Get("Idempotency-Key")
+	switch err := json.NewDecoder(r.Body).Decode(&sent); {
+	case err != nil || byKey[key] != nil && byKey[key]["name"] != sent.Name:
+		return http.StatusUnprocessableEntity, object{}
+	case byKey[key] == nil:
+		byKey[key] = add(sent.Name)
+	}
+	return http.StatusCreated, byKey[key]
+}
+
 func TestServicesWithTheBusinessInThePath(t *testing.T) {
 	t.Parallel()
 	type breakage struct{ leaks, keepsDeleted bool }
@@ -720,15 +733,8 @@ func TestServicesWithTheBusinessInThePath(t *testing.T) {
 				case !ok || orders[business] == nil:
 					return http.StatusForbidden, nil
 				case r.Method == http.MethodPost:
-					var sent struct{ Name string }
-					key := business + r.Header.Get("Idempotency-Key")
-					switch err := json.NewDecoder(r.Body).Decode(&sent); {
-					case err != nil || byKey[key] != nil && byKey[key]["name"] != sent.Name:
-						return http.StatusUnprocessableEntity, nil
-					case byKey[key] == nil:
-						byKey[key] = add(business, sent.Name)
-					}
-					return http.StatusCreated, byKey[key]
+					status, made := once(byKey, r, func(name string) object { return add(business, name) })
+					return status, made
 				case id == "":
 					return http.StatusOK, orders[business]
 				}
@@ -866,15 +872,8 @@ func TestRecordsInAnEnvelopeAreKnown(t *testing.T) {
 					case items[business] == nil:
 						return http.StatusForbidden, nil
 					case r.Method == http.MethodPost:
-						var sent struct{ Name string }
-						key := business + r.Header.Get("Idempotency-Key")
-						switch err := json.NewDecoder(r.Body).Decode(&sent); {
-						case err != nil || byKey[key] != nil && byKey[key]["name"] != sent.Name:
-							return http.StatusUnprocessableEntity, nil
-						case byKey[key] == nil:
-							byKey[key] = add(business, sent.Name)
-						}
-						return http.StatusCreated, object{"data": byKey[key]}
+						status, made := once(byKey, r, func(name string) object { return add(business, name) })
+						return status, object{"data": made}
 					case id == "/items":
 						return http.StatusOK, object{"data": items[business]}
 					case i < 0:
@@ -898,7 +897,7 @@ func TestRecordsInAnEnvelopeAreKnown(t *testing.T) {
 	}
 }
 
-// Businesses may share what is in a response that is no record, such as a plan.
+// Businesses may share objects that belong to nobody, such as a plan.
 func TestObjectsWithAnIDMayBelongToNobody(t *testing.T) {
 	t.Parallel()
 	const settings = `x-gatehouse-tenant: request
