@@ -163,8 +163,8 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 		}
 		at, err := time.Parse(layout, strings.ToUpper(text))
 		switch {
-		case err != nil || at.Nanosecond()%int(unit) != 0:
-			return dst, "an instant without parts of a " + map[bool]string{true: "second", false: "millisecond"}[unit == time.Second]
+		case err != nil || at.Unix() < minUnix || at.Unix() > maxUnix || at.Nanosecond()%int(unit) != 0:
+			return dst, "an instant between the years 0 and 9999 in UTC, without a leap second or parts of a " + map[bool]string{true: "second", false: "millisecond"}[unit == time.Second]
 		case f.As == ConvertUnixMilli:
 			return strconv.AppendInt(dst, at.UnixMilli(), 10), ""
 		default:

@@ -24,7 +24,7 @@ type activityView struct {
 }
 
 type activityDay struct {
-	Day     time.Time
+	Day     string // such as 2006-01-02
 	Entries []activityEntry
 }
 
@@ -74,8 +74,8 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 	v := activityView{Kinds: all, Show: all[i].Name, Next: next, Paged: cursor != "", Zone: at.String()}
 	for _, e := range entries {
 		e.Time = e.Time.In(at)
-		day := time.Date(e.Time.Year(), e.Time.Month(), e.Time.Day(), 0, 0, 0, 0, at)
-		if n := len(v.Days); n == 0 || !v.Days[n-1].Day.Equal(day) {
+		day := e.Time.Format(time.DateOnly)
+		if n := len(v.Days); n == 0 || v.Days[n-1].Day != day {
 			v.Days = append(v.Days, activityDay{Day: day})
 		}
 		last := &v.Days[len(v.Days)-1]

@@ -53,7 +53,7 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *sessi
 	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + oauth.ResourcePath}
 	approvers := p.approvers(r, s.account, grants)
 	for _, g := range grants {
-		v.Connections = append(v.Connections, p.connection(g, approvers))
+		v.Connections = append(v.Connections, p.connection(s, g, approvers))
 	}
 	p.render(w, r, http.StatusOK, "connected-apps", p.settings(w, r, s, "Connected apps", ConnectionsPath), v)
 	return nil
@@ -82,7 +82,7 @@ func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *se
 		return p.renderChange(w, r, http.StatusOK, s, g, g.Scopes, "")
 	}
 	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), connectionView{
-		Token: s.token(formConnections), Connection: p.connection(g, p.approvers(r, s.account, []oauth.Grant{g})),
+		Token: s.token(formConnections), Connection: p.connection(s, g, p.approvers(r, s.account, []oauth.Grant{g})),
 	})
 	return nil
 }
@@ -117,9 +117,10 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 	return p.done(w, noticeDisconnected, ConnectionsPath)
 }
 
-func (p *Pages) connection(g oauth.Grant, approvers map[string]string) connection {
+func (p *Pages) connection(s *session, g oauth.Grant, approvers map[string]string) connection {
 	host := cleantext.Line(g.ClientHost, maxHost)
 	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), host)
+	g.CreatedAt = g.CreatedAt.In(s.account.Location()) // as in Activity
 	c := connection{
 		Grant: g, Name: name, Initial: initial(name), Host: strings.TrimSuffix(host, ":"),
 		By: approvers[g.AccountID], See: titles(g.Scopes, scope.VerbRead),

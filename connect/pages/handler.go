@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
 	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
@@ -120,6 +121,9 @@ func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	for name, values := range r.PostForm {
 		if len(values) > 1 && name != allowField {
 			return badRequest("The form contains a field twice. Go back and send it again.", nil)
+		}
+		if !utf8.ValidString(values[0]) { // JSON cannot have it
+			return badRequest("The form contains text that is not valid UTF-8. Go back and correct it.", nil)
 		}
 	}
 	return nil

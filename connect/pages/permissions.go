@@ -74,7 +74,7 @@ func changeURL(id string) string { return ConnectionsPath + "?" + url.Values{"ch
 // renderChange shows the form that changes a connection.
 func (p *Pages) renderChange(w http.ResponseWriter, r *http.Request, status int, s *session, g oauth.Grant, checked scope.Set, problem string) error {
 	v := connectionView{
-		Token: s.token(formChange + " " + g.ID), Connection: p.connection(g, nil),
+		Token: s.token(formChange + " " + g.ID), Connection: p.connection(s, g, nil),
 		permissions: newPermissions(p.o.OAuth.Areas().Everything(), checked),
 	}
 	v.Problem = problem

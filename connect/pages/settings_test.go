@@ -32,7 +32,7 @@ func connected(t *testing.T) *world {
 func TestConnectedAppsShowsScopes(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
-	created := w.oauth.grants[0].CreatedAt.UTC().Format("2 January 2006")
+	created := w.oauth.grants[0].CreatedAt.In(owner.Location()).Format("2 January 2006")
 	p := w.signIn(ownerEmail).get(pages.ConnectionsPath).requires(http.StatusOK,
 		"claude claude.example Change what it may do (claude) Disconnect claude Connected "+created+" by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
 		"Can change Add, change and delete contacts",
@@ -392,6 +392,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
 		"Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",
 	).lacks("pk_rival", "<b>")
+	require.Contains(t, p.body, `<time datetime="`+at.Format(time.DateOnly)+`">`, "the day of the business, also where clocks change at midnight")
 	// A client's name is not the subject of a sentence, and neither it nor that of a record changes the direction of what is around.
 	require.Contains(t, p.body, "<strong><bdi>Changed the contact \u05d0\u05d1 Ek</bdi></strong>")
 	require.Contains(t, p.body, "through <bdi>Ada Lovelace declined. Support</bdi> · <bdi>Ada Okafor</bdi>")

@@ -443,6 +443,9 @@ func TestSignInFormReportsMissingFields(t *testing.T) {
 		assert.Contains(t, p.body, `aria-invalid="true"`, c.want)
 		assert.Contains(t, p.body, "<title>Error: Sign in", c.want)
 	}
+	for _, c := range []struct{ email, password string }{{"ada\xff@b.example", ownerPassword}, {ownerEmail, "p\xff"}} {
+		w.browser().trySignIn(c.email, c.password).requires(http.StatusBadRequest, "text that is not valid UTF-8")
+	}
 	require.Zero(t, w.accounts.SignIns())
 }
 

@@ -71,7 +71,7 @@ func (p *Pages) parseViews() error {
 				"keys": KeysPath, "activity": ActivityPath,
 			}
 		},
-		"date": func(t time.Time) string { return t.UTC().Format("2 January 2006") },
+		"date": func(t time.Time) string { return t.Format("2 January 2006") },
 		"when": dateTime,
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list": func(items []string) string { return english.WordSeries(items, "and") },
@@ -165,7 +165,7 @@ const (
 func initial(name string) string {
 	for _, r := range name {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return string(unicode.ToUpper(r))
+			return string(unicode.ToTitle(r))
 		}
 	}
 	if r, _ := utf8.DecodeRuneInString(name); r != utf8.RuneError {

@@ -13,12 +13,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The most nonspacing and enclosing marks in a row. Four are enough for the text of every living script: a letter of the
-// Hebrew Bible has as many. More than two could cover the lines above and below a [Line].
-const (
-	maxMarks     = 4
-	maxLineMarks = 2
-)
+// The most nonspacing and enclosing marks in a row. Four are enough for the text of every living script: a syllable of Burmese and a
+// letter of the Hebrew Bible have as many.
+const maxMarks = 4
 
 // Text returns s without invisible characters. It removes:
 //
@@ -35,14 +32,14 @@ func Text(s string) string {
 	if ordinary(s) {
 		return s
 	}
-	return string(clean(s, maxMarks))
+	return string(clean(s))
 }
 
 // Line returns s as [Text] on one line, of at most limit characters and an ellipsis in place of the rest. White space is
-// trimmed and each run of it is a single space; a mark at the beginning and the third and every further one in a row is removed.
+// trimmed and each run of it is a single space; a mark at the beginning is removed.
 func Line(s string, limit int) string {
 	if !ordinary(s) {
-		s = string(clean(s, maxLineMarks))
+		s = string(clean(s))
 	}
 	out := make([]byte, 0, min(len(s), 4*limit))
 	space := false
@@ -126,8 +123,8 @@ func common(r rune) bool {
 		r >= 0x4e00 && r < 0xa000 || r >= 0xac00 && r < 0xd7a4 // Han, Hangul
 }
 
-// clean is [Text] with a limit for marks. What it keeps depends only on what it kept before, so that it is idempotent.
-func clean(s string, maxMarks int) []byte {
+// clean is [Text] of any text. What it keeps depends only on what it kept before, so that it is idempotent.
+func clean(s string) []byte {
 	out := make([]byte, 0, len(s))
 	var (
 		base   rune   // last character that is neither a mark nor a joiner; 0 after white space

@@ -30,6 +30,8 @@ func TestOrdinaryTextOfEveryScriptIsUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, s, cleantext.Text(s))
+			words := strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r == '\u2800' }), " ")
+			require.Equal(t, words, cleantext.Line(words, len(words)))
 		})
 	}
 }
@@ -98,7 +100,7 @@ func TestLineIsOneShortLine(t *testing.T) {
 		"a\u2028b\u2029c\u0085d\u00a0\u3000\u2800e": "a b cd e",
 		"\u0301a\u0301":                             "a\u0301",
 		" \u0301\u200da":                            "a",
-		"Z\u0300\u0301\u0302algo":                   "Z\u0300\u0301algo",
+		"Z\u0300\u0301\u0302\u0303\u0304algo":       "Z\u0300\u0301\u0302\u0303algo",
 		strings.Repeat("é", 20):                     "éééééééééé…",
 		strings.Repeat("xy", 20):                    "xyxyxyxyxy…",
 		"123456789 x":                               "123456789…",
