@@ -417,6 +417,9 @@ func (s *Schema) invalidReason(b []byte) string {
 	switch {
 	case s.Types&TypeString != 0:
 		if !s.Format.valid(b) {
+			if s.Format.valid(bytes.ReplaceAll(b, []byte(" "), []byte("+"))) {
+				return why + s.expected() + ", with + encoded as %2B"
+			}
 			return why + s.expected()
 		}
 		why = ""

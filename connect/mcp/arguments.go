@@ -67,7 +67,11 @@ func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 			a.path = append(a.path, plain(value))
 		case !given:
 		case s.query != nil:
-			query = append(query, queryOf(s.query, value)...)
+			parameters, ok := queryOf(s.query, value)
+			if !ok {
+				return nil, t.badArguments(data.Detail{Field: s.argument, Problem: "has an item that is empty or has a comma"})
+			}
+			query = append(query, parameters...)
 		case s.body != "":
 			a.body[s.body] = value
 		}
@@ -76,22 +80,27 @@ func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 	return a, nil
 }
 
-// queryOf returns the encoded query parameters for an argument.
-func queryOf(p *upstream.Param, v jsontext.Value) (all []string) {
+// queryOf returns the encoded query parameters for an argument, or false if an item cannot be in a list that is separated by commas.
+func queryOf(p *upstream.Param, v jsontext.Value) (all []string, ok bool) {
 	items := []jsontext.Value{v}
 	if p.Array {
 		_ = json.Unmarshal(v, &items) // it has been checked
 	}
+	list := p.Array && !p.Exploded
 	for _, item := range items {
-		all = append(all, url.QueryEscape(plain(item)))
+		text := plain(item)
+		if list && (text == "" || strings.Contains(text, ",")) {
+			return nil, false
+		}
+		all = append(all, url.QueryEscape(text))
 	}
-	if p.Array && !p.Exploded {
+	if list {
 		all = []string{strings.Join(all, ",")}
 	}
 	for i := range all {
 		all[i] = url.QueryEscape(p.Name) + "=" + all[i]
 	}
-	return all
+	return all, true
 }
 
 // maxLenient is the depth up to which lenient changes JSON: it parses each level again, and deeper arguments are invalid.

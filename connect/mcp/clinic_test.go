@@ -51,6 +51,7 @@ const clinic = `
       tags: [things]
       operationId: deletePhoto
       x-gatehouse-tool: {risk: people}
+      parameters: [{name: note, in: query, schema: {type: string, maxLength: 100}}]
       responses: {"204": {description: It is gone.}}
   /animals/{id}/call:
     parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
@@ -168,6 +169,7 @@ func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {
 		"a creation below a record": {"create_visit", object{"id": 17, "at": "ten"}, `Add to visits of animal "17": at "ten"?`, ""},
 		"a change":                  {"change_animal", object{"id": 17, "code": "AN-1234"}, `Change animal "17"?` + people + ` With: "{'code':'AN-1234'}"`, unsent},
 		"a deletion":                {"delete_animal", object{"id": 17}, `Delete animal "17" for good?`, "This cannot be undone."},
+		"a text in the query":       {"delete_photo", object{"id": 17, "note": "Grüße aus 東京 & co"}, `Delete photo of animal "17" for good?` + people + ` With: "{'note':'Grüße aus 東京 & co'}"`, "This cannot be undone."},
 		"a deletion of a part":      {"delete_photo", object{"id": 17}, `Delete photo of animal "17" for good?` + people, "This cannot be undone."},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -207,11 +207,18 @@ func (c *toolCall) question() string {
 	}
 	if c.tool.People {
 		ending += " It may write to people outside the business."
-		text := c.args.query
-		if len(c.args.body) > 0 {
-			text = strings.TrimSpace(text + " " + string(encode(c.args.body)))
+		sent := map[string]jsontext.Value{}
+		for _, s := range c.tool.slots {
+			value, given := c.args.all[s.argument]
+			if s.body != "" {
+				value, given = c.args.body[s.body]
+			}
+			if given && !s.path {
+				sent[s.argument] = value
+			}
 		}
-		if text != "" {
+		text := string(encode(sent))
+		if len(sent) > 0 {
 			ending += " With: " + cleantext.Quote(text, maxSent)
 		}
 		if n := utf8.RuneCountInString(text) - maxSent; n > 0 {

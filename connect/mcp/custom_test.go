@@ -42,6 +42,7 @@ paths:
       parameters:
         - {name: state, in: query, schema: {type: array, maxItems: 3, items: {type: string, enum: [open, sent]}}}
         - {name: gift, in: query, schema: {type: boolean}}
+        - {name: labels, in: query, explode: false, schema: {type: array, maxItems: 3, items: {type: string, maxLength: 20}}}
       responses:
         "200":
           description: Orders.
@@ -244,6 +245,15 @@ func TestToolsOfAnotherDefinition(t *testing.T) {
 	require.False(t, res.IsError, textOf(res))
 	assert.Equal(t, []any{object{"number": 7.0, "state": "open"}}, res.StructuredContent.(object)["orders"])
 	assert.Equal(t, []string{"GET /shop/orders?state=open&state=sent&gift=true"}, service.requests())
+
+	// A list whose items are separated by commas.
+	for labels, want := range map[string]string{`["new","a b"]`: "", `["Smith, John"]`: "labels has an item that is empty or has a comma", `[""]`: "labels has an item that is empty or has a comma"} {
+		res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_orders", Arguments: json.RawMessage(`{"labels":` + labels + `}`)})
+		require.NoError(t, err)
+		require.Equal(t, want != "", res.IsError, textOf(res))
+		require.Contains(t, textOf(res), want)
+	}
+	require.Equal(t, []string{"GET /shop/orders?labels=new,a%20b"}, service.requests(), "a filter that cannot be sent must not be left out")
 
 	// A record that is not in a member of its own.
 	res, err = c.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_order", Arguments: object{"number": "7"}})

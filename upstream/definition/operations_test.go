@@ -100,6 +100,7 @@ func TestParametersOfAQuery(t *testing.T) {
 		"possible values":      {"{name: q, in: query, schema: {type: string, enum: [b, a]}}", map[string]string{"q=a": "q=a", "q=b": "q=b"}, map[string]string{"q=c": "not one of the possible values"}},
 		"a pattern":            {"{name: q, in: query, schema: {type: string, pattern: '^[a-z]+$'}}", map[string]string{"q=a": "q=a"}, map[string]string{"q=A": "required form"}},
 		"a format":             {"{name: q, in: query, schema: {type: string, format: date}}", map[string]string{"q=2026-02-01": "q=2026-02-01"}, map[string]string{"q=2026-02-30": "a date"}},
+		"an instant":           {"{name: q, in: query, schema: {type: string, format: date-time}}", map[string]string{"q=2026-03-01T00:00:00%2B01:00": "q=2026-03-01T00%3A00%3A00%2B01%3A00"}, map[string]string{"q=2026-03-01T00:00:00+01:00": "RFC 3339, with + encoded as %2B", "q=2026-03-01+00:00:00": "RFC 3339"}},
 		"a default":            {"{name: q, in: query, schema: {type: string, default: 'a b'}}", map[string]string{"": "q=a%20b", "q=": "q=a%20b", "q=c": "q=c"}, nil},
 		"a default of an enum": {"{name: q, in: query, schema: {type: string, enum: [open, paid, cancelled], default: cancelled}}", map[string]string{"": "q=cancelled", "q=open": "q=open", "q=paid": "q=paid"}, map[string]string{"q=void": "possible values"}},
 		"defaults of an enum":  {"{name: q, in: query, schema: {type: array, items: {enum: [9, 10, 1]}, default: [10, 9]}}", map[string]string{"": "q=10&q=9", "q=1&q=9": "q=1&q=9"}, map[string]string{"q=2": "possible values"}},

@@ -508,7 +508,7 @@ paths:
       responses: {"204": {description: x}}
   /me/@self/$count/(x)!*'/{id}:
     patch:
-      parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: "^o-[0-9]{4}$"}}]
+      parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: '^[\u006f]-[0-9]{4}$'}}]
       requestBody: {required: true, content: {application/json: {schema: {type: object, required: [kind], oneOf: [
         {type: object, properties: {note: {type: string}, kind: {const: a}}}, {type: object, properties: {kind: {const: b}}}]}}}}
       responses: {"204": {description: x}}

@@ -234,13 +234,17 @@ func (p *page) made(schema node, sent bool, depth int, required ...string) *yaml
 // anyText is the example of a text for which nothing must hold.
 const anyText = "example"
 
+// unicodeEscape matches the escape of ECMA-262 that RE2 writes as \x{XXXX}.
+var unicodeEscape = regexp.MustCompile(`\\u([0-9A-Fa-f]{4})`)
+
 // madeText returns a text that a schema allows, or nearly.
 func (s *shape) madeText() string {
 	ofFormat := map[string]string{
 		"uuid": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c01", "date": "2027-01-31", "date-time": "2027-01-31T12:00:00Z", "time": "12:00:00Z",
 		"email": "office@business.example", "uri": "https://business.example/",
 	}[s.keywords["format"].text()]
-	pattern, err := syntax.Parse(s.keywords["pattern"].text(), syntax.Perl)
+	expression := unicodeEscape.ReplaceAllString(s.keywords["pattern"].text(), `\x{$1}`)
+	pattern, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return cmp.Or(ofFormat, anyText)
 	}
@@ -248,7 +252,7 @@ func (s *shape) madeText() string {
 	_, _ = fmt.Sscan(s.keywords["minLength"].text(), &low)
 	_, _ = fmt.Sscan(s.keywords["maxLength"].text(), &high)
 	low = min(low, maxExample)
-	matches := regexp.MustCompile(s.keywords["pattern"].text()).MatchString
+	matches := regexp.MustCompile(expression).MatchString
 	words := []string{anyText, strings.Repeat("example-", low/8+1)[:max(low, 1)]}
 	if ofFormat != "" {
 		words = []string{ofFormat}
