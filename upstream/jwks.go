@@ -56,7 +56,7 @@ const (
 )
 
 // RemoteKeys is a KeySource that fetches the gateway's keys from its JWKS: at first use, in the background when they are five
-// minutes old, and for an unknown kid, but at most every ten seconds. While the JWKS cannot be fetched, keys remain valid for an
+// minutes old, and before a request when they are ten minutes old or its kid is unknown, but at most every ten seconds. While the JWKS cannot be fetched, keys remain valid for an
 // hour. It is safe for concurrent use and must not be copied.
 type RemoteKeys struct {
 	// URL is the URL of the JWKS, such as "https://api.example.com/.well-known/gatehouse-jwks.json". Required.
@@ -123,7 +123,8 @@ func (s *RemoteKeys) lookup(kid string) (key ed25519.PublicKey, due bool, err er
 	age := now.Sub(s.readAt)
 	due = (!found || age >= keysFresh) && now.Sub(s.tried) >= keysInterval
 	switch {
-	case found && age < keysUsable:
+	// Keys that no request has refreshed for long are fetched before one is accepted: it may have been replaced because it leaked.
+	case found && age < keysUsable && (age < 2*keysFresh || s.err != nil || !due):
 		return key, due, nil
 	case s.err != nil:
 		return nil, due, fmt.Errorf("fetching the gateway's keys: %w", s.err)

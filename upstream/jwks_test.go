@@ -101,6 +101,19 @@ func TestRemoteKeysAreReadOnceAndFollowARotation(t *testing.T) {
 	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey, "the retired key")
 }
 
+// A key that was replaced because it leaked must not be accepted from keys that no request has refreshed meanwhile.
+func TestReplacedKeyIsRefusedAfterAQuietTime(t *testing.T) {
+	t.Parallel()
+	var g gateway
+	keys, advance := remoteKeys(t, &g)
+	_, err := keys.Key(t.Context(), kidOf(t, 1))
+	require.NoError(t, err)
+	g.asserter.Store(asserter(t, 2))
+	advance(55 * time.Minute)
+	_, err = keys.Key(t.Context(), kidOf(t, 1))
+	require.ErrorIs(t, err, upstream.ErrUnknownAssertionKey)
+}
+
 func TestRemoteKeysSurviveAnOutageOfAnHour(t *testing.T) {
 	t.Parallel()
 	var g gateway

@@ -642,6 +642,48 @@ func TestStalledResponseGivesItsMemoryBack(t *testing.T) {
 	})
 }
 
+// A data service that sends large responses a byte at a time must not make the callers of another one wait.
+func TestOneDataServiceCannotHoldAllMemoryForLargeResponses(t *testing.T) {
+	wires(t, func(t *testing.T, secure bool) {
+		t.Helper()
+		shares := NewShares(0)
+		with := func(o *Options) { o.Shares = shares }
+		hostile := loaded(t, services(t, 1, secure, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(8<<20))
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<20))
+			ticks := time.NewTicker(stallTimeout / 10)
+			defer ticks.Stop()
+			for _, err := w.Write([]byte{0}); err == nil; _, err = w.Write([]byte{0}) {
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-ticks.C:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}, ""), with)
+		honest := loaded(t, services(t, 1, secure, large(nil, nil), ""), with)
+		ctx, cancel := context.WithCancel(t.Context())
+		var slow sync.WaitGroup
+		t.Cleanup(slow.Wait)
+		t.Cleanup(cancel)
+		var ended atomic.Int64
+		for i := range 16 { // twice the memory
+			slow.Go(func() {
+				_, _ = hostile.Do(ctx, callOf("business-"+strconv.Itoa(i), "/", patience))
+				ended.Add(1)
+			})
+		}
+		require.Eventually(t, func() bool {
+			shares.mu.Lock()
+			defer shares.mu.Unlock()
+			return shares.claimed == largeResponsesBytes/2 && len(shares.waiting) == 12
+		}, patience, time.Millisecond)
+		require.NoError(t, do(t, honest, callOf("business-0", "/", patience)))
+		require.Zero(t, ended.Load(), "it was served while the others are in progress")
+	})
+}
+
 func TestMemoryIsSharedOut(t *testing.T) {
 	t.Parallel()
 	const share = largeResponsesBytes / largeShares

@@ -156,7 +156,7 @@ func (r *response) readUpTo(body io.Reader, n int64) (int64, error) {
 func (r *response) acquireMemory(ctx context.Context, deadline time.Time, size int64) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	r.memory.business = r.business
+	r.memory.service, r.memory.business = r.service, r.business
 	if err := r.service.shares.acquireMemory(ctx, &r.memory, min(size, largeResponsesBytes)); err != nil {
 		return fmt.Errorf("%w: %w", errNoMemory, err)
 	}

@@ -125,7 +125,11 @@ func load(ctx caddy.Context, structPointer any, field string, raw *json.RawMessa
 	if proxy.Headers != nil {
 		s.headerOps = proxy.Headers.Request
 	}
-	return s, s.prepareAddresses()
+	if err := s.prepareAddresses(); err != nil {
+		return nil, err
+	}
+	s.shares.open(s)
+	return s, nil
 }
 
 // Close closes idle connections at once, and the others when their exchanges end.
@@ -133,6 +137,7 @@ func (s *Service) Close() {
 	if s == nil {
 		return
 	}
+	s.shares.close(s)
 	s.each(func(b *backend) { _ = b.client.Close() })
 }
 

@@ -22,6 +22,7 @@ const (
 
 	// Responses above largeResponse bytes share largeResponsesBytes of memory; a page of records is much smaller. One business
 	// may hold a quarter of it, or one response if that is more. So may one caller of public operations, and all of these together half of it.
+	// Beside other data services, so may the responses of one, which could send them a byte at a time.
 	largeResponse       = 256 << 10
 	largeResponsesBytes = 64 << 20
 	largeShares         = 4
@@ -40,11 +41,12 @@ type Shares struct {
 
 	mu        sync.Mutex
 	keys      map[string]*keyShare
-	free      int64            // bytes of memory for large responses
-	claimed   int64            // bytes that responses which are being read may take in all
-	held      map[string]int64 // by business: what its responses have taken, or may take while they are being read; anyone: those of public operations
-	waiting   []*waiter        // for memory, the first come first
-	exhausted bool             // one of them needs more than is free
+	free      int64              // bytes of memory for large responses
+	claimed   int64              // bytes that responses which are being read may take in all
+	held      map[string]int64   // by business: what its responses have taken, or may take while they are being read; anyone: those of public operations
+	services  map[*Service]int64 // the same by data service, of those that are open
+	waiting   []*waiter          // for memory, the first come first
+	exhausted bool               // one of them needs more than is free
 }
 
 // keyShare is the semaphore of one key's exchanges.
@@ -58,6 +60,7 @@ const anyone = "- "
 
 // memory is what a large response takes of the shared memory, in bytes.
 type memory struct {
+	service  *Service
 	business string // or anyone and the caller
 	claim    int64  // the most that it may take while it is being read; zero if it is not
 	held     int64
@@ -75,7 +78,23 @@ func NewShares(inFlight int) *Shares {
 	if inFlight == 0 {
 		inFlight = DefaultInFlight
 	}
-	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{}}
+	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{},
+		services: map[*Service]int64{}}
+}
+
+// open adds a data service.
+func (s *Shares) open(service *Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.services[service] = 0
+}
+
+// close removes a data service. Its exchanges may still be in progress.
+func (s *Shares) close(service *Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.services, service)
+	s.grant()
 }
 
 // Begin waits until the key may have another exchange in progress, at most until the deadline, unless that is zero. The error wraps
@@ -163,23 +182,24 @@ func (s *Shares) acquireMemory(ctx context.Context, m *memory, size int64) error
 func (s *Shares) releaseMemory(m *memory, keep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hold(m.business, keep-max(m.claim, m.held))
+	s.hold(m, keep-max(m.claim, m.held))
 	s.free += m.held - keep
 	s.claimed -= m.claim
 	m.claim, m.held = 0, keep
 	s.grant()
 }
 
-// grant gives memory to waiters in their order, but passes over businesses that hold their share already. Responses may be read at the same time if all
+// grant gives memory to waiters in their order, but passes over businesses and data services that hold their share already. Responses may be read at the same time if all
 // of their claims fit into the memory: then each of them gets the rest of its claim when callers have read those that are not being read any more. The
 // caller must hold mu.
 func (s *Shares) grant() {
 	s.exhausted = false // once it is true, nobody overtakes the waiter that does not fit
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		isNew, public := w.claim == 0, s.held[anyone]
-		held := s.held[w.business]
-		if s.exhausted || isNew && held > 0 && held+w.size > largeResponsesBytes/largeShares ||
-			isNew && public > 0 && public+w.size > largeResponsesBytes/2 && strings.HasPrefix(w.business, anyone) {
+		isNew := w.claim == 0
+		over := func(held, share int64) bool { return isNew && held > 0 && held+w.size > share }
+		if s.exhausted || over(s.held[w.business], largeResponsesBytes/largeShares) ||
+			over(s.held[anyone], largeResponsesBytes/2) && strings.HasPrefix(w.business, anyone) ||
+			over(s.services[w.service], largeResponsesBytes/2) && len(s.services) > 1 {
 			return false
 		}
 		if isNew {
@@ -193,7 +213,7 @@ func (s *Shares) grant() {
 		if isNew {
 			w.claim = w.size
 			s.claimed += w.size
-			s.hold(w.business, w.size)
+			s.hold(w.memory, w.size)
 		}
 		n := min(w.claim-w.memory.held, s.free)
 		w.memory.held += n
@@ -203,13 +223,18 @@ func (s *Shares) grant() {
 	})
 }
 
-// hold adds to what a business holds. The caller must hold mu.
-func (s *Shares) hold(business string, n int64) {
-	if s.held[business] += n; s.held[business] == 0 {
-		delete(s.held, business)
+// hold adds to what the business and the data service of a response hold. The caller must hold mu.
+func (s *Shares) hold(m *memory, n int64) {
+	for _, account := range []string{m.business, anyone} {
+		if account != m.business && !strings.HasPrefix(m.business, anyone) {
+			continue
+		}
+		if s.held[account] += n; s.held[account] == 0 {
+			delete(s.held, account)
+		}
 	}
-	if business != anyone && strings.HasPrefix(business, anyone) {
-		s.hold(anyone, n)
+	if _, isOpen := s.services[m.service]; isOpen {
+		s.services[m.service] += n
 	}
 }
 
