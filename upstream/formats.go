@@ -94,11 +94,8 @@ func isUUID(s []byte) bool {
 		return false
 	}
 	for i, c := range s {
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if c != '-' {
-				return false
-			}
-		} else if _, ok := unhex(c); !ok {
+		isHyphen := i == 8 || i == 13 || i == 18 || i == 23
+		if isHyphen != (c == '-') || !isHyphen && !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
 			return false
 		}
 	}
@@ -361,27 +358,4 @@ func isModerate(number []byte) bool {
 	}
 	d := parseNumber(number)
 	return len(bytes.TrimLeft(number[i+1:], "+-")) <= 3 && d.point <= 308 && d.point >= -308
-}
-
-// numbersAreModerate reports whether all numbers in a valid JSON value are moderate.
-func numbersAreModerate(value []byte) bool {
-	for i := 0; i < len(value); i++ {
-		start := i
-		switch c := value[i]; {
-		case c == '"':
-			for i++; value[i] != '"'; i++ {
-				if value[i] == '\\' {
-					i++
-				}
-			}
-		case c == '-' || isDigit(c):
-			for i+1 < len(value) && !isDelimiter(value[i+1]) {
-				i++
-			}
-			if !isModerate(value[start : i+1]) {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -466,15 +467,13 @@ func (p *Param) decode(buf []byte, value string) ([]byte, error) {
 		case '+':
 			c = ' '
 		case '%':
+			var one [1]byte
 			if i+2 >= len(value) {
 				return nil, badParam(p.Name, malformed)
-			}
-			high, ok1 := unhex(value[i+1])
-			low, ok2 := unhex(value[i+2])
-			if !ok1 || !ok2 {
+			} else if _, err := hex.Decode(one[:], []byte{value[i+1], value[i+2]}); err != nil {
 				return nil, badParam(p.Name, malformed)
 			}
-			c, i = high<<4|low, i+2
+			c, i = one[0], i+2
 		}
 		if len(buf) == most {
 			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxBytes)+" bytes long")
@@ -490,20 +489,6 @@ func (p *Param) decode(buf []byte, value string) ([]byte, error) {
 		return nil, badParam(p.Name, "must not contain control characters")
 	default:
 		return buf, nil
-	}
-}
-
-// unhex returns the value of a hexadecimal digit.
-func unhex(c byte) (value byte, ok bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10, true
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10, true
-	default:
-		return 0, false
 	}
 }
 

@@ -226,30 +226,6 @@ func (k *checker) skipObject(depth int) error {
 	return k.checkDistinct(names, start)
 }
 
-// skipNested skips an object or array by counting brackets. The caller must validate its content with the library. depth is that
-// of the surrounding object or array.
-func (k *checker) skipNested(depth int) error {
-	for nested := depth; k.pos < len(k.body); {
-		switch k.body[k.pos] {
-		case '"':
-			k.string()
-			continue
-		case '{', '[':
-			if nested++; nested > k.maxDepth {
-				return k.tooDeep()
-			}
-		case '}', ']':
-			nested--
-		}
-		k.pos++
-		if nested == depth {
-			return nil
-		}
-	}
-	k.abort()
-	return nil
-}
-
 // literal reads a number, true, false or null.
 func (k *checker) literal() {
 	start := k.pos

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"io"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -158,28 +159,38 @@ func canonical(value []byte) string {
 	// It cannot fail, because the value has been validated.
 	_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	text := make([]byte, 0, len(v))
-	for i := 0; i < len(v); {
-		end := i + 1
-		switch {
-		case v[i] == '"':
-			for ; v[end] != '"'; end++ {
-				if v[end] == '\\' {
+	for token := range tokens(v) {
+		if token[0] == '-' || isDigit(token[0]) {
+			text = parseNumber(token).append(text)
+		} else {
+			text = append(text, token...)
+		}
+	}
+	return string(text)
+}
+
+// tokens yields the strings, the numbers and all other bytes of a valid JSON value.
+func tokens(value []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i, end := 0, 0; i < len(value); i = end {
+			switch end = i + 1; {
+			case value[i] == '"':
+				for ; value[end] != '"'; end++ {
+					if value[end] == '\\' {
+						end++
+					}
+				}
+				end++
+			case value[i] == '-' || isDigit(value[i]):
+				for end < len(value) && !isDelimiter(value[end]) {
 					end++
 				}
 			}
-			end++
-			text = append(text, v[i:end]...)
-		case v[i] == '-' || isDigit(v[i]):
-			for end < len(v) && !isDelimiter(v[end]) {
-				end++
+			if !yield(value[i:end]) {
+				return
 			}
-			text = parseNumber(v[i:end]).append(text)
-		default:
-			text = append(text, v[i])
 		}
-		i = end
 	}
-	return string(text)
 }
 
 // freeJSON reads an object or array of free JSON and writes it. depth is that of the surrounding object.
@@ -191,21 +202,15 @@ func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 	start := len(k.out)
 	// It cannot fail, because the value has been validated.
 	k.out, _ = jsontext.AppendFormat(k.out, k.body[v.start:v.end])
-	members, inString := 0, false
-	for i := start; i < len(k.out); i++ {
-		switch c := k.out[i]; {
-		case c == '"':
-			inString = !inString
-		case c == '\\':
-			i++
-		case c == ':' && !inString:
-			members++
-		}
+	members, isModerateJSON := 0, true
+	for token := range tokens(k.out[start:]) {
+		members += b2i(token[0] == ':')
+		isModerateJSON = isModerateJSON && (token[0] != '-' && !isDigit(token[0]) || isModerate(token))
 	}
 	if members > s.maxFree() {
 		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
 	}
-	if k.isRequest && !numbersAreModerate(k.out[start:]) {
+	if k.isRequest && !isModerateJSON {
 		k.note(ruleAlways, s, "", moderate)
 	}
 	return span{start, len(k.out), true}, nil
@@ -312,15 +317,8 @@ func (k *checker) decidingValue(name string) (value string, err error) {
 			}
 			break
 		}
-		switch k.kind() {
-		case '"':
-			k.string()
-		case '{', '[':
-			if err := k.skipNested(0); err != nil { // the depth is checked when the object is read
-				return "", err
-			}
-		default:
-			k.literal()
+		if _, err := k.skip(0); err != nil { // the depth is checked when the object is read
+			return "", err
 		}
 	}
 	if k.broken {

@@ -76,6 +76,7 @@ components:
         total_amount: {type: string, format: decimal, x-gatehouse-from: {member: total_cents, as: cents}}
         discount: {type: number, x-gatehouse-from: {member: disc_cents, as: cents}}
         created_at: {type: string, format: utc-date-time, x-gatehouse-from: {member: created, as: unix}}
+        ends_at: {type: string, format: date-time, x-gatehouse-from: {member: ends, as: unix}}
         due: {type: string, format: date, x-gatehouse-from: {member: due_ms, as: unix-ms}}
         status: {enum: [open, paid, unknown], x-gatehouse-from: {member: st, values: {O: open, P: paid, 9: unknown}}}
         active: {type: boolean, x-gatehouse-from: {member: act, values: {"Y": true, "N": false}}}
@@ -293,7 +294,7 @@ func TestBodiesAreMappedBack(t *testing.T) {
 		"too many digits":                  {`"total_amount":"12345678901234567.00"`, "/total_amount expected a decimal number with at most two decimals"},
 		"an exponent":                      {`"discount":1e2`, "/discount expected a decimal number with at most two decimals"},
 		"a part of a second":               {`"created_at":"2023-11-14T22:13:20.5Z"`, "/created_at expected an instant between the years 0 and 9999 in UTC, without a leap second or parts of a second"},
-		"an instant after the year 9999":   {`"created_at":"9999-12-31T23:59:59-05:00"`, "/created_at expected an instant between the years 0 and 9999 in UTC, without a leap second or parts of a second"},
+		"an instant after the year 9999":   {`"ends_at":"9999-12-31T23:59:59-05:00"`, "/ends_at expected an instant between the years 0 and 9999 in UTC, without a leap second or parts of a second"},
 		"a text that is no number":         {`"id":"x"`, "/id expected the text of a number"},
 		"a number beyond what can be read": {`"id":"1e999"`, "/id expected the text of a number"},
 		"what only responses have":         {`"pdf_url":"/x"`, "/pdf_url is read-only"},
