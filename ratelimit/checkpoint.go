@@ -13,6 +13,7 @@ type checkpoint struct {
 	policy string
 	id     counterID
 	until  int64 // when its last known request expires
+	resent bool  // Redis may have stored all of it before older checkpoints
 }
 
 // maxCheckpoints bounds each of the two lists of a node's checkpoints. A full list is halved by dropping, of each two
@@ -30,7 +31,7 @@ type nodeCheckpoints struct {
 	// was stored after the data loss would hide it.
 	recent []checkpoint
 	// checked holds checkpoints that a check found intact. An older one is only needed if it expires later than all newer
-	// ones.
+	// ones, or if these were resent.
 	checked []checkpoint
 }
 
@@ -47,7 +48,8 @@ func (c *checkpoints) add(node string, newest checkpoint) {
 		c.byNode[node] = n
 	}
 	if last := len(n.recent) - 1; last >= 0 && n.recent[last].id == newest.id {
-		n.recent[last].until = max(n.recent[last].until, newest.until)
+		newest.until = max(n.recent[last].until, newest.until)
+		n.recent[last] = newest
 		return
 	}
 	n.recent = append(halve(n.recent), newest)
@@ -95,7 +97,7 @@ func (c *checkpoints) markChecked(intact map[counterID]bool) {
 		for len(n.recent) > 0 && intact[n.recent[0].id] {
 			newest := n.recent[0]
 			n.recent = n.recent[1:]
-			for len(n.checked) > 0 && n.checked[len(n.checked)-1].until <= newest.until {
+			for len(n.checked) > 0 && n.checked[len(n.checked)-1].until <= newest.until && !newest.resent {
 				n.checked = n.checked[:len(n.checked)-1]
 			}
 			n.checked = append(halve(n.checked), newest)

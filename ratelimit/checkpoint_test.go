@@ -37,9 +37,12 @@ func TestSomeCheckpointOutlivesEveryWindow(t *testing.T) {
 	require.Equal(t, []int64{100, 70, 50, 60}, list())
 	check()
 	require.Equal(t, []int64{100, 70, 60}, list())
+	c.add("node", checkpoint{id: idOf(90), until: 90, resent: true})
+	check()
+	require.Equal(t, []int64{100, 70, 60, 90}, list(), "what was resent may have been stored before the others")
 	add(200)
 	c.markChecked(nil)
-	require.Equal(t, []int64{100, 70, 60, 200}, list(), "a checkpoint that was not checked must stay")
+	require.Equal(t, []int64{100, 70, 60, 90, 200}, list(), "a checkpoint that was not checked must stay")
 	check()
 	require.Equal(t, []int64{200}, list())
 	for until := int64(1000); until > 900; until-- {

@@ -171,21 +171,22 @@ func (s *shard) checkForDataLoss(ctx context.Context) error {
 	return err
 }
 
-// addCheckpoints makes the last window of each node in which something was stored a checkpoint.
+// addCheckpoints makes the last window of each node in which something was stored a checkpoint, and those after it that were resent.
 func (s *shard) addCheckpoints(requests []*request) {
 	var nodes map[string]bool
 	for _, r := range slices.Backward(requests) {
-		i, stored := r.stored()
-		if !stored {
+		i, newest := r.stored()
+		if i < 0 {
 			continue
 		}
 		node := s.limiter.backend.node(r.call.Counters[i].Key)
 		if nodes[node] {
 			continue
 		}
-		// Its last request is not newer than the call.
-		until := r.sent + r.counters[i].Limit.Window.Microseconds()
-		s.checkpoints.add(node, checkpoint{r.stripes[i], r.counters[i].Limit.Name, r.ids[i], until})
+		s.checkpoints.add(node, newest)
+		if newest.resent {
+			continue
+		}
 		if !s.limiter.backend.cluster {
 			return
 		}
@@ -196,21 +197,25 @@ func (s *shard) addCheckpoints(requests []*request) {
 	}
 }
 
-// stored returns a counter in which the script stored something: this request, or unsynced ones.
-func (r *request) stored() (counter int, ok bool) {
+// stored returns a counter in which the script stored something, this request or unsynced ones, and its checkpoint; or -1.
+func (r *request) stored() (counter int, c checkpoint) {
 	if r.err != nil {
-		return 0, false
+		return -1, c
 	}
 	allowed := r.count
 	for i := range r.counters {
 		allowed = allowed && r.call.Replies[i].Retry == 0
 	}
 	for i := range r.counters {
-		if allowed || len(r.call.Counters[i].Unsynced) > 0 {
-			return i, true
+		b, at := &r.call.Counters[i], r.sent // the request is not newer than the call
+		if last := len(b.Unsynced) - 1; last >= 0 && !allowed {
+			at -= b.Unsynced[last].Age
+		} else if !allowed {
+			continue
 		}
+		return i, checkpoint{r.stripes[i], r.counters[i].Limit.Name, r.ids[i], at + b.Window, !allowed && b.Confirmed == 0}
 	}
-	return 0, false
+	return -1, c
 }
 
 // sync sends all unsynced requests to Redis. With shared, while Redis decides about requests, windows with pending requests
@@ -309,7 +314,7 @@ func (s *shard) sendSyncCalls(ctx context.Context, calls []*syncCall, epoch uint
 			}
 			if last := len(b.Unsynced) - 1; last >= 0 {
 				until := s.limiter.clock() - b.Unsynced[last].Age + b.Window
-				s.checkpoints.add(s.limiter.backend.node(b.Key), checkpoint{c.stripe, c.policy, c.id, until})
+				s.checkpoints.add(s.limiter.backend.node(b.Key), checkpoint{c.stripe, c.policy, c.id, until, b.Confirmed == 0})
 			}
 		case errors.Is(c.Err, script.ErrLost):
 			lost = true

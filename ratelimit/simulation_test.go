@@ -297,6 +297,13 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		seeds = 1000
 	}
+	t.Run("seeds that failed", func(t *testing.T) {
+		t.Parallel()
+		for _, seed := range []uint64{10744, 14398, 33165} { // failovers one after the other, which hid data losses
+			_, err := runSeedInBubble(t, seed)
+			require.NoError(t, err)
+		}
+	})
 	const parts = 4
 	for part := range uint64(parts) {
 		t.Run(fmt.Sprintf("part %d", part), func(t *testing.T) {
