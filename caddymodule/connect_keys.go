@@ -93,7 +93,7 @@ func keyOf(cred *authsigner.Credential) pages.Key {
 		return pages.Key{}
 	}
 	return pages.Key{
-		PublicKey: cred.PublicKey, Version: cred.Version(), Test: strings.HasPrefix(cred.PublicKey, "pk_test_"),
+		PublicKey: cred.PublicKey, Version: cred.Version(), Test: strings.HasPrefix(cred.PublicKey, "pk_test_"), CreatedAt: cred.CreatedAt,
 		Active: cred.Status == authsigner.StatusActive, PreviousUntil: cred.PreviousExpiresAt, Limit: cred.Limit,
 		Name: cred.Name, ExpiresAt: cred.ExpiresAt, Resources: cred.Resources, Write: cred.Write,
 	}

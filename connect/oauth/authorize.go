@@ -41,6 +41,9 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) error {
 	case p.code != codeInvalidClient:
 		detail = "The app sent an invalid request: " + p.description + ". Nothing was connected."
 	}
+	if p.status < http.StatusInternalServerError && p.code != codeInvalidClient {
+		detail += " Go back to the app and try again. If it happens again, tell the maker of the app."
+	}
 	s.errorPage(w, r, p.status, title, detail)
 	return nil
 }

@@ -221,10 +221,18 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	default:
 		return a, nil
 	}
-	if _, err := s.end(ctx, s.entry(ctx, g, audit.ConnectionRevoked, why)); err != nil {
+	if err := s.endItself(ctx, g, why); err != nil {
 		return account.Account{}, err
 	}
 	return account.Account{}, errAccount
+}
+
+// endItself ends a connection that no account has ended.
+func (s *Server) endItself(ctx context.Context, g Grant, why string) error {
+	e := s.entry(ctx, g, audit.ConnectionRevoked, why)
+	e.AccountID = ""
+	_, err := s.end(ctx, e)
+	return err
 }
 
 // entry returns an audit entry about a connection on behalf of the account that approved it.

@@ -278,7 +278,8 @@ func TestErrorIsAPageForBrowsersAndJSONOtherwise(t *testing.T) {
 		sentence.Set("redirect_uri", "https://app.example.org/callback")
 		link := c.AuthorizeURL(challenge(), sentence)
 		page = send(s.Handler(), http.MethodGet, link, "", "Accept: text/html")
-		assert.Equal(t, "This app cannot be connected: The app sent an invalid request: "+name+". Nothing was connected.", page.Body.String())
+		assert.Equal(t, "This app cannot be connected: The app sent an invalid request: "+name+". Nothing was connected. "+
+			"Go back to the app and try again. If it happens again, tell the maker of the app.", page.Body.String())
 		plain := send(s.Handler(), http.MethodGet, link, "", "Accept: application/json")
 		assert.Regexp(t, name+" 'Your.account.is.locked.+Call.+1.555.0100'", plain.Body.String())
 	}

@@ -2,8 +2,6 @@ package oauth
 
 import (
 	"net/http"
-
-	"github.com/gatehouse-gateway/gatehouse/connect/audit"
 )
 
 // serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). It responds in the
@@ -41,7 +39,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 		if isAccess {
 			_, err = s.runText(ctx, []string{"revoked"}, "revoke", []string{s.grantKey(id)}, access)
 		} else {
-			_, err = s.end(ctx, s.entry(ctx, rec.Grant, audit.ConnectionRevoked, "Revoked by the app"))
+			err = s.endItself(ctx, rec.Grant, "Revoked by the app")
 		}
 		if err != nil {
 			return err

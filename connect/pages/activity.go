@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/audit"
@@ -72,7 +73,15 @@ func (p *Pages) showActivity(w http.ResponseWriter, r *http.Request, s *session)
 	}
 	at := s.account.Location()
 	v := activityView{Kinds: all, Show: all[i].Name, Next: next, Paged: cursor != "", Zone: at.String()}
+	var ids []string
 	for _, e := range entries {
+		if e.AccountName == "" && e.AccountID != "" {
+			ids = append(ids, e.AccountID)
+		}
+	}
+	names := p.names(r, s.account, ids...)
+	for _, e := range entries {
+		e.AccountName = cmp.Or(e.AccountName, names[e.AccountID])
 		e.Time = e.Time.In(at)
 		day := e.Time.Format(time.DateOnly)
 		if n := len(v.Days); n == 0 || v.Days[n-1].Day != day {
@@ -109,16 +118,23 @@ func inPlainWords(areas scope.Areas, e audit.Entry) activityEntry {
 		audit.ConnectionApproved + audit.OutcomeDenied: "Tried to connect an app",
 		audit.ConnectionChanged + audit.OutcomeDenied:  "Tried to change what an app may do",
 		audit.ConnectionRevoked + audit.OutcomeDenied:  "Tried to disconnect an app",
+		audit.ToolCalled + audit.OutcomeDenied:         "An app tried to make a change",
+		audit.ToolCalled + audit.OutcomeFailed:         "An app tried to make a change",
 	}
 	out.What = cmp.Or(words[e.Action+e.Outcome], words[e.Action], cleantext.Line(e.Action, maxLabel)) // of a later version
 	switch e.Action {
 	case audit.ConnectionApproved, audit.ConnectionStarted, audit.ConnectionChanged:
 		out.Detail = grantedInWords(areas, e.Detail, out.Detail)
+	case audit.ConnectionRevoked:
+		if e.AccountID == "" && e.AccountName == "" && out.Outcome == "" {
+			out.What = "A connection ended"
+		}
 	case audit.ConnectionDenied:
 		if e.Outcome == audit.OutcomeDenied {
 			out.Outcome = "" // by the user
 		}
 	case audit.ToolCalled:
+		out.Detail = strings.ReplaceAll(out.Detail, "INSUFFICIENT_SCOPE", "It may not do this")
 		if out.Code = e.Sentence == ""; !out.Code {
 			out.What, out.Target, out.Detail = cleantext.Line(e.Sentence, maxText), "", ""
 		}

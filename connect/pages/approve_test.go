@@ -268,7 +268,7 @@ func TestTooLateRefusalSaysThatTheAppIsConnected(t *testing.T) {
 	b.post(pages.ApprovePath, b.decision("grq_1", "approve")).requires(http.StatusSeeOther)
 	delete(w.oauth.requests, "grq_1")
 	for _, p := range []*page{b.post(pages.ApprovePath, form), b.get(pages.ApprovePath + "?request=grq_1")} {
-		p.requires(http.StatusNotFound, "If you chose Connect, the app is connected, and you can disconnect it under Connected apps.", "See connected apps")
+		p.requires(http.StatusNotFound, "If you chose Connect and the app is listed under Connected apps, it is connected.", "See connected apps")
 	}
 }
 

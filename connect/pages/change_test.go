@@ -69,7 +69,7 @@ func TestOwnerChangesWhatAnAppMayDo(t *testing.T) {
 		assert.Equal(t, unasked, got.Unasked)
 		assert.Equal(t, unasked, b.changeForm("gr_2").Has("unasked") && len(b.changeForm("gr_2")["unasked"]) > 0)
 		assert.Equal(t, unasked, strings.Contains(b.get(pages.ConnectionsPath).text(),
-			"Run your automations Start what writes to people (Automations) even if the app cannot ask you"))
+			"Run your automations, which may write to your customers Start what writes to people (Automations) even if the app cannot ask you"))
 	}
 }
 

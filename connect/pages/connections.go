@@ -51,7 +51,11 @@ func (p *Pages) showConnections(w http.ResponseWriter, r *http.Request, s *sessi
 		return unavailable(err)
 	}
 	v := connectionsView{Owner: s.account.IsOwner(), Endpoint: p.issuer + oauth.ResourcePath}
-	approvers := p.approvers(r, s.account, grants)
+	var ids []string
+	for _, g := range grants {
+		ids = append(ids, g.AccountID)
+	}
+	approvers := p.names(r, s.account, ids...)
 	for _, g := range grants {
 		v.Connections = append(v.Connections, p.connection(s, g, approvers))
 	}
@@ -82,7 +86,7 @@ func (p *Pages) askAboutConnection(w http.ResponseWriter, r *http.Request, s *se
 		return p.renderChange(w, r, http.StatusOK, s, g, g.Scopes, "")
 	}
 	p.render(w, r, http.StatusOK, "disconnect", p.settings(w, r, s, "Disconnect an app", ConnectionsPath), connectionView{
-		Token: s.token(formConnections), Connection: p.connection(s, g, p.approvers(r, s.account, []oauth.Grant{g})),
+		Token: s.token(formConnections), Connection: p.connection(s, g, p.names(r, s.account, g.AccountID)),
 	})
 	return nil
 }
@@ -120,7 +124,7 @@ func (p *Pages) changeConnections(w http.ResponseWriter, r *http.Request, s *ses
 func (p *Pages) connection(s *session, g oauth.Grant, approvers map[string]string) connection {
 	host := cleantext.Line(g.ClientHost, maxHost)
 	name := cmp.Or(cleantext.Line(g.ClientName, maxLabel), host)
-	g.CreatedAt = g.CreatedAt.In(s.account.Location()) // as in Activity
+	g.CreatedAt, g.LastUsedAt = g.CreatedAt.In(s.account.Location()), g.LastUsedAt.In(s.account.Location()) // as in Activity
 	c := connection{
 		Grant: g, Name: name, Initial: initial(name), Host: strings.TrimSuffix(host, ":"),
 		By: approvers[g.AccountID], See: titles(g.Scopes, scope.VerbRead),
@@ -144,24 +148,24 @@ func (p *Pages) connection(s *session, g oauth.Grant, approvers map[string]strin
 	return c
 }
 
-// maxApprovers is the maximum number of accounts that one page looks up.
-const maxApprovers = 10
+// maxNames is the maximum number of accounts that one page looks up.
+const maxNames = 10
 
-// approvers returns the names of the accounts that approved connections, by ID. It leaves out those whose lookup failed.
-func (p *Pages) approvers(r *http.Request, you account.Account, grants []oauth.Grant) map[string]string {
+// names returns the names of accounts of a business, by ID. It leaves out those whose lookup failed.
+func (p *Pages) names(r *http.Request, you account.Account, ids ...string) map[string]string {
 	names := map[string]string{you.ID: you.DisplayName()}
-	for _, g := range grants {
-		if _, ok := names[g.AccountID]; ok || len(names) > maxApprovers {
+	for _, id := range ids {
+		if _, ok := names[id]; ok || len(names) > maxNames {
 			continue
 		}
-		a, err := p.o.Accounts.Account(r.Context(), g.AccountID)
+		a, err := p.o.Accounts.Account(r.Context(), id)
 		if errors.Is(err, account.ErrUnavailable) {
 			break
 		}
 		if err == nil && a.BusinessID == you.BusinessID {
-			names[g.AccountID] = a.DisplayName()
+			names[id] = a.DisplayName()
 		} else {
-			names[g.AccountID] = ""
+			names[id] = ""
 		}
 	}
 	return names

@@ -49,6 +49,7 @@ type Key struct {
 	PublicKey     string
 	Version       string // changes with the private key
 	Test          bool
+	CreatedAt     time.Time // zero if it is not known
 	Active        bool      // false: the business's account is inactive and the key does not work
 	PreviousUntil time.Time // when the previous private key stops working; zero if there is none
 	Limit         int       // requests per minute; 0: the default
@@ -122,6 +123,9 @@ func (p *Pages) renderKeys(w http.ResponseWriter, r *http.Request, status int, s
 	if v.Keys, err = p.o.Keys.List(r.Context(), s.account.BusinessID); err != nil {
 		return unavailable(err)
 	}
+	for i := range v.Keys {
+		v.Keys[i] = s.local(v.Keys[i])
+	}
 	v.Now, v.Token = p.o.Now(), s.token(formKeys)
 	p.render(w, r, status, "keys", p.settings(w, r, s, titled("API and integrations", v.Problem), KeysPath), v)
 	return nil
@@ -136,7 +140,7 @@ func (p *Pages) renderKey(w http.ResponseWriter, r *http.Request, s *session, vi
 	case err != nil:
 		return unavailable(err)
 	}
-	p.render(w, r, http.StatusOK, view, p.settings(w, r, s, title, KeysPath), keyView{key, s.token(formKeys), p.o.Now()})
+	p.render(w, r, http.StatusOK, view, p.settings(w, r, s, title, KeysPath), keyView{s.local(key), s.token(formKeys), p.o.Now()})
 	return nil
 }
 
@@ -235,6 +239,7 @@ func (p *Pages) rotateKey(ctx context.Context, w http.ResponseWriter, r *http.Re
 				"If you did not see the newest one, rotate the key again. If the one before still works, replace only the newest one.",
 			"The old private key may have stopped working, and the new one cannot be shown. Rotate the key again in a moment.")
 	}
+	issued.Key = s.local(issued.Key)
 	change.Detail = "The old private key stopped working immediately"
 	if grace == KeepGrace {
 		change.Detail = "The newest private key was replaced and stopped working immediately; the one before works until " +
@@ -290,6 +295,11 @@ func notChanged(ctx context.Context, change *audit.Change, err error, already, t
 }
 
 // dateTime formats a date and time with its zone.
-func dateTime(t time.Time) string {
-	return t.UTC().Format("2 January 2006, 15:04 UTC")
+func dateTime(t time.Time) string { return t.Format("2 January 2006, 15:04 MST") }
+
+// local returns a key with its times in the business's time zone.
+func (s *session) local(k Key) Key {
+	at := s.account.Location()
+	k.CreatedAt, k.PreviousUntil, k.ExpiresAt = k.CreatedAt.In(at), k.PreviousUntil.In(at), k.ExpiresAt.In(at)
+	return k
 }

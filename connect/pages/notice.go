@@ -26,7 +26,7 @@ func notices() map[string]string {
 		noticeSignedOut:           "You are signed out.",
 		noticeSignedOutEverywhere: "You are signed out, here and everywhere else.",
 		noticeSessionEnded:        "Your session had ended, so nothing was changed. Sign in and try again.",
-		noticeDisconnected:        "Disconnected. The app can no longer reach your account.",
+		noticeDisconnected:        "Disconnected. If the app is still listed below, it has another connection.",
 		noticeNoConnection:        "This app is not connected. It may already have been disconnected.",
 		noticeChanged:             "Saved. It takes effect with the app’s next request.",
 		noticeKeyRevoked:          "The key is revoked. Requests signed with it are rejected.",

@@ -32,11 +32,11 @@ func connected(t *testing.T) *world {
 func TestConnectedAppsShowsScopes(t *testing.T) {
 	t.Parallel()
 	w := connected(t)
-	created := w.oauth.grants[0].CreatedAt.In(owner.Location()).Format("2 January 2006")
+	created := w.oauth.grants[0].CreatedAt.In(owner.Location()).Format("2 January 2006, 15:04 MST")
 	p := w.signIn(ownerEmail).get(pages.ConnectionsPath).requires(http.StatusOK,
-		"claude claude.example Change what it may do (claude) Disconnect claude Connected "+created+" by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
+		"claude claude.example Change what it may do (claude, connected "+created+") Disconnect (claude, connected "+created+") Connected "+created+" by Ada Okafor Last used 3 hours ago Can see Business profile, Contacts,",
 		"Can change Add, change and delete contacts",
-		"cursor cursor.example Change what it may do (cursor) Disconnect cursor Connected",
+		"cursor cursor.example Change what it may do (cursor, connected ",
 		"by Ben Ruiz Last used Never Can see Contacts Can change Nothing",
 		w.url+"/mcp",
 	)
@@ -51,13 +51,13 @@ func TestOwnerDisconnectsAnApp(t *testing.T) {
 	b := w.signIn(ownerEmail)
 	p := b.get(pages.ConnectionsPath)
 	require.Contains(t, p.body, `href="/settings/connected-apps?revoke=gr_1"`)
-	p = b.get(pages.ConnectionsPath+"?revoke=gr_1").requires(http.StatusOK, "Disconnect claude ? Its next request will be rejected.")
+	p = b.get(pages.ConnectionsPath+"?revoke=gr_1").requires(http.StatusOK, "Disconnect claude ? The next request with this connection will be rejected.")
 	require.Len(t, w.oauth.grants, 3, "looking changes nothing")
 
 	form := p.form(pages.ConnectionsPath)
 	p = b.post(pages.ConnectionsPath, form)
 	require.Equal(t, pages.ConnectionsPath, p.Header.Get("Location"))
-	b.follow(p).requires(http.StatusOK, "Disconnected. The app can no longer reach your account.").lacks("claude")
+	b.follow(p).requires(http.StatusOK, "Disconnected. If the app is still listed below, it has another connection.").lacks("claude")
 	require.Len(t, w.oauth.grants, 2)
 	b.follow(b.post(pages.ConnectionsPath, form)).requires(http.StatusOK, "This app is not connected. It may already have been disconnected.")
 	require.Equal(t, http.StatusSeeOther, b.get(pages.ConnectionsPath+"?revoke=gr_1").StatusCode)
@@ -174,7 +174,7 @@ func TestKeyRotationUsesTheChosenGrace(t *testing.T) {
 				require.Equal(t, "The old private key stopped working immediately", got.Detail)
 				return
 			}
-			until := key.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
+			until := key.PreviousUntil.In(owner.Location()).Format("2 January 2006, 15:04 MST")
 			require.WithinDuration(t, time.Now().Add(length), key.PreviousUntil, time.Minute)
 			require.Contains(t, p.text(), "The old private key works until "+until)
 			require.Equal(t, "The old private key works until "+until, got.Detail)
@@ -199,7 +199,7 @@ func TestKeyThatNobodyHasSeenIsReplacedDuringGrace(t *testing.T) {
 	p.lacks("For 1 hour", "Not at all")
 	form := p.form(pages.KeysPath)
 	require.Equal(t, "keep", form.Get("grace"), "what is preselected ends nothing that is in use")
-	until := unseen.PreviousUntil.UTC().Format("2 January 2006, 15:04") + " UTC"
+	until := unseen.PreviousUntil.In(owner.Location()).Format("2 January 2006, 15:04 MST")
 	b.post(pages.KeysPath, form).requires(http.StatusOK, "Your new private key", "The newest private key was replaced and stopped working immediately; the one before works until "+until)
 	require.Equal(t, "The newest private key was replaced and stopped working immediately; the one before works until "+until, w.actions(owner.BusinessID)[0].Detail)
 	replaced := w.keys.all()[0]
@@ -374,6 +374,7 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		{Action: audit.KeyRotated, Target: "pk_live_1"},
 		{Action: audit.KeyRevoked, Target: "pk_live_1"},
 		{Action: audit.ToolCalled, ClientName: "Claude", Target: "contacts_update", Outcome: audit.OutcomeFailed, Detail: "<b>No</b>"},
+		{Action: audit.ToolCalled, ClientName: "Nosy", Target: "contacts_create", Outcome: audit.OutcomeDenied, Detail: "INSUFFICIENT_SCOPE"},
 		{Action: audit.ToolCalled, ClientName: "My Assistant", Target: "contacts_delete", Detail: "contact 7", Sentence: "Deleted the contact Rufus Colfax"},
 		{Action: audit.ToolCalled, ClientName: "Ada Lovelace declined. Support", Target: "contacts_update", Sentence: "Changed the contact \u05d0\u05d1 Ek"},
 		{Action: audit.SessionEnded},
@@ -381,6 +382,8 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		e.BusinessID, e.AccountName = owner.BusinessID, "Ada Okafor"
 		require.NoError(t, w.audit.Record(ctx, e))
 	}
+	require.NoError(t, w.audit.Record(ctx, audit.Entry{Action: audit.ConnectionRevoked, BusinessID: owner.BusinessID, ClientName: "Twin", Detail: "The authorization code was reused"}))
+	require.NoError(t, w.audit.Record(ctx, audit.Entry{Action: audit.ConnectionStarted, BusinessID: owner.BusinessID, ClientName: "Hal", AccountID: member.ID}))
 	require.NoError(t, w.audit.Record(ctx, audit.Entry{Action: audit.KeyIssued, BusinessID: rival.BusinessID, Target: "pk_rival"}))
 	entries := w.entries(owner.BusinessID)
 	at := entries[len(entries)-1].Time.In(owner.Location())
@@ -389,8 +392,9 @@ func TestActivityPageDescribesEntries(t *testing.T) {
 		at.Format("2 January 2006"), at.Format("15:04")+" Connected an app Claude · claude.ai · Ada Okafor May see everything; may change Contacts; may run Automations",
 		"Times are in the time zone Pacific/Kiritimati", "Deleted the contact Rufus Colfax through My Assistant · Ada Okafor",
 		"May see Contacts and Invoices, estimates and jobs", "Issued a key pk_live_1 · Ada Okafor", "Rotated a key", "Revoked a key",
-		"Made a change through an app Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
-		"Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",
+		"An app tried to make a change Failed Claude · contacts_update · Ada Okafor <b>No</b>", "Disconnected an app Old", "Signed in",
+		"An app tried to make a change Denied Nosy · contacts_create · Ada Okafor It may not do this", "A connection ended Twin The authorization code was reused",
+		"The app started using its connection Hal · "+member.Name, "Declined to connect an app Nosy", "The app started using its connection Claude", "Signed out",
 	).lacks("pk_rival", "<b>")
 	require.Contains(t, p.body, `<time datetime="`+at.Format(time.DateOnly)+`">`, "the day of the business, also where clocks change at midnight")
 	// A client's name is not the subject of a sentence, and neither it nor that of a record changes the direction of what is around.

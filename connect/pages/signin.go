@@ -123,7 +123,7 @@ func (p *Pages) signIn(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case errors.Is(err, account.ErrWrongCredentials), errors.Is(err, account.ErrUnknown):
 		p.recordDenied(r, email)
-		v.Problem = "The email address or password is incorrect."
+		v.Problem = "The email address or password is incorrect. If you forgot your password, reset it where you usually sign in to " + p.o.Name + "."
 		return p.rejectSignIn(w, r, http.StatusForbidden, v, requestlog.SignInWrongCredentials, codeWrongCredentials, err)
 	case err != nil:
 		// A disconnected browser gets no refund, nor does a response about another account: the password may have been a guess.

@@ -58,7 +58,7 @@ func TestAuditLogHasNoAddressOfAnAccountWithoutAName(t *testing.T) {
 	for _, line := range lines {
 		assert.NotContains(t, fmt.Sprint(line.ContextMap()), "@")
 	}
-	b.get(pages.ActivityPath).requires(http.StatusOK, owner.ID)
+	b.get(pages.ActivityPath).requires(http.StatusOK, "Signed in 127.0.0.1 · "+ownerEmail).lacks(owner.ID)
 }
 
 func TestSignInErrorDoesNotRevealWhetherTheAccountExists(t *testing.T) {

@@ -71,7 +71,6 @@ func (p *Pages) parseViews() error {
 				"keys": KeysPath, "activity": ActivityPath,
 			}
 		},
-		"date": func(t time.Time) string { return t.Format("2 January 2006") },
 		"when": dateTime,
 		"iso":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"list": func(items []string) string { return english.WordSeries(items, "and") },
