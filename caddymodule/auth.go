@@ -72,7 +72,7 @@ const (
 // The reasons for which only gatehouse_auth denies requests.
 var (
 	errUnsafePath      = errors.New("the path has segments or characters that servers understand differently")
-	errNotPassedOn     = errors.New("the gateway does not pass on gRPC, CONNECT, TRACE, or a body with a request to upgrade")
+	errNotPassedOn     = errors.New("the gateway does not pass on gRPC, CONNECT, TRACE, or a WebSocket handshake with a body")
 	errWriteNotAllowed = errors.New("the key may not write")
 )
 
@@ -193,7 +193,7 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	}
 	resource, _, _ := strings.Cut(below, "/")
 	switch {
-	case r.Method == http.MethodConnect, r.Method == http.MethodTrace, isGRPC(r.Header), len(req.body) > 0 && r.Header["Upgrade"] != nil:
+	case r.Method == http.MethodConnect, r.Method == http.MethodTrace, isGRPC(r.Header), len(req.body) > 0 && isWebSocket(r):
 		return errNotPassedOn
 	case !req.credential.MayCall(h.Name, resource),
 		h.Name == "" && req.credential.Resources != nil && h.app.namesAPI(resource):

@@ -195,7 +195,7 @@ func problemOf(err error, now time.Time) problem {
 			Error: "The path must not have empty or dot segments, backslashes, semicolons, malformed escapes, or escaped slashes, dots, backslashes or NULs.",
 		}
 	case errors.Is(err, errNotPassedOn):
-		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "gRPC, CONNECT, TRACE, and upgrades with a body are not possible here."}
+		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "gRPC, CONNECT, TRACE, and WebSocket handshakes with a body are not possible here."}
 	case errors.Is(err, errNotFound):
 		return problem{Status: http.StatusNotFound, Code: "NOT_FOUND", Error: "Path not found."}
 	case errors.As(err, &method):

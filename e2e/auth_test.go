@@ -473,7 +473,7 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 		a := p.h3.do("", extended(h3Request("CONNECT", "/x"))...)
 		requireProblem(t, a, 400, "BAD_REQUEST")
 	})
-	t.Run("an upgrade with a body", func(t *testing.T) {
+	t.Run("a WebSocket handshake with a body", func(t *testing.T) {
 		a := raw(t, p.g.Addr, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n"+
 			linesOf(signedFields(p.reads, "GET", "/x", "hi"))+"\r\nhi"+lastRequest)
 		requireProblem(t, a, 400, "BAD_REQUEST")
@@ -487,23 +487,29 @@ func TestProtectedServiceGetsNoRequestsThatCannotBeSigned(t *testing.T) {
 		require.NoError(t, conn.Close())
 	})
 	require.Equal(t, n, p.data.count())
+	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+		got, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(got)
+	})
 	t.Run("a body of max_body", func(t *testing.T) {
 		body := strings.Repeat("x", 1024)
-		p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
-			got, _ := io.ReadAll(r.Body)
-			_, _ = w.Write(got)
-		})
 		a := p.writes.Do(t, "POST", p.g.URL, "/x", []byte(body))
 		require.Equal(t, 200, a.Status)
 		require.Equal(t, body, a.Body)
 	})
 	t.Run("another upgrade is not one", func(t *testing.T) {
-		p.data.setResponse(nil)
 		a := raw(t, p.g.Addr, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"+
 			linesOf(signedFields(p.reads, "GET", "/x", ""))+"\r\n"+lastRequest)
 		require.Equal(t, 200, a.Status)
 		require.NotContains(t, p.data.last(t).Header, "Upgrade")
 		require.NotContains(t, p.data.last(t).Header, "Http2-Settings")
+	})
+	t.Run("nor is it one with a body", func(t *testing.T) { // as Java's HttpClient sends every request over http
+		a := raw(t, p.g.Addr, "POST /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 2\r\n"+
+			linesOf(signedFields(p.writes, "POST", "/x", "hi"))+"\r\nhi"+lastRequest, "POST")
+		require.Equal(t, 200, a.Status)
+		require.Equal(t, "hi", a.Body)
+		require.NotContains(t, p.data.last(t).Header, "Upgrade")
 	})
 }
 
