@@ -138,6 +138,11 @@ Prints the published document in YAML: the operations that are served, with what
 the gateway enforces of them, and what is the same for every API: signatures,
 errors, rate limits. Nothing internal is in it.
 
+What code adds to a generated document is in it, and callers get it. Keep it in
+your repository, and let CI fail when it changes without a review:
+
+  gatehouse api publish <file> | diff published.yaml -
+
 To find breaking changes, compare two of them:
 
   oasdiff breaking old.yaml new.yaml`, func(published []byte) ([]byte, error) { return published, nil })

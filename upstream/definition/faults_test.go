@@ -481,14 +481,15 @@ func TestFaultsOfAnOverlayHaveItsFileAndLine(t *testing.T) {
 		line                      int
 		file                      string
 	}{
-		"a target that selects nothing":   {"- {target: '$.nothing', remove: true}", "/actions/0/target", "selects nothing", 4, "overlay.yaml"},
-		"a target that is invalid":        {"- {target: '$[', remove: true}", "/actions/0/target", "invalid target", 4, "overlay.yaml"},
-		"neither update nor remove":       {"- {target: $.paths}", "/actions/0", "must have either", 4, "overlay.yaml"},
-		"a keyword that it adds":          {"- target: $.components.schemas.Order.properties.x\n  update:\n    multipleOf: 2", recordAt + "/properties/x/multipleOf", "multipleOf cannot be enforced", 6, "overlay.yaml"},
-		"what is missing in what it adds": {"- target: $.components.schemas.Order.properties\n  update:\n    z:\n      type: array", recordAt + "/properties/z", "an array needs items", 7, "overlay.yaml"},
-		"a parameter without a name":      {"- target: $.paths['/orders/{id}'].get\n  update:\n    parameters:\n    - in: query", operationAt + "/parameters/2", "needs a name", 7, "overlay.yaml"},
-		"what is missing in the document": {"- {target: $.components.schemas.Order.properties.x.type, remove: true}", recordAt + "/properties/x", "the type is missing", 19, "api.yaml"},
-		"a place that is missing":         {"- target: $.paths['/orders/{id}'].get.responses['200'].content['application/json']\n  update:\n    schema:\n      $ref:\n        '#/x'", bodyAt + "/$ref", "is not a value of this document", 8, "overlay.yaml"},
+		"a target that selects nothing":          {"- {target: '$.nothing', remove: true}", "/actions/0/target", "selects nothing", 4, "overlay.yaml"},
+		"a target that is invalid":               {"- {target: '$[', remove: true}", "/actions/0/target", "invalid target", 4, "overlay.yaml"},
+		"neither update nor remove":              {"- {target: $.paths}", "/actions/0", "must have either", 4, "overlay.yaml"},
+		"a keyword that it adds":                 {"- target: $.components.schemas.Order.properties.x\n  update:\n    multipleOf: 2", recordAt + "/properties/x/multipleOf", "multipleOf cannot be enforced", 6, "overlay.yaml"},
+		"what is missing in what it adds":        {"- target: $.components.schemas.Order.properties\n  update:\n    z:\n      type: array", recordAt + "/properties/z", "an array needs items", 7, "overlay.yaml"},
+		"a parameter without a name":             {"- target: $.paths['/orders/{id}'].get\n  update:\n    parameters:\n    - in: query", operationAt + "/parameters/2", "needs a name", 7, "overlay.yaml"},
+		"what is missing in the document":        {"- {target: $.components.schemas.Order.properties.x.type, remove: true}", recordAt + "/properties/x", "the type is missing", 19, "api.yaml"},
+		"a member that the document has renamed": {"- target: $.components.schemas.Order\n  update:\n    properties:\n      margin:\n        x-gatehouse-internal: true", recordAt + "/properties/margin", "only the overlay has this schema", 8, "overlay.yaml"},
+		"a place that is missing":                {"- target: $.paths['/orders/{id}'].get.responses['200'].content['application/json']\n  update:\n    schema:\n      $ref:\n        '#/x'", bodyAt + "/$ref", "is not a value of this document", 8, "overlay.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

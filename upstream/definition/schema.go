@@ -280,6 +280,9 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	case s.Withheld && (s.FreeJSON() || s.Additional != nil):
 		c.fault(info.node, besideMap)
 	case s.FreeJSON():
+	case !info.typed && info.node.in.Anchor != "":
+		c.fault(info.node, "only the overlay has this schema, and without a type. If the document has renamed or removed it, correct the overlay; if the "+
+			"service has it undocumented, give its type")
 	case !info.typed:
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
 	case s.Types == 0 || isContradictory(s) || c.inChoices == 0 && hasNoValue(s): // with a choice, one of its alternatives may be excluded
