@@ -133,5 +133,5 @@ func TestFirstHourOfAPlatformTeam(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 20, commands)
+	require.Equal(t, 21, commands)
 }

@@ -165,6 +165,9 @@ func checkResources(names, resources, apis []string) error {
 		if slices.Contains(known, name) || of && resource != "" && !strings.Contains(resource, "/") && slices.Contains(apis, api) {
 			continue
 		}
+		if name == valueAll {
+			return fmt.Errorf("--resources: %s stands alone: name the resources instead, some of %s", valueAll, strings.Join(known, ","))
+		}
 		hint := ""
 		if len(apis) == 0 {
 			hint = "; to name an API of a configuration, use --config"
