@@ -127,9 +127,9 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	require.NoError(t, root.Sys().DisableAuthWithContext(t.Context(), "approle"))
 
 	logins := t.TempDir()
-	setup := func() {
+	setup := func(env ...string) {
 		cmd := exec.CommandContext(t.Context(), "sh", "./setup.sh")
-		cmd.Env = append(os.Environ(), "VAULT_ADDR="+server.Addr, "VAULT_TOKEN="+server.RootToken, "LOGIN="+logins)
+		cmd.Env = append(os.Environ(), append([]string{"VAULT_ADDR=" + server.Addr, "VAULT_TOKEN=" + server.RootToken, "LOGIN=" + logins}, env...)...)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		require.Equal(t, "Vault is ready for the gateway\n", string(out), "no secret is printed")
@@ -151,9 +151,9 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	require.Equal(t, password, read("gateway", "redis-password"))
 	require.NotEqual(t, read("operator", "vault-role-id"), read("gateway", "vault-role-id"))
 
-	open := func(party string) *vault.Source {
+	open := func(party, path string) *vault.Source {
 		read(party, "vault-secret-id")
-		source, err := vault.New(t.Context(), vault.Options{Address: server.Addr, Timeout: patience, Auth: vault.Auth{AppRole: &vault.AppRole{
+		source, err := vault.New(t.Context(), vault.Options{Address: server.Addr, Path: path, Timeout: patience, Auth: vault.Auth{AppRole: &vault.AppRole{
 			RoleID: read(party, "vault-role-id"), SecretIDFile: filepath.Join(logins, party, "vault-secret-id"),
 		}}})
 		require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 		require.Eventually(t, func() bool { return source.Ready() == nil }, patience, 20*time.Millisecond)
 		return source
 	}
-	operator, gateway := open("operator"), open("gateway")
+	operator, gateway := open("operator", ""), open("gateway", "")
 
 	issued, err := authsigner.Issue(t.Context(), operator, authsigner.IssueOptions{
 		BusinessID: "b-1", BusinessName: "Harbour Bakery", BusinessSlug: "harbour-bakery",
@@ -172,6 +172,21 @@ func TestLoginsHaveLeastPrivilege(t *testing.T) {
 	require.Equal(t, issued.PrivateKey.Reveal(), found.PrivateKey.Reveal())
 	_, err = gateway.Lookup(t.Context(), "pk_live_nobody_has_it")
 	require.ErrorIs(t, err, authsigner.ErrUnknownKey)
+
+	// Another environment in the same Vault reads neither this one's keys nor changes its logins.
+	production := logins
+	logins = t.TempDir()
+	setup("SUFFIX=-staging")
+	for _, party := range []string{"gateway", "operator"} {
+		_, err = open(party, "").Lookup(t.Context(), issued.PublicKey)
+		require.ErrorContains(t, err, "permission denied", party)
+		_, err = open(party, "gateway-staging/keys").Lookup(t.Context(), issued.PublicKey)
+		require.ErrorIs(t, err, authsigner.ErrUnknownKey, party)
+	}
+	logins = production
+	gateway = open("gateway", "")
+	_, err = gateway.Lookup(t.Context(), issued.PublicKey)
+	require.NoError(t, err)
 
 	_, err = gateway.List(t.Context())
 	require.Error(t, err, "a gateway cannot list keys")

@@ -10,6 +10,8 @@
 #   VAULT_ADDR, VAULT_TOKEN   a Vault and a token that may do all this
 #   VAULT_CACERT              the file of a private CA's certificate, if Vault's is from one
 #   VAULT_NAMESPACE           a namespace of Vault Enterprise or OpenBao, if not the root's
+#   SUFFIX                    for the keys of another environment in the same Vault, such as -staging: roles and policies get names that
+#                             end with it, and the Caddyfile needs `path gateway-staging/keys`. Use a LOGIN of its own
 #   LOGIN                     a directory to write to (default: /login)
 #   POLICIES                  where vault-policy.hcl and vault-policy-operator.hcl are (default: this script's directory)
 #   GATEWAY_UID               the user that the gateway runs as, which gets the files (default: 65532, as in the image)
@@ -19,6 +21,7 @@ set -eu
 LOGIN=${LOGIN:-/login}
 POLICIES=${POLICIES:-$(dirname "$0")}
 GATEWAY_UID=${GATEWAY_UID:-65532}
+SUFFIX=${SUFFIX:-}
 umask 077
 
 # vault METHOD PATH [JSON]: calls Vault's HTTP API and prints the response. The token is not a process argument.
@@ -34,20 +37,20 @@ field() {
 	sed -n "s/.*\"$1\": *\"\\([^\"]*\\)\".*/\\1/p"
 }
 
-# policy NAME FILE: writes a policy, encoded as a JSON string without comments and line feeds.
+# policy NAME FILE: writes a policy for the environment's keys, encoded as a JSON string without comments and line feeds.
 policy() {
-	text=$(sed -e '/^ *#/d' -e 's/\\/\\\\/g' -e 's/"/\\"/g' "$2" | tr '\n\t' '  ')
-	vault PUT "sys/policies/acl/$1" "{\"policy\":\"$text\"}"
+	text=$(sed -e '/^ *#/d' -e "s|/gateway/keys/|/gateway$SUFFIX/keys/|" -e 's/\\/\\\\/g' -e 's/"/\\"/g' "$2" | tr '\n\t' '  ')
+	vault PUT "sys/policies/acl/$1$SUFFIX" "{\"policy\":\"$text\"}"
 }
 
 # role NAME POLICY: creates an AppRole and writes its login, readable by the gateway's user only.
 role() {
-	vault POST "auth/approle/role/$1" "{\"token_policies\":\"$2\",\"token_no_default_policy\":true,\"token_ttl\":\"1h\",\"token_max_ttl\":\"24h\"}"
+	vault POST "auth/approle/role/$1$SUFFIX" "{\"token_policies\":\"$2$SUFFIX\",\"token_no_default_policy\":true,\"token_ttl\":\"1h\",\"token_max_ttl\":\"24h\"}"
 	mkdir -p "$LOGIN/$1"
-	vault GET "auth/approle/role/$1/role-id" | field role_id | tr -d '\n' >"$LOGIN/$1/vault-role-id"
-	vault POST "auth/approle/role/$1/secret-id" '{}' | field secret_id | tr -d '\n' >"$LOGIN/$1/vault-secret-id"
+	vault GET "auth/approle/role/$1$SUFFIX/role-id" | field role_id | tr -d '\n' >"$LOGIN/$1/vault-role-id"
+	vault POST "auth/approle/role/$1$SUFFIX/secret-id" '{}' | field secret_id | tr -d '\n' >"$LOGIN/$1/vault-secret-id"
 	if ! [ -s "$LOGIN/$1/vault-role-id" ] || ! [ -s "$LOGIN/$1/vault-secret-id" ]; then
-		echo "vault-setup.sh: Vault returned no login for the role $1" >&2
+		echo "vault-setup.sh: Vault returned no login for the role $1$SUFFIX" >&2
 		exit 1
 	fi
 	[ "$(id -u)" -ne 0 ] || chown -R "$GATEWAY_UID" "$LOGIN/$1"
