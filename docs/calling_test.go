@@ -169,7 +169,7 @@ func TestDocumentedErrorsOfWritesAgreeWithPublishedDocuments(t *testing.T) {
 	require.ElementsMatch(t, inDocument, onPage)
 }
 
-// The library requests is not tested, because it is not part of Python.
+// The library requests is not tested, because it is not part of Python, nor are those of Java, .NET and Ruby, for which there are no programs.
 func TestLibrariesChangeURLsAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.RequestURI) }))
