@@ -532,6 +532,10 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 		}), nil},
 		{"more records than were asked for", "at-most", query(customers, func(q map[string][]string) { q["per_page"] = []string{"100"} }), nil},
 		{"another page than was asked for", "page-echo", query(customers, func(q map[string][]string) { q["page"] = []string{"1"} }), nil},
+		{"a total of the page", "paging", members(customers, func(_ *http.Request, body map[string]any) {
+			items, _ := body["customers"].([]any)
+			body["total"] = len(items)
+		}), nil},
 		{"the first page for every page", "paging", both(query(customers, func(q map[string][]string) { q["page"] = []string{"1"} }), echo(customers)), nil},
 		{"pages that skip a record", "paging", both(query(customers, func(q map[string][]string) {
 			if q["page"][0] != "1" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,7 +127,9 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	small.query = withParam(small.query, size.Name, strconv.Itoa(least))
 	step, end := map[bool]int{false: 1, true: least}[offset], min(bound(page, true, 1_000_000), 1_000_000)
 	if len(all) < 2*least {
-		r.skip(first.op, "paging: A has too few records for two pages")
+		if !first.mayBeRefused { // a filtered list
+			r.skip(first.op, "paging: A has too few records for two pages")
+		}
 	} else {
 		k := len(all)/least - 2
 		if isWholeList(first) { // its last page may have fewer records
@@ -135,6 +138,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		k = max(0, min(k, (end-start)/step-1))
 		var got []string
 		var last *exchange
+		ofAll, _ := total(first)
 		for n := k; n < k+2; n++ {
 			q := small
 			q.query = withParam(q.query, page.Name, strconv.Itoa(start+n*step))
@@ -142,6 +146,11 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 				return
 			}
 			got = append(got, r.keys(last)...)
+			count, name := total(last)
+			isOfPage := count == len(last.records) && count < len(all) && ofAll == len(all)
+			if isOfPage || count >= 0 && name != "total" && isWholeList(first) && !first.mayBeRefused && count != len(all) {
+				r.addFinding("paging", last, Finding{Expected: "the number of all records as " + name, Got: "another one"})
+			}
 		}
 		want := all[k*least : min((k+2)*least, len(all))]
 		switch sorted := slices.Sorted(slices.Values(got)); {
@@ -154,6 +163,9 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 	if isWholeList(first) {
 		q := first.request
+		if len(all) <= least {
+			q = small
+		}
 		number := start + 1
 		if offset {
 			number = start + len(all)
@@ -161,7 +173,7 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 		q.query = withParam(q.query, page.Name, strconv.Itoa(number))
 		if x := r.fetch(ctx, q, ""); x.ok() && slices.ContainsFunc(r.keys(x), func(key string) bool { return !slices.Contains(all, key) }) {
 			r.addFinding("paging", x, Finding{
-				Expected: "no records after a page with fewer than were asked for", Got: fmt.Sprintf("%d more", len(x.records)),
+				Expected: "no more records than the whole list has", Got: fmt.Sprintf("%d more", len(x.records)),
 			})
 		}
 	}
@@ -172,11 +184,30 @@ func (r *run) probePages(ctx context.Context, first *exchange) {
 	}
 }
 
+// total returns the number of all records that a response states, and its name. If the name is only total, it may be another number.
+func total(x *exchange) (n int, name string) {
+	body, _ := x.value.(map[string]any)
+	for _, in := range append(slices.Sorted(maps.Keys(body)), "") {
+		members, isPart := body[in].(map[string]any)
+		if !isPart && in == "" {
+			members = body
+		}
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			n, err := strconv.Atoi(scalar(members[name]))
+			if err == nil && slices.Contains(strings.Fields("total totalcount totalitems totalrecords"), strings.ToLower(strings.ReplaceAll(name, "_", ""))) {
+				return n, name
+			}
+		}
+	}
+	return -1, ""
+}
+
 // probeCursors follows cursors through a list.
 func (r *run) probeCursors(ctx context.Context, first *exchange, all []string) {
 	isWhole := nextCursor(first) == ""
 	got, done := r.follow(ctx, first.request, len(all), func(int) {})
-	if got.last != nil && got.last.recordParam != "" {
+	isNext := got.last != nil && got.last.recordParam == first.res.Cursor
+	if isNext && !first.mayBeRefused {
 		r.cursors[first.op] = got.last.request
 	}
 	switch {
@@ -184,7 +215,7 @@ func (r *run) probeCursors(ctx context.Context, first *exchange, all []string) {
 		r.addFinding("cursor", got.last, Finding{Expected: "records and a cursor that no page before had", Got: got.err})
 	case done && isWhole && !slices.Equal(got.keys, all), !slices.Equal(got.keys[:min(len(got.keys), len(all))], all[:min(len(got.keys), len(all))]):
 		r.addFinding("cursor", got.last, Finding{Expected: "the records of the whole list, in its order", Got: fmt.Sprintf("other ones: %d instead of %d", len(got.keys), len(all))})
-	case got.last != nil && got.last.recordParam != "" && got.last.isRefused():
+	case isNext && got.last.isRefused() && !first.mayBeRefused:
 		r.addFinding("cursor", got.last, Finding{Expected: "records for the cursor that the service sent", Got: fmt.Sprintf("status %d", got.last.status)})
 	case !done && isWhole && got.last.ok() && len(got.keys) >= len(all): // otherwise, pages are shorter than asked for
 		r.addFinding("cursor", got.last, Finding{Expected: "no cursor at the end of the list", Got: "one more"})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -96,10 +97,9 @@ func (r *run) probeRead(ctx context.Context, op *upstream.Operation) {
 func (r *run) compareParents(x *exchange) {
 	for i, p := range idParams(x.op) {
 		below := !strings.HasSuffix(path.Clean(x.op.Path), "{"+p.Name+"}")
-		isOwn := slices.Contains(strings.Fields("code date key name no number ref sku slug"), p.Name)
 		for n, record := range x.records {
 			members, _ := record.(map[string]any)
-			if below && (isOwn || x.list && members["id"] == nil) {
+			if below && (isKeyName(p.Name) || x.list && members["id"] == nil) {
 				continue
 			}
 			if got := scalar(members[p.Name]); x.ok() && p.Name != "id" && got != "" && p.Schema.InvalidReason(got) == "" && !areAlike(got, x.values[i]) {
@@ -108,6 +108,11 @@ func (r *run) compareParents(x *exchange) {
 			}
 		}
 	}
+}
+
+// isKeyName reports whether many kinds of records have a member of this name, by which they may be known.
+func isKeyName(name string) bool {
+	return slices.Contains(strings.Fields("code date key name no number ref sku slug"), name)
 }
 
 // values returns values for a parameter, and whether records may be filtered by them.
@@ -143,7 +148,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 	return all[:min(len(all), maxValues)], true
 }
 
-// probeParameters sends requests with values that the definition allows, for each parameter.
+// probeParameters sends requests with values that the definition allows, for each parameter, and compares the pages of the lists that it filters.
 func (r *run) probeParameters(ctx context.Context, first *exchange) {
 	for i := range first.op.Params {
 		p := &first.op.Params[i]
@@ -151,23 +156,37 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 			continue
 		}
 		values, filters := r.values(p)
-		id := r.idIn(first, p)
-		if id != "" {
-			values, filters = []string{id}, true
+		refusable := !filters && mayBeRefused(first, p, len(values))
+		seen, isID := r.seenValue(first, p, !filters)
+		if seen != "" && isID {
+			values, filters, refusable = []string{seen}, true, false
+		} else if seen != "" {
+			values = append(values, seen)
 		}
+		filtered := exchange{}
 		for _, value := range values {
-			q := first.request
-			if q.query = withParam(first.request.query, p.Name, value); id != "" {
+			q, isSeen := first.request, seen != "" && value == seen
+			if q.query = withParam(first.request.query, p.Name, value); isSeen {
 				q.ofRecords, q.recordParam = true, p.Name
 			}
-			q.param, q.mayBeRefused = p.Name, !filters && mayBeRefused(first, p, len(values))
+			q.param, q.mayBeRefused = p.Name, refusable
 			x := r.fetch(ctx, q, "parameter")
-			if x.ok() && filters && first.list {
-				r.compareFilter(first, x, p.Name, value)
+			if !x.ok() || !first.list {
+				continue
 			}
-			if x.ok() && first.list && r.B != "" && isIsolated(x.op) && len(x.values) == 0 {
-				r.compareCrossTenant(ctx, first, x, id != "")
+			if filters || isSeen {
+				r.compareFilter(first, x, p.Name, value, !filters)
+				if n := len(x.records); n > len(filtered.records) && n < len(first.records) {
+					filtered = *x
+				}
 			}
+			if r.B != "" && isIsolated(x.op) && len(x.values) == 0 {
+				r.compareCrossTenant(ctx, first, x, isSeen)
+			}
+		}
+		if filtered.op != nil {
+			filtered.mayBeRefused = true // with a cursor, which may stand for the filter
+			r.probePages(ctx, &filtered)
 		}
 	}
 }
@@ -201,21 +220,42 @@ func (r *run) compareCrossTenant(ctx context.Context, first, a *exchange, isID b
 	}
 }
 
-// idIn returns an ID from the records of a list, if they have a member with the name of a parameter, or "".
-func (r *run) idIn(first *exchange, p *upstream.Param) string {
-	if !first.list || len(first.records) == 0 || !strings.HasSuffix(strings.ToLower(p.Name), "id") {
-		return ""
+// seenValue returns a value of the records of a list for a parameter of the same name that is an ID or a text, or "". Several records must be unlike
+// the text, which must begin with a letter: a list may begin with a date or number.
+func (r *run) seenValue(first *exchange, p *upstream.Param, isText bool) (seen string, isID bool) {
+	isID = strings.HasSuffix(strings.ToLower(p.Name), "id")
+	isText = isText && (p.Schema.Format == upstream.FormatText || p.Schema.Format == upstream.FormatEmail) && // and not how records are shown
+		!slices.Contains(strings.Fields("currency format lang language locale order sort time_zone timezone tz unit units version view"), p.Name)
+	if !first.list || !isID && !isText {
+		return "", isID
 	}
-	members, _ := first.records[r.random.IntN(len(first.records))].(map[string]any)
-	id := scalar(members[p.Name])
-	if p.Schema.InvalidReason(id) != "" {
-		return ""
+	for _, i := range r.random.Perm(len(first.records)) {
+		members, _ := first.records[i].(map[string]any)
+		value := scalar(members[p.Name])
+		isWord := isText && len(value) > 2 && strings.IndexFunc(value, unicode.IsLetter) == 0 && unlike(first, p.Name, value) > 1
+		if value != "" && (isID || isWord) && p.Schema.InvalidReason(value) == "" {
+			return value, isID
+		}
 	}
-	return id
+	return "", isID
 }
 
-// compareFilter compares the records of a filtered list with those of the whole list.
-func (r *run) compareFilter(first, x *exchange, name, value string) {
+// unlike returns the number of records whose text no search finds by a value: they have none of its words.
+func unlike(x *exchange, name, value string) (n int) {
+	words := strings.Fields(strings.ToLower(value))
+	for _, record := range x.records {
+		members, _ := record.(map[string]any)
+		text := strings.ToLower(scalar(members[name]))
+		if text != "" && !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) || strings.Contains(word, text) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// compareFilter compares the records of a filtered list with those of the whole list. A search by a text may find it in a longer one or in another
+// member: it must find the text itself, and not all records.
+func (r *run) compareFilter(first, x *exchange, name, value string, isSearch bool) {
 	s := recordSchema(first.op, first.res)
 	if s == nil || s.Property(name) == nil || !isPossible(s.Property(name).Schema, value) {
 		return
@@ -227,9 +267,13 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 		}
 		return false // as services say it that leave out what is false
 	}
+	found := r.keys(x)
+	if isSearch && unlike(x, name, value) > 1 && slices.Equal(found, r.keys(first)) {
+		r.addFinding("filter", x, Finding{Expected: "records with the text of the parameter " + name, Got: "all records"})
+	}
 	for i, record := range x.records {
 		got := member(record)
-		if text := fmt.Sprint(got); text != value && (got == nil || isPossible(s.Property(name).Schema, text)) { // otherwise, it is not valid
+		if text := fmt.Sprint(got); !isSearch && text != value && (got == nil || isPossible(s.Property(name).Schema, text)) { // otherwise, it is not valid
 			kind, text := describe(got, true)
 			r.addFinding("filter", x, Finding{
 				Pointer: pointerTo(x, i, name), Expected: "only records with the value of the parameter " + name, Got: "another value: " + kind, Value: text,
@@ -237,7 +281,6 @@ func (r *run) compareFilter(first, x *exchange, name, value string) {
 			return
 		}
 	}
-	found := r.keys(x)
 	for _, record := range first.records {
 		if fmt.Sprint(member(record)) == value && !slices.Contains(found, r.key(x.op, record)) && isWholeList(x) {
 			r.addFinding("filter", x, Finding{Expected: "all records with the value of the parameter " + name, Got: "a list without one that the whole list has"})

@@ -61,7 +61,7 @@ func Rules() []Rule {
 		{"at-most", "a list has at most as many records as were asked for", "Limit the list by the parameter.", false},
 		{"order", "a list is sorted, newest first", "Sort by the members of x-gatehouse-records, descending, and then by ID.", false},
 		{"page-echo", "the response names the page that was requested", "Send back the numbers of the request.", false},
-		{"paging", "pages neither repeat nor lose records, and one past the end is empty", "Select each record once, sort by the creation time and then by ID, and skip the records of the pages before.", false},
+		{"paging", "pages neither repeat nor lose records, one past the end is empty, and totals are right", "Select each record once, sort by the creation time and then by ID, skip the records of the pages before, and count by the same conditions.", false},
 		{"cursor", "cursors lead through the whole list once, and end", "Make the cursor from the last record of the page, and leave it out at the end.", false},
 		{"parameter", "every value that the definition allows is accepted", "Accept the value, or restrict the parameter in the definition.", false},
 		{"filter", "a filter leaves the records with the value, and only them", "Compare the member with the parameter of the same name.", false},
@@ -123,6 +123,9 @@ func (x *exchange) requestLine(values bool) string {
 		text += "?" + x.query
 	} else if x.query != "" {
 		text += "?" + x.recordParam + "={" + x.recordParam + "}"
+		if x.mayBeRefused && x.param != x.recordParam { // a filter, with a cursor
+			text += "&" + x.param + "={" + x.param + "}"
+		}
 	}
 	return text
 }

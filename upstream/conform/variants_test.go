@@ -405,7 +405,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 		"a DELETE of what has no GET, refused, and made":   {way: "done", change: []string{rackGet, ""}, want: []string{"fault isolation: removeRack: DELETE /racks/{rack} as B"}},
 		"a PATCH that is refused, and made":                {way: "412", want: []string{"fault precondition: changeRack: PATCH /racks/{rack} as A\n  expected status 412 for an If-Match that the record had before it was changed\n  got      status 412, and the change was made"}},
 		"a DELETE of all records":                          {way: "all", want: []string{"fault delete: listRacks", "all records but the one that was deleted"}},
-		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no records after a page with fewer than were asked for"}},
+		"a list with fewer records than asked for":         {way: "clamped", want: []string{"fault paging: listRacks", "no more records than the whole list has"}},
 		"a list that has each record twice":                {way: "join", want: []string{"fault paging: listRacks: GET /racks?size=50 as A\n  at       /racks/1\n  expected each record once"}},
 		"cursors without a size":                           {unsized: true},
 		"a cursor without a size that is refused":          {unsized: true, way: "cursor", want: []string{"fault cursor: listSlots", "records for the cursor that the service sent"}},
