@@ -336,6 +336,8 @@ func TestOneRunNamesWhatIsWrongWithGuests(t *testing.T) {
 		"later cursors":    "fault cursor: listVisits: GET /visits?cursor={cursor}&",
 		"page total":       "fault paging: listGuests: GET /guests?page=3&size=2 as A\n  expected the number of all records as total",
 		"total of all":     "fault paging: listGuests: GET /guests?page=3&size=2 as A\n  expected the number of all records as total_items",
+		"403":              "fault isolation: getGuest: GET /guests/{guest} as B\n  expected the same response as for an ID that does not exist\n  got      another one, with status 403",
+		"code":             "fault isolation: getGuest: GET /guests/{guest} as B\n  expected the same response as for an ID that does not exist\n  got      another one, with status 404",
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -174,6 +174,7 @@ func (r *run) reportCommon() {
 // probeUnknown sends requests with an ID that does not exist, without a business, and for a business that does not exist.
 func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string, known bool) {
 	n := len(values)
+	isOfA := known && isIsolated(first.op) && isIsolated(r.listOf(first.op, 0))           // otherwise, there may be one for each business, such as counts
 	if n > 0 && (known || idParams(first.op)[n-1].Schema.Format == upstream.FormatUUID) { // any date, year or email may exist
 		q, p := first.request, idParams(first.op)[n-1]
 		var ids []string
@@ -187,12 +188,14 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 			if x != nil && x.ok() && (!x.list || len(x.records) > 0) {
 				r.addFinding("unknown-id", x, Finding{Expected: "status 404 for an ID that does not exist", Got: fmt.Sprintf("status %d", x.status)})
 			}
+			if r.B != "" && n == 1 && isOfA {
+				r.compareExistence(ctx, r.list(ctx, first.op, values, "A").request, q)
+			}
 		}
 	}
 	if !isIsolated(first.op) {
 		return
 	}
-	isOfA := known && isIsolated(r.listOf(first.op, 0)) // otherwise, there may be one for each business, such as counts
 	ask := func(q request, expected string) {
 		x := cmp.Or(r.send(ctx, q), &exchange{})
 		_, isCommon := r.commonRecord(first, x)
@@ -210,6 +213,24 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 		ask(without, "no records for a request without X-Business-Id")
 	}
 	ask(unknown, "no records for a business that does not exist")
+}
+
+// compareExistence compares what B gets for the ID of a record of A and for one that does not exist. The IDs must have a form that is invented well:
+// one that is malformed may get another response.
+func (r *run) compareExistence(ctx context.Context, ofA, unknown request) {
+	ofA.label, unknown.label = "B", "B"
+	stem := strings.TrimRight(ofA.values[0], "0123456789")
+	if mayCoincide(ofA.values[0]) && (stem == ofA.values[0] || strings.ContainsAny(stem, "0123456789")) {
+		return
+	}
+	a, none := r.fetch(ctx, ofA, "isolation"), r.fetch(ctx, unknown, "unknown-id")
+	code := func(x *exchange) string {
+		value, _ := at(x.value, "code")
+		return scalar(value)
+	}
+	if a.isRefused() && none.isRefused() && none.status == http.StatusNotFound && (a.status != none.status || code(a) != code(none)) {
+		r.addFinding("isolation", a, Finding{Expected: "the same response as for an ID that does not exist", Got: fmt.Sprintf("another one, with status %d", a.status)})
+	}
 }
 
 // invent returns an ID in the form of another one that probably does not exist, if one is possible.
