@@ -338,6 +338,13 @@ func TestOneRunNamesWhatIsWrongWithGuests(t *testing.T) {
 		"total of all":     "fault paging: listGuests: GET /guests?page=3&size=2 as A\n  expected the number of all records as total_items",
 		"403":              "fault isolation: getGuest: GET /guests/{guest} as B\n  expected the same response as for an ID that does not exist\n  got      another one, with status 403",
 		"code":             "fault isolation: getGuest: GET /guests/{guest} as B\n  expected the same response as for an ID that does not exist\n  got      another one, with status 404",
+		"other Location":   "fault create: getGuest: GET /guests/{guest} as A\n  expected the record that was created",
+		"stores less":      "hint stored: getGuest: GET /guests/{guest} as A\n  at       /note\n  expected what addGuest sent\n  got      nothing",
+		"echoes":           "hint stored: getGuest: GET /guests/{guest} as A\n  at       /email\n  expected what addGuest sent",
+		"merges":           "fault change: getGuest: GET /guests/{guest} as A\n  at       /tag\n  expected no value",
+		"old PUT":          "hint stored: replaceGuest: PUT /guests/{guest} as A",
+		"old PATCH":        "hint stored: changeGuest: PATCH /guests/{guest} as A",
+		"PATCH loses":      "hint stored: getGuest: GET /guests/{guest} as A\n  at       /email",
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -117,6 +117,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, "its response has a record that existed before, which must not be changed")
 		return
 	}
+	r.probeStored(ctx, q, x, list, made)
 	most := 2 // with two keys
 	if op.Forwards(headerKey) {
 		if before.ok() && isWholeList(before) {
@@ -142,6 +143,23 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	}
 }
 
+// probeStored reads the record that was created, by its ID and by its Location.
+func (r *run) probeStored(ctx context.Context, q request, x *exchange, list *upstream.Operation, made string) {
+	n := len(q.values)
+	for _, get := range r.operations {
+		if made == "" || x.status == http.StatusAccepted || get.Method != http.MethodGet || !isRecord(get) || len(idParams(get)) != n+1 || r.listOf(get, n) != list {
+			continue
+		}
+		for _, id := range slices.Compact([]string{made, cmp.Or(r.locatedID(x), made)}) {
+			now := r.send(ctx, request{op: get, label: q.label, values: append(slices.Clone(q.values), id), ofRecords: true})
+			if now.isRefused() {
+				r.addFinding("create", now, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", now.status)})
+			}
+			r.compareStored(q.op, now, q.sent)
+		}
+	}
+}
+
 // madeID returns the ID of the record that a response to a creation has, or to which its Location leads, or "".
 func (r *run) madeID(x *exchange) (id string) {
 	if !x.ok() {
@@ -150,11 +168,16 @@ func (r *run) madeID(x *exchange) (id string) {
 	if len(x.records) == 1 {
 		id = r.id(x.op, x.records[0])
 	}
+	return cmp.Or(id, r.locatedID(x))
+}
+
+// locatedID returns the ID to which the Location of a response to a creation leads, or "".
+func (r *run) locatedID(x *exchange) string {
 	_, location := x.res.Headers(r.api, "", r.business(x.op, x.label), x.header, r.host)
 	if rest, below := strings.CutPrefix(location, path.Clean(r.target(request{op: x.op, label: x.label, values: x.values}))+"/"); below && !strings.ContainsAny(rest, "/?") {
-		id = cmp.Or(id, rest)
+		return rest
 	}
-	return id
+	return ""
 }
 
 // probeCrossTenantCreate sends a request of B that names a record of A, or has an Idempotency-Key that A has used.
@@ -257,15 +280,25 @@ func (r *run) withOtherBody(q request) (other request, ok bool) {
 // compareStored compares a record with what was sent for it.
 func (r *run) compareStored(op *upstream.Operation, x *exchange, sent map[string]any) {
 	record := x.record()
+	if record == nil {
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		value, exists := record[name]
-		if !exists || strings.Contains(encodeJSON(sent[name]), "{") { // the service may add members to an object
+		p := cmp.Or(x.op.Record(), &upstream.Schema{}).Property(name)
+		isLost := x.op.Method == http.MethodGet && !isEmpty(sent[name]) && p != nil && !p.Internal
+		if !exists && !isLost || strings.Contains(encodeJSON(sent[name]), "{") { // the service may add members to an object
 			continue
 		}
-		if kind, text := describe(value, true); !areAlike(withFloats(value), sent[name]) {
-			r.addFinding("stored", x, Finding{Pointer: pointerTo(x, 0, name), Expected: "what " + op.ID + " sent", Got: kind + " that differs", Value: text})
+		if kind, text := describe(value, exists); !areAlike(withFloats(value), sent[name]) {
+			r.addFinding("stored", x, Finding{Pointer: pointerTo(x, 0, name), Expected: "what " + op.ID + " sent", Got: kind + map[bool]string{true: " that differs"}[exists], Value: text})
 		}
 	}
+}
+
+// isEmpty reports whether a service may leave out a value.
+func isEmpty(value any) bool {
+	return slices.Contains([]string{"null", `""`, "0", "false", "[]", "{}"}, encodeJSON(value))
 }
 
 // areAlike reports whether values are equal, or different forms of the same text, number or instant.
@@ -522,19 +555,24 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		r.created[i].sent = sent
 		if x.status == http.StatusAccepted || r.isChanged(op, previous, now, made.sent, q.sent) {
 			r.compareStored(op, now, sent)
+			r.compareStored(op, x, q.sent)
 		}
 		version, _ := r.version(op, now)
 		if was, _ := r.version(op, previous); was != "" && was == version && previous.ok() && previous.res.ETag && r.changed(op, previous, now, q.sent) {
 			r.addFinding("conditional", now, Finding{Expected: "another ETag, because the record was changed", Got: "the same one"})
 		}
 		if op.Method == http.MethodPut {
-			again := withNewKey(q)
-			if matches {
-				again.header.Set(headerMatch, version)
+			put := func(q request) (x, now *exchange) {
+				if q = withNewKey(q); matches {
+					version, _ := r.version(op, current())
+					q.header.Set(headerMatch, version)
+				}
+				x = r.sendAndCheck(ctx, q, "")
+				return x, current()
 			}
-			r.sendAndCheck(ctx, again, "")
+			r.probeReplacement(q, put)
 			before := now
-			now = current()
+			_, now = put(q)
 			r.compareRepeated(before, now, others, listed(), sent)
 		}
 		if !matches {
@@ -564,9 +602,7 @@ func (r *run) isChanged(op *upstream.Operation, previous, now *exchange, made, s
 		r.addFinding("change", now, Finding{Expected: "another record after " + op.ID, Got: "the same one"})
 		return false
 	}
-	isKept := func(name string) bool {
-		return !slices.Contains([]string{"null", `""`, "0", "false", "[]", "{}"}, encodeJSON(is[name]))
-	}
+	isKept := func(name string) bool { return !isEmpty(is[name]) }
 	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(made)), func(name string) bool {
 		_, isNamed := sent[name]
 		return isNamed || name == op.Tenant || reflect.DeepEqual(was[name], is[name]) && !isKept(name) || !areAlike(withFloats(was[name]), made[name])
@@ -576,6 +612,36 @@ func (r *run) isChanged(op *upstream.Operation, previous, now *exchange, made, s
 	}
 	r.addFinding("change", now, Finding{Pointer: pointerTo(now, 0, rest[0]), Expected: "what was sent before, because " + op.ID + " does not name it", Got: "nothing, or an empty value"})
 	return false
+}
+
+// probeReplacement sends a PUT with a text for all optional members that can have it, and one without them. A service that replaces the record has no
+// reason to keep all of the texts: they are not its defaults. Only names and the like may be kept.
+func (r *run) probeReplacement(q request, put func(request) (x, now *exchange)) {
+	const text = "conform"
+	if q.sent == nil {
+		return
+	}
+	with, without := q, q
+	with.sent, without.sent = maps.Clone(q.sent), maps.Clone(q.sent)
+	var optional []string
+	for _, p := range q.op.Body.Kinds[0].Schema.Properties {
+		if s := p.Schema; !p.Required && !isIDName(p.Name) && !isKeyName(p.Name) && s.Types&upstream.TypeString != 0 && s.Known == nil && s.InvalidReason(text) == "" {
+			optional, with.sent[p.Name] = append(optional, p.Name), text
+			delete(without.sent, p.Name)
+		}
+	}
+	with, isValid := r.as(with, q.label)
+	without, ok := r.as(without, q.label)
+	if len(optional) == 0 || !isValid || !ok {
+		return
+	}
+	_, now := put(with)
+	optional = slices.DeleteFunc(optional, func(name string) bool { return now.record()[name] != text })
+	x, now := put(without)
+	isGone := func(name string) bool { return now.record()[name] != text }
+	if x.ok() && x.status != http.StatusAccepted && len(optional) > 0 && !slices.ContainsFunc(optional, isGone) {
+		r.addFinding("change", now, Finding{Pointer: pointerTo(now, 0, optional[0]), Expected: "no value, because " + q.op.ID + " replaces the record, and did not name it", Got: "what was there before"})
+	}
 }
 
 // compareRepeated compares a record and its list before and after a PUT was repeated. Of the record, it compares the lengths of arrays only, because
