@@ -647,6 +647,12 @@ func TestConformNamesEachWayInWhichAServiceIsBroken(t *testing.T) {
 			_, _ = mac.Write([]byte(signed))
 			return signature == base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 		}), nil},
+		{"assertions of another type", "assertion", accepts(func(r *http.Request, _ breaker) bool { return claims(r)["typ"] == "JWT" }), nil},
+		{"assertions that are valid for long", "assertion", accepts(func(r *http.Request, _ breaker) bool {
+			exp, _ := claims(r)["exp"].(float64)
+			iat, _ := claims(r)["iat"].(float64)
+			return exp > float64(time.Now().Unix()) && exp-iat > 60
+		}), nil},
 		{"assertions for no operation", "assertion", accepts(func(r *http.Request, _ breaker) bool {
 			c := claims(r)
 			return c["sub"] != nil && c["op"] == nil

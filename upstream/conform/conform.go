@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -262,6 +263,7 @@ func (r *run) prepareAssertions() (err error) {
 	der, _ := x509.MarshalPKIXPublicKey(o.Keys[0].Public()) // it cannot fail for a key of this type
 	public := der[len(der)-ed25519.PublicKeySize:]
 	secrets := [][]byte{public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), []byte(base64.RawURLEncoding.EncodeToString(public))}
+	sign := func(signed string) []byte { return ed25519.Sign(o.Keys[0], []byte(signed)) }
 	var operations []string
 	for _, op := range r.operations {
 		operations = append(operations, op.ID)
@@ -277,9 +279,17 @@ func (r *run) prepareAssertions() (err error) {
 		{what: "without a signature", token: func(token string) string { return token[:strings.LastIndexByte(token, '.')+1] }},
 		{what: "with the algorithm none", token: func(token string) string {
 			n++
-			return withAlgorithm(token, []string{"nOnE", "none", "None"}[n%3], nil)
+			return rewrite(token, "EdDSA", []string{"nOnE", "none", "None"}[n%3], func(string) []byte { return nil })
 		}},
-		{what: "with the algorithm HS256 and the public key", token: func(token string) string { return withAlgorithm(token, "HS256", secrets[n%3]) }},
+		{what: "with the algorithm HS256 and the public key", token: func(token string) string {
+			return rewrite(token, "EdDSA", "HS256", func(signed string) []byte {
+				mac := hmac.New(sha256.New, secrets[n%3])
+				_, _ = mac.Write([]byte(signed))
+				return mac.Sum(nil)
+			})
+		}},
+		{what: "of another type", token: func(token string) string { return rewrite(token, `"typ":"[^"]+"`, `"typ":"JWT"`, sign) }},
+		{what: "that is valid for more than 60 seconds", token: func(token string) string { return rewrite(token, `"iat":[0-9]+`, `"iat":1000000000`, sign) }},
 		{what: "of an unknown key", by: newAsserter(func(o *upstream.AsserterOptions) { o.Keys = []ed25519.PrivateKey{unknownKey} })},
 		{what: "that has expired", by: at(-70 * time.Second)}, // it ended 40 seconds ago
 		{what: "that is not valid yet", by: at(40 * time.Second)},
@@ -305,17 +315,15 @@ func forge(token string) string {
 	return token[:i] + map[bool]string{true: "B", false: "A"}[token[i] == 'A'] + token[i+1:]
 }
 
-// withAlgorithm returns an assertion with another algorithm, and signed with a secret, if there is one.
-func withAlgorithm(token, algorithm string, secret []byte) string {
+// rewrite returns an assertion with another text in its header and claims, and another signature.
+func rewrite(token, pattern, text string, sign func(signed string) []byte) string {
 	b64, parts := base64.RawURLEncoding, strings.Split(token, ".")
-	header, _ := b64.DecodeString(parts[0])
-	signed := b64.EncodeToString([]byte(strings.Replace(string(header), "EdDSA", algorithm, 1))) + "." + parts[1]
-	if secret == nil {
-		return signed + "."
+	for i := range 2 {
+		part, _ := b64.DecodeString(parts[i])
+		parts[i] = b64.EncodeToString(regexp.MustCompile(pattern).ReplaceAll(part, []byte(text)))
 	}
-	mac := hmac.New(sha256.New, secret)
-	_, _ = mac.Write([]byte(signed))
-	return signed + "." + b64.EncodeToString(mac.Sum(nil))
+	signed := parts[0] + "." + parts[1]
+	return signed + "." + b64.EncodeToString(sign(signed))
 }
 
 const noRequest = "no request could be made: give the document a valid example of its parameters and its body"
