@@ -471,6 +471,7 @@ func TestConformTellsFaultsFromWhatServicesMayDo(t *testing.T) {
 				for _, want := range c.want {
 					require.Contains(t, printed.String(), want)
 				}
+				require.Equal(t, c.limits, strings.Contains(printed.String(), "listRacks: requests at the same time: the service limits them, so some were sent later"))
 				require.Equal(t, c.want == nil, len(report.Faults) == 0, printed.String())
 			}
 		})
