@@ -151,7 +151,7 @@ func (r *run) probeStored(ctx context.Context, q request, x *exchange, list *ups
 			continue
 		}
 		for _, id := range slices.Compact([]string{made, cmp.Or(r.locatedID(x), made)}) {
-			now := r.send(ctx, request{op: get, label: q.label, values: append(slices.Clone(q.values), id), ofRecords: true})
+			now := r.sendAndCheck(ctx, request{op: get, label: q.label, values: append(slices.Clone(q.values), id), ofRecords: true}, "")
 			if now.isRefused() {
 				r.addFinding("create", now, Finding{Expected: "the record that was created", Got: fmt.Sprintf("status %d", now.status)})
 			}
@@ -429,7 +429,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if get == nil {
 			return nil
 		}
-		return r.send(ctx, request{op: get, label: "A", values: q.values, ofRecords: true})
+		return r.sendAndCheck(ctx, request{op: get, label: "A", values: q.values, ofRecords: true}, "")
 	}
 	previous := current()
 	matches := op.Forwards(headerMatch)
