@@ -29,6 +29,8 @@ type arguments struct {
 	path  []string                  // the values of the path parameters
 	query string                    // encoded
 	body  map[string]jsontext.Value // its members, or the body as "*"; nil: no body
+
+	cleared []string // the argument clear: names of arguments whose members of the body are null
 }
 
 // text returns the text of an argument for the gateway, or "" if it is absent.
@@ -77,7 +79,31 @@ func (t *tool) readArguments(raw jsontext.Value) (*arguments, *toolError) {
 		}
 	}
 	a.query = strings.Join(query, "&")
+	_ = json.Unmarshal(a.own[argClear], &a.cleared) // it has been checked
+	for _, name := range a.cleared {
+		if _, given := a.all[name]; given {
+			return nil, t.badArguments(data.Detail{Field: argClear, Problem: "names " + name + ", which also has a value"})
+		}
+		a.body[t.clears[name]] = jsontext.Value("null")
+	}
 	return a, nil
+}
+
+// noChange returns the error for a change of nothing.
+func (t *tool) noChange() *toolError {
+	d := data.Detail{Field: "the call", Problem: "contains no change"}
+	if len(t.clears) > 0 {
+		d.Problem += ": what to empty has to be named in " + argClear
+	}
+	return t.badArguments(d)
+}
+
+// emptied names what the call clears, after a verb, as a part of a sentence.
+func (a *arguments) emptied(verb string) string {
+	if len(a.cleared) == 0 {
+		return ""
+	}
+	return " and " + verb + " " + strings.Join(a.cleared, ", ")
 }
 
 // queryOf returns the encoded query parameters for an argument, or false if an item cannot be in a list that is separated by commas.
@@ -195,7 +221,7 @@ func lenientObject(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 	out := jsontext.Value{'{'}
 	for name, member := range members(v) {
 		if p := s.Property(name); p != nil {
-			if member.Kind() == jsontext.KindNull && p.Schema.Types&upstream.TypeNull == 0 && p.Schema.Choice == nil && !p.Required {
+			if member.Kind() == jsontext.KindNull && p.Schema.Types&upstream.TypeNull == 0 && !p.Required {
 				continue
 			}
 			member = lenient(p.Schema, member)

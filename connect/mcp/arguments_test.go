@@ -56,6 +56,7 @@ func TestArgumentsAreReadLeniently(t *testing.T) {
 		{"contacts_search", `{"query":["a"]}`, no},
 		{"contacts_search", `{"query":{"a":1}}`, no},
 		{"contacts_search", `{"status":null,"type":null,"query":null,"cursor":null,"fields":null}`, `{}`},
+		{"contacts_search", `{"fields":""}`, no},
 		{"contacts_search", `{"Limit":3}`, no},
 		{"contacts_search", `{"more":null}`, no},
 		{"contacts_get", `{"id":10403}`, `{"id":10403}`},
@@ -66,16 +67,31 @@ func TestArgumentsAreReadLeniently(t *testing.T) {
 		{"contacts_get", `{"id":9007199254740991.0}`, `{"id":9007199254740991}`},
 		{"contacts_get", `{"id":-0}`, no},
 		{"contacts_get", `{"id":null}`, no},
+		{"contacts_get", `{"id":""}`, no},
+		{"contacts_create", `{"first_name":"A","notes":""}`, no},
+		{"contacts_create", `{"first_name":""}`, no},
+		{"receptionist_faq_upsert", `{"id":"7","question":""}`, no},
 		{"contacts_get", `{}`, no},
 		{"invoices_search", `{"status":["paid","sent"]}`, `{"status":["paid","sent"]}`},
 		{"invoices_search", `{"status":"paid"}`, `{"status":["paid"]}`},
 		{"invoices_search", `{"status":"[\"paid\",\"sent\"]"}`, `{"status":["paid","sent"]}`},
 		{"invoices_search", `{"status":"paid,sent"}`, no},
+		{"invoices_search", `{"status":""}`, no},
+		{"invoices_search", `{"status":[""]}`, no},
 		{"invoices_search", `{"status":[]}`, no},
 		{"invoices_search", `{"status":[null]}`, no},
 		{"invoices_search", `{"status":[["paid"]]}`, no},
 		{"invoices_search", `{"status":"PAID"}`, no},
-		{"contacts_update", `{"id":7,"notes":null}`, `{"id":7,"notes":null}`},
+		{"contacts_update", `{"id":7,"notes":null}`, `{"id":7}`},
+		{"contacts_update", `{"id":7,"clear":["notes","email"]}`, `{"id":7,"clear":["notes","email"]}`},
+		{"contacts_update", `{"id":7,"clear":"notes"}`, `{"id":7,"clear":["notes"]}`},
+		{"contacts_update", `{"id":7,"clear":[]}`, `{"id":7,"clear":[]}`},
+		{"contacts_update", `{"id":7,"clear":null,"notes":"x"}`, `{"id":7,"notes":"x"}`},
+		{"contacts_update", `{"id":7,"clear":["note"]}`, no},
+		{"contacts_update", `{"id":7,"clear":["first_name"]}`, no},
+		{"contacts_update", `{"id":7,"clear":["notes"],"notes":"x"}`, no},
+		{"contacts_create", `{"first_name":"A","clear":["notes"]}`, no},
+		{"business_hours_set", `{"days":[{"day":"2030-12-24","spans":null}]}`, `{"days":[{"day":"2030-12-24","spans":null}]}`},
 		{"contacts_update", `{"id":7,"first_name":null,"notes":"x"}`, `{"id":7,"notes":"x"}`},
 		{"contacts_update", `{"id":7,"phone_number":6085550123,"country_code":"+1"}`, `{"id":7,"phone_number":"6085550123","country_code":"+1"}`},
 		{"contacts_update", `{"id":7,"country_code":+1}`, no},
@@ -88,7 +104,7 @@ func TestArgumentsAreReadLeniently(t *testing.T) {
 		{"receptionist_faq_upsert", `{"question":"q","answer":"a","enabled":"no"}`, no},
 		{"receptionist_service_upsert", `{"name":"x","price":80.50}`, `{"name":"x","price":"80.50"}`},
 		{"receptionist_service_upsert", `{"name":"x","price":1e3}`, no},
-		{"receptionist_service_upsert", `{"name":"x","price":null}`, `{"name":"x","price":null}`},
+		{"receptionist_service_upsert", `{"name":"x","price":null}`, `{"name":"x"}`},
 		{"receptionist_rules_update", `{"remove":"a"}`, `{"remove":["a"]}`},
 		{"receptionist_rules_update", `{"remove":7}`, `{"remove":["7"]}`},
 		{"receptionist_rules_update", `{"remove":"true"}`, `{"remove":["true"]}`},
@@ -194,7 +210,7 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 		for name, value := range before {
-			if value != nil {
+			if value != nil && value != "" {
 				require.Contains(tb, a.all, name, "nothing is dropped")
 			}
 		}

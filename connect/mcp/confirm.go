@@ -66,7 +66,9 @@ func (c *toolCall) confirm(ctx context.Context) (bool, error) {
 			switch action := c.elicitResult.Action; {
 			case action == "cancel":
 				c.declined = "The question was closed without an answer. Nothing was changed. Ask the user whether they still want this."
-			case !agreed || action != "accept":
+			case action == "accept" && !agreed: // some programs do not show the form, and accept with its defaults
+				c.declined = "The question was accepted without ticking \"Do it\". Nothing was changed. Ask the user whether they want this."
+			case action != "accept":
 				c.declined = "The user was asked and declined. Nothing was changed. Do not ask again unless they bring it up."
 			}
 			return c.declined == "", nil
@@ -239,7 +241,7 @@ func (c *toolCall) question() string {
 	default:
 		text += ": " + says.If + " " + quoted(plain(value))
 	}
-	return verb + text + ending
+	return verb + text + c.args.emptied("empty") + ending
 }
 
 // adds reports whether the call creates a record.

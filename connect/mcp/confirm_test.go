@@ -47,11 +47,8 @@ func TestDeleteAsksTheUserIfTheClientSupportsElicitation(t *testing.T) {
 		// The assistant's confirmation does not count if the client supports elicitation.
 		res := call(t, c, "contacts_delete", object{"id": id, "confirm": "yes"})
 		require.Equal(t, false, res["deleted"], "%+v", refusal)
-		said := "declined"
-		if refusal.action == "cancel" {
-			said = "closed without an answer"
-		}
-		require.Contains(t, res["message"], said)
+		said := map[string]string{"decline": "declined", "cancel": "closed without an answer", "accept": "accepted without ticking"}
+		require.Contains(t, res["message"], said[refusal.action])
 		require.Len(t, refusal.asked, 1)
 		require.Contains(t, refusal.asked[0].Message, "Tove In person")
 		entries := s.entries()

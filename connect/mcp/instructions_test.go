@@ -47,6 +47,11 @@ func TestInputSchemasAreAcceptedByClients(t *testing.T) {
 	maybe.Rules.Enum = []string{`"a`}
 	choice := &upstream.Schema{Types: upstream.TypeString | upstream.TypeNull, Choice: &upstream.Choice{Alternatives: []*upstream.Schema{textOf(0, 0), {Types: upstream.TypeNull}}}}
 	prices := &upstream.Schema{Types: upstream.TypeObject, Additional: numbers}
+	open := &upstream.Schema{Types: upstream.TypeObject, Additional: upstream.AnyJSON()}
+	deep := textOf(0, 0)
+	for range maxShown + 1 {
+		deep = &upstream.Schema{Types: upstream.TypeObject, Properties: []upstream.Property{{Name: "a", Schema: deep}}}
+	}
 	for name, test := range map[string]struct {
 		schema *upstream.Schema
 		want   string // "": only what holds for all
@@ -57,6 +62,8 @@ func TestInputSchemasAreAcceptedByClients(t *testing.T) {
 		"a text, or null":   {maybe, `{"anyOf":[{"enum":["a"],"type":"string"},{"type":"null"}]}`},
 		"a choice, or null": {choice, `{"anyOf":[{"type":"string"},{"type":"null"}]}`},
 		"a map":             {prices, `{"type":"object","properties":{},"additionalProperties":{"type":"integer"}}`},
+		"free JSON":         {listOf(open, 0, -1), `{"type":"array","items":{"type":"object","properties":{},"additionalProperties":true}}`},
+		"too deep":          {deep, strings.Repeat(`{"type":"object","properties":{"a":`, maxShown) + `{"type":"object","properties":{},"additionalProperties":true}` + strings.Repeat("}}", maxShown)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +84,7 @@ func TestInputSchemasAreAcceptedByClients(t *testing.T) {
 	}
 }
 
-// requireAccepted requires that a schema has one type at each place, and items for each array.
+// requireAccepted requires that a schema has one type at each place, items for each array, and properties for each object.
 func requireAccepted(t *testing.T, shown map[string]any) {
 	t.Helper()
 	if shown["type"] != nil {

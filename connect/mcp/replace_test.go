@@ -138,6 +138,8 @@ func TestReplacementOfAnOldVersionChangesNothing(t *testing.T) {
 		fails(t, c, "receptionist_faq_upsert", object{"id": faq["id"], "enabled": true, "if_version": wrong}, "Nothing was changed")
 		fails(t, c, "receptionist_personality_update", object{"name": "Eve", "if_version": wrong}, "Nothing was changed")
 	}
+	said := fails(t, c, "receptionist_personality_update", object{"name": "Eve", "if_version": 0}, "if_version is not a version of this record")
+	require.NotContains(t, said, "If-Match", "an assistant knows no headers")
 	require.Equal(t, newer, faqWith(t, s, faq["id"]))
 	fails(t, c, "receptionist_faq_upsert", object{"question": "q", "answer": "a", "if_version": 1}, "if_version", "requires id")
 	fails(t, c, "receptionist_faq_upsert", object{"id": faq["id"]}, "contains no change")
@@ -271,9 +273,9 @@ func TestNoUpdateLosesAMemberThatItDoesNotMention(t *testing.T) {
 			{"phone": "+12025550143"},
 			{"website_url": "https://new.example/"},
 			{"time_zone": "Europe/Oslo"},
-			{"email": nil},
-			{"phone": nil},
-			{"website_url": nil},
+			{"clear": []any{"email"}},
+			{"clear": []any{"phone"}},
+			{"clear": []any{"website_url"}},
 		}, nil},
 		"business_hours_set": {object{}, get("business_get", nil, "hours"), []object{{"days": []any{object{"day": "sunday", "spans": []any{object{"open": "10:00", "close": "11:00"}}}}}}, map[string]bool{"days": true}},
 		"service_areas_set":  {object{}, get("business_get", nil, "service_areas"), []object{{"add": []any{object{"name": "Added", "kind": "region"}}}}, map[string]bool{"service_areas": true}},
@@ -285,13 +287,13 @@ func TestNoUpdateLosesAMemberThatItDoesNotMention(t *testing.T) {
 			{"contact_type": "lead"},
 			{"contact_status": "inactive"},
 			{"notes": "N"},
-			{"last_name": nil},
-			{"email": nil},
-			{"notes": nil},
-			{"phone_number": nil, "country_code": nil},
+			{"clear": []any{"last_name"}},
+			{"clear": []any{"email"}},
+			{"clear": []any{"notes"}},
+			{"clear": []any{"phone_number", "country_code"}},
 		}, nil},
 		"receptionist_personality_update": {object{}, get("receptionist_get", nil, "receptionist", "personality"), []object{
-			{"name": "Eve"}, {"tone": "formal"}, {"greeting": "Hi."}, {"language": "nb"}, {"instructions": "None."}, {"instructions": nil},
+			{"name": "Eve"}, {"tone": "formal"}, {"greeting": "Hi."}, {"language": "nb"}, {"instructions": "None."}, {"clear": []any{"instructions"}},
 		}, nil},
 		"receptionist_rules_update": {object{}, get("receptionist_get", nil, "receptionist"), []object{
 			{"add": []any{object{"when": "third", "then": "three"}}},
@@ -309,9 +311,9 @@ func TestNoUpdateLosesAMemberThatItDoesNotMention(t *testing.T) {
 			{"duration_minutes": 90},
 			{"price": "1.00"},
 			{"bookable": false},
-			{"description": nil},
-			{"price": nil},
-			{"duration_minutes": nil},
+			{"clear": []any{"description"}},
+			{"clear": []any{"price"}},
+			{"clear": []any{"duration_minutes"}},
 		}, nil},
 		"objects_update": {object{"type": "vehicles", "id": vehicle["id"]}, get("objects_get", object{"type": "vehicles", "id": vehicle["id"]}, "object", "fields"), []object{
 			{"fields": object{"plate": "KEPT 2"}}, {"fields": object{"year": 2021}}, {"fields": object{"year": nil}},
@@ -332,6 +334,12 @@ func TestNoUpdateLosesAMemberThatItDoesNotMention(t *testing.T) {
 			now := u.read()
 			if fields, ok := change["fields"].(object); ok {
 				change = fields
+			}
+			if names, ok := change["clear"].([]any); ok {
+				change = object{}
+				for _, name := range names {
+					change[name.(string)] = nil
+				}
 			}
 			require.NotEqual(t, was, now, "%s %v changes nothing", tool, change)
 			for name, value := range was {
@@ -396,7 +404,7 @@ func TestUpdatesSendNothingThatWasNotSaid(t *testing.T) {
 		arguments object
 		want      string
 	}{
-		{"contacts_update", object{"id": id, "notes": nil, "first_name": nil}, `{"notes":null}`},
+		{"contacts_update", object{"id": id, "clear": []any{"notes"}, "first_name": nil, "email": nil}, `{"notes":null}`},
 		{"business_update", object{"name": "N", "email": "null@example.com"}, `{"name":"N","email":"null@example.com"}`},
 		{"receptionist_rules_update", object{"add": object{"when": "w", "then": "t"}}, `{"add":[{"when":"w","then":"t"}]}`},
 	} {

@@ -190,7 +190,7 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 			body = nil
 		}
 		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
-			return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
+			return nil, c.tool.noChange()
 		}
 		if _, whole := c.args.body["*"]; body != nil && !whole {
 			body = c.withTenant(op.Body.Kinds[0].Schema, body)
@@ -226,7 +226,7 @@ func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
 	expected, changes := cmp.Or(c.sentVersion(), c.ifMatch), c.args.body
 	if len(changes) == 0 {
-		return nil, c.tool.badArguments(data.Detail{Field: "the call", Problem: "contains no change"})
+		return nil, c.tool.noChange()
 	}
 	if t.Replace.Method == http.MethodPatch {
 		return c.change(ctx, t.Replace)
@@ -312,7 +312,9 @@ func (c *toolCall) done(content jsontext.Value) {
 		id = cmp.Or(c.args.path[n-1], id)
 	}
 	c.target = strings.TrimSpace(c.tool.about + " " + id)
-	c.sentence = c.fill(c.tool.Does, record, false)
+	if c.sentence = c.fill(c.tool.Does, record, false); c.sentence != "" {
+		c.sentence += c.args.emptied("emptied")
+	}
 }
 
 // address returns the path of the call, for RecordCreated and ForgetCreated: with its ID, a created record has the path of its DELETE.

@@ -64,7 +64,7 @@ func shapeOf(s *upstream.Schema, types upstream.Types, depth int, input bool) ma
 		}
 		properties[nameOf(p)] = of
 	}
-	if len(properties) > 0 || depth == 0 && types == upstream.TypeObject { // some clients require properties
+	if len(properties) > 0 || (input || depth == 0) && types == upstream.TypeObject { // some clients require properties
 		shown["properties"] = properties
 	}
 	if len(required) > 0 {
@@ -73,7 +73,11 @@ func shapeOf(s *upstream.Schema, types upstream.Types, depth int, input bool) ma
 	if s.Items != nil && (depth < maxShown || input && depth < 2*maxShown) {
 		shown["items"] = shape(s.Items, depth+1, input)
 	}
-	if s.Additional != nil && !s.Additional.FreeJSON() && input && depth < maxShown {
+	switch tooDeep := depth >= maxShown && len(s.Properties) > 0; {
+	case !input || s.Additional == nil && !tooDeep:
+	case tooDeep, s.Additional.FreeJSON(), depth >= maxShown: // some clients would send an object without what is not in its schema
+		shown["additionalProperties"] = true
+	default:
 		shown["additionalProperties"] = shape(s.Additional, depth+1, input)
 	}
 	return shown

@@ -156,13 +156,13 @@ func listedTools(t *testing.T, s *setup) map[string]listedTool {
 	return tools
 }
 
-// closeSchema rejects further members, wherever a schema has members.
+// closeSchema rejects further members, wherever a schema does not allow them.
 func closeSchema(v any) {
 	s, ok := v.(object)
 	if !ok {
 		return
 	}
-	if properties, ok := s["properties"].(object); ok {
+	if properties, ok := s["properties"].(object); ok && s["additionalProperties"] == nil {
 		s["additionalProperties"] = false
 		for _, p := range properties {
 			closeSchema(p)

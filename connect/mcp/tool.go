@@ -27,6 +27,7 @@ type tool struct {
 	arguments *upstream.Operation // its body is the object of all arguments
 	slots     []slot              // of the arguments that are sent to the data service
 	names     []string            // of all arguments
+	clears    map[string]string   // what the argument clear may name: by argument, the member of the body
 	fields    []string            // that the caller may ask for; nil: none
 	key       bool                // retries are recognised by an idempotency key
 	untrusted bool                // its results contain text from outside the business
@@ -53,6 +54,7 @@ type handler struct {
 // up an idempotency key, and so do something twice: it has a description.
 const (
 	argFields         = "fields"
+	argClear          = "clear"
 	argIfVersion      = "if_version"
 	argIdempotencyKey = "idempotency_key"
 	argConfirm        = "confirm"
@@ -145,13 +147,23 @@ type argument struct {
 	slot
 }
 
-// sent returns the arguments that are sent to the data service: of the path, the body and the query, in this order.
+// sent returns the arguments that are sent to the data service: of the path, the body and the query, in this order. Those that may be left out
+// are not null: clients send null for all that the model does not mean, and drop the types of what may be null. It sets t.clears.
 func (t *tool) sent() (all []argument) {
+	t.clears = map[string]string{}
+	keeps := slices.Contains([]string{http.MethodPatch, http.MethodPut}, t.changes().Method) // what is not sent
 	add := func(p upstream.Property, s slot) {
 		// If a path parameter and a body member have the same name, t.Arguments renames the parameter.
 		other, ok := t.Arguments[p.Name]
 		if ok && (s.path || !slices.ContainsFunc(all, func(a argument) bool { return a.Name == other })) {
 			p.Name = other
+		}
+		if types := p.Schema.Types &^ upstream.TypeNull; s.body != "" && s.body != "*" && !p.Required && types != 0 && types != p.Schema.Types && !p.Schema.FreeJSON() {
+			bare := *p.Schema
+			bare.Types, p.Schema = types, &bare
+			if keeps {
+				t.clears[p.Name] = s.body
+			}
 		}
 		all = append(all, argument{p, s})
 	}
@@ -200,12 +212,10 @@ func (t *tool) own() (all []argument) {
 		all = append(all, argument{Property: p})
 	}
 	if t.fields != nil {
-		names := textOf(0, 0)
-		for _, name := range t.fields {
-			names.Rules.Enum = append(names.Rules.Enum, `"`+name)
-		}
-		slices.Sort(names.Rules.Enum)
-		add(argFields, listOf(names, 1, len(t.fields)), "")
+		add(argFields, namesOf(t.fields, 1), "")
+	}
+	if len(t.clears) > 0 {
+		add(argClear, namesOf(slices.Collect(maps.Keys(t.clears)), 0), "To empty.")
 	}
 	if len(t.Version) > 0 && t.Kind == definition.KindUpdate {
 		version := textOf(1, 128) // an empty one would be ignored
@@ -236,6 +246,15 @@ func listOf(s *upstream.Schema, least, most int) *upstream.Schema {
 	list := &upstream.Schema{Types: upstream.TypeArray, Items: s, Rules: upstream.NewRules()}
 	list.Rules.MinItems, list.Rules.MaxItems = least, most
 	return list
+}
+
+// namesOf returns the schema of a list of at least some of the names, each once.
+func namesOf(all []string, least int) *upstream.Schema {
+	name := textOf(0, 0)
+	for _, one := range slices.Sorted(slices.Values(all)) {
+		name.Rules.Enum = append(name.Rules.Enum, `"`+one)
+	}
+	return listOf(name, least, len(all))
 }
 
 // fieldsOf returns the names of the fields that an operation's records can have.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,7 +123,12 @@ func newToolError(err error, t *tool) *toolError {
 		says(codeNotFound, "This business has no such "+t.namedBy()+".", "Find the right id with the search or list tool of this area.")
 	case errors.Is(err, data.ErrInvalid):
 		says(codeArguments, strings.TrimSpace("The business's data service rejected these arguments. "+e.Message), correctAndCall)
-		failed.violations = e.Details
+		failed.violations = slices.Clone(e.Details)
+		for i, d := range e.Details { // an assistant knows no headers
+			if strings.EqualFold(d.Field, "If-Match") && t.takes(argIfVersion) {
+				failed.violations[i] = data.Detail{Field: argIfVersion, Problem: "is not a version of this record"}
+			}
+		}
 	case errors.Is(err, data.ErrVersion):
 		advice := "Read it again, check that your change still makes sense, and call again"
 		if t.takes(argIfVersion) {

@@ -142,7 +142,7 @@ func TestContactsAreCreatedUpdatedAndDeleted(t *testing.T) {
 	require.Equal(t, "lead", contact["contact_type"])
 
 	updated := call(t, c, "contacts_update", object{
-		"id": contact["id"], "contact_type": "customer", "notes": nil, "if_version": contact["version"],
+		"id": contact["id"], "contact_type": "customer", "clear": "notes", "if_version": contact["version"],
 	})["contact"].(object)
 	require.Equal(t, "customer", updated["contact_type"])
 	require.Nil(t, updated["notes"])
@@ -164,7 +164,7 @@ func TestBusinessHoursAndAreasAreChanged(t *testing.T) {
 	s.allow("other", s.other, "mcp:write")
 	c := s.connect(legacy, "other", nil)
 	before := call(t, c, "business_get", nil)
-	business := call(t, c, "business_update", object{"website_url": nil, "phone": "+441632960123"})["business"].(object)
+	business := call(t, c, "business_update", object{"clear": "website_url", "phone": "+441632960123"})["business"].(object)
 	require.Nil(t, business["website_url"])
 	require.Equal(t, "+441632960123", business["phone"])
 	require.Equal(t, before["business"].(object)["name"], business["name"])
@@ -191,7 +191,7 @@ func TestReceptionistIsConfigured(t *testing.T) {
 	s := newSetup(t, shared)
 	s.allow("other", s.other, "mcp:write")
 	c := s.connect(modern, "other", nil)
-	changed := call(t, c, "receptionist_personality_update", object{"tone": "warm", "instructions": nil})["receptionist"].(object)
+	changed := call(t, c, "receptionist_personality_update", object{"tone": "warm", "clear": []any{"instructions"}})["receptionist"].(object)
 	require.Equal(t, "warm", changed["personality"].(object)["tone"])
 	fails(t, c, "receptionist_personality_update", object{"tone": "rude"}, "formal, friendly, playful, professional, warm")
 
@@ -205,7 +205,7 @@ func TestReceptionistIsConfigured(t *testing.T) {
 	flood, salesman := rules[had].(object), rules[had+1].(object)
 	require.Equal(t, true, flood["enabled"])
 	kept := rulesOf(confirmed(t, c, "receptionist_rules_update", object{
-		"remove": []any{flood["id"]}, "change": []any{object{"id": salesman["id"], "before": nil, "then": "be polite"}},
+		"remove": []any{flood["id"]}, "change": []any{object{"id": salesman["id"], "then": "be polite"}},
 	}))
 	require.Len(t, kept, had+1)
 	salesman["then"] = "be polite"
@@ -225,7 +225,7 @@ func TestReceptionistIsConfigured(t *testing.T) {
 		"name": "Gutter cleaning", "duration_minutes": 60, "price": "80.50", "bookable": true,
 	})["service"].(object)
 	require.Equal(t, "80.50", service["price"])
-	fails(t, c, "receptionist_service_upsert", object{"id": service["id"], "duration_minutes": nil}, "duration_minutes")
+	fails(t, c, "receptionist_service_upsert", object{"id": service["id"], "clear": []any{"duration_minutes"}}, "duration_minutes")
 	fails(t, c, "receptionist_service_upsert", object{"name": "x", "if_version": 3}, "if_version")
 	require.Equal(t, true, confirmed(t, c, "receptionist_service_delete", object{"id": service["id"]})["deleted"])
 }

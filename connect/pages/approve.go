@@ -24,7 +24,8 @@ type approveView struct {
 	Vouched         string // the host that vouches for the client's name, or ""
 	Local           bool   // a program on the user's machine may impersonate the client
 	By              account.Account
-	Minutes         int // until the request expires, rounded up
+	Minutes         int  // until the request expires, rounded up
+	Partial         bool // more could be allowed than what is asked for
 	permissions
 }
 
@@ -69,7 +70,7 @@ func (p *Pages) approveView(s *session, req oauth.Request) approveView {
 		Client: name, Initial: initial(name), Vouched: cleantext.Line(req.Client.Host, maxHost),
 		Local:   req.RedirectLocal || req.Client.LocalOnly,
 		By:      s.account,
-		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1),
+		Minutes: max(int((req.ExpiresIn+time.Minute-1)/time.Minute), 1), Partial: !req.Scopes.Contains(p.o.OAuth.Areas().Everything()),
 	}
 	v.Host, v.App = strings.CutSuffix(host, ":")
 	return v

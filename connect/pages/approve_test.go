@@ -43,6 +43,20 @@ func TestApprovePageShowsClientAndScopes(t *testing.T) {
 	assert.Contains(t, p.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 }
 
+// Many programs ask for no scope, and so for reading only. Their owners look for a box that is not there.
+func TestApprovePageSaysThatMoreCanBeAllowedLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signIn(ownerEmail)
+	const later = "There you can also allow it more than it asks for now."
+	for id, scopes := range map[string]string{"grq_read": "mcp:read", "grq_part": "mcp:write"} {
+		w.request(id, scopes)
+		b.get(pages.ApprovePath+"?request="+id).requires(http.StatusOK, later)
+	}
+	w.request("grq_use", "mcp:use")
+	b.get(pages.ApprovePath + "?request=grq_use").lacks(later)
+}
+
 func TestApprovePageGrantsReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
