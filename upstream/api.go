@@ -48,7 +48,7 @@ type Operation struct {
 	// TenantNone. Empty: the gateway responds itself.
 	Tenant string
 
-	TenantInside bool // a record need not have the tenant, only objects inside it
+	TenantInside bool // not all records need have the tenant, only objects inside or beside them
 
 	Params     []Param      // of the query, in the order in which they are forwarded
 	PathParams []Param      // in the order of the path

@@ -856,12 +856,45 @@ func (c *compiler) finishOperation(n *operationNode) {
 			r.Body = c.pages(op, r, response.get(extPage))
 		}
 		c.faultIf(byRecord && r.Unchecked != nil, n.get(extUnchecked), "what is not checked needs %s: request, or none", extTenant)
-		if !byRecord || !success || r.Body == nil || r.Records != nil || r.Body.FreeJSON() {
+		if !byRecord || !success || r.Body == nil || r.Body.FreeJSON() {
 			continue
 		}
-		if !c.faultIf(!c.hasTenant(r.Body, map[*upstream.Schema]bool{}), n.node, "no object of the successful response declares the tenant %s: declare it, or give the operation %s: request or none", op.Tenant, extTenant) && !c.declaresTenant(r.Body, true, 0) {
+		switch {
+		case r.Records == nil && !c.hasTenant(r.Body, map[*upstream.Schema]bool{}):
+			c.fault(n.node, "no object of the successful response declares the tenant %s: declare it, or give the operation %s: request or none", op.Tenant, extTenant)
+		case r.Records == nil && !c.declaresTenant(r.Body, true, 0):
 			op.TenantInside = true
 			c.warn(n.node, "only objects inside the records declare the tenant %s: a record without them is not checked. Declare it in the record, or require such an object", op.Tenant)
+		default:
+			c.checkLists(op, n.node, r.Body, "", 0)
+		}
+	}
+}
+
+// checkLists warns of lists, and of maps, around which no object has the tenant, and whose objects need not have it: another member of the envelope
+// has it. pointer leads to s, which is no item itself.
+func (c *compiler) checkLists(op *upstream.Operation, n node, s *upstream.Schema, pointer string, depth int) {
+	if s == nil || depth > maxNames || !c.spend(1) || s.Tenant != "" || c.broken[s] {
+		return
+	}
+	if s.Choice != nil {
+		for _, a := range s.Choice.Alternatives {
+			c.checkLists(op, n, a, pointer, depth+1)
+		}
+	}
+	for _, items := range []*upstream.Schema{s.Items, s.Additional} {
+		item := items
+		for item != nil && item.Items != nil && c.spend(1) {
+			item = item.Items
+		}
+		if item != nil && item.Types&upstream.TypeObject != 0 && !c.declaresTenant(items, false, depth+1) {
+			op.TenantInside = true
+			c.warn(n, "the items of %s do not declare the tenant %s, so they are not checked", pointer, op.Tenant)
+		}
+	}
+	for _, p := range s.Properties {
+		if !p.Internal {
+			c.checkLists(op, n, p.Schema, pointer+"/"+p.Name, depth+1)
 		}
 	}
 }

@@ -77,6 +77,46 @@ func TestRecordsThatNeedNotHaveTheTenantCauseAWarning(t *testing.T) {
 	}
 }
 
+// Of a response with a list whose items have the tenant, or with an object that has it, a reader could believe that all lists are checked.
+func TestListsBesideTheTenantCauseAWarningIfTheirItemsDoNotHaveIt(t *testing.T) {
+	t.Parallel()
+	const (
+		order    = `{type: object, properties: {id: {type: string}, account: {type: string}, lines: {type: array, items: {type: object, properties: {sku: {type: string}}}}}}`
+		payments = `payments: {type: array, items: {type: object, properties: {id: {type: string}, secret: {type: string}}}}`
+		meta     = `meta: {type: object, required: [account], properties: {account: {type: string}}}`
+		optional = `{type: object, properties: {customer: {type: object, properties: {account: {type: string}}}}}`
+	)
+	for name, c := range map[string]struct{ records, schema, list string }{
+		"a list beside the records":                {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, ` + payments + `}}`, "/payments"},
+		"a list beside a list that has it":         {"", `{type: object, properties: {orders: {type: array, items: ` + order + `}, ` + payments + `}}`, "/payments"},
+		"a list beside a required object":          {"", `{type: object, required: [meta], properties: {` + meta + `, ` + payments + `}}`, "/payments"},
+		"a list in an envelope in the envelope":    {"", `{type: object, required: [meta], properties: {` + meta + `, data: {type: object, properties: {` + payments + `}}}}`, "/data/payments"},
+		"a map beside the records":                 {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, by_id: {type: object, additionalProperties: {type: object, properties: {id: {type: string}}}}}}`, "/by_id"},
+		"a list of lists":                          {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, rows: {type: array, items: {type: array, items: {type: object, properties: {id: {type: string}}}}}}}`, "/rows"},
+		"items that need not have it":              {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, other: {type: array, items: ` + optional + `}}}`, "/other"},
+		"a list of one alternative":                {"", `{type: object, required: [meta], properties: {` + meta + `, extra: {oneOf: [{type: object, properties: {` + payments + `}}, {type: string}]}}}`, "/extra/payments"},
+		"free JSON beside the records":             {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, raw: {type: array, items: {type: object, additionalProperties: true}}}}`, "/raw"},
+		"lists that have it":                       {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, drafts: {type: array, items: ` + order + `}}}`, ""},
+		"lines of the records":                     {"orders", `{type: object, properties: {page: {type: integer}, orders: {type: array, items: ` + order + `}}}`, ""},
+		"lines of the record":                      {"", order, ""},
+		"lines of the record in an envelope":       {"order", `{type: object, required: [order], properties: {order: ` + order + `}}`, ""},
+		"texts, and an object, beside the records": {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, tags: {type: array, items: {type: string}}, pagination: {type: object, properties: {page: {type: integer}}}}}`, ""},
+		"a list that callers do not see":           {"orders", `{type: object, properties: {orders: {type: array, items: ` + order + `}, internal: {x-gatehouse-internal: true, type: array, items: {type: object, properties: {id: {type: string}}}}}}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := ""
+			if c.records != "" {
+				records = `, x-gatehouse-records: {in: ` + c.records + `}`
+			}
+			d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: x`+records+`, content: {application/json: {schema: `+c.schema+`}}}}}}}}`, definition.Options{})
+			require.NoError(t, err)
+			require.Equal(t, c.list != "", strings.Contains(warnings(d), "the items of "+c.list+" do not declare the tenant account"), warnings(d))
+			require.Equal(t, c.list != "", d.API.Operations()[0].TenantInside)
+		})
+	}
+}
+
 // The forwarded query is canonical and has only what the definition says; the rest is refused or named.
 func TestParametersOfAQuery(t *testing.T) {
 	t.Parallel()
