@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -247,10 +248,10 @@ func tenantRule(op *upstream.Operation) string {
 		}
 	case op.Tenant == upstream.TenantNone:
 		rule = "nothing: the operation has no tenant"
-	case op.TenantInside:
-		rule = op.Tenant + " of the objects that have it, not of every record"
 	default:
-		rule = op.Tenant + " of every record"
+		if rule = op.Tenant + " of " + strings.Join(tenantPlaces(op), ", "); op.TenantInside {
+			rule += ", not of every record"
+		}
 	}
 	if op.Unchecked() {
 		rule += "; some media types are not checked"
@@ -259,4 +260,45 @@ func tenantRule(op *upstream.Operation) string {
 		rule += "; enforce " + op.Enforce.String()
 	}
 	return rule
+}
+
+// tenantPlaces returns pointers to the objects of successful responses whose tenant is checked, without those inside them. Any item of a list or map
+// is *.
+func tenantPlaces(op *upstream.Operation) (places []string) {
+	const most = 4
+	without := map[*upstream.Schema]bool{} // nothing was found in them, or they are around the current one
+	var find func(s *upstream.Schema, pointer string)
+	find = func(s *upstream.Schema, pointer string) {
+		switch found := len(places); {
+		case s == nil || without[s] || found > most:
+		case s.Tenant != "":
+			if pointer = cmp.Or(map[string]string{"": "the response", "/*": "every item"}[pointer], pointer); !slices.Contains(places, pointer) {
+				places = append(places, pointer)
+			}
+		default:
+			without[s] = true
+			find(s.Items, pointer+"/*")
+			find(s.Additional, pointer+"/*")
+			for _, p := range s.Properties {
+				if !p.Internal {
+					find(p.Schema, pointer+"/"+p.Name)
+				}
+			}
+			if s.Choice != nil {
+				for _, a := range s.Choice.Alternatives {
+					find(a, pointer)
+				}
+			}
+			without[s] = len(places) == found
+		}
+	}
+	for _, r := range op.Responses {
+		if r.Status/100 == 2 || r.Status == 2 {
+			find(r.Body, "")
+		}
+	}
+	if len(places) > most {
+		places[most], places = "…", places[:most+1]
+	}
+	return places
 }

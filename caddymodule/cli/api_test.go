@@ -126,6 +126,49 @@ func TestAPICheckListsOperationsAlone(t *testing.T) {
 	assert.Contains(t, errs.String(), "api.yaml:1: warning: ")
 }
 
+// Who reads the list of a document sees which objects are compared with the business, and that those beside them are not.
+func TestAPICheckSaysWhereTheTenantIsCompared(t *testing.T) {
+	t.Parallel()
+	const (
+		order = `{type: object, properties: {id: {type: string}, account: {type: string}}}`
+		lines = `{type: array, maxItems: 9, items: {type: object, properties: {sku: {type: string}}}}`
+	)
+	for name, c := range map[string]struct{ schema, want string }{
+		"the response":           {`{type: object, properties: {account: {type: string}, lines: ` + lines + `}}`, "account of the response"},
+		"a list":                 {`{type: array, maxItems: 9, items: ` + order + `}`, "account of every item"},
+		"a list in an envelope":  {`{type: object, properties: {orders: {type: array, maxItems: 9, items: ` + order + `}}}`, "account of /orders/*"},
+		"two lists":              {`{type: object, properties: {orders: {type: array, maxItems: 9, items: ` + order + `}, drafts: {type: array, maxItems: 9, items: ` + order + `}}}`, "account of /orders/*, /drafts/*"},
+		"records by their names": {`{type: object, additionalProperties: ` + order + `}`, "account of every item"},
+		"alternatives":           {`{oneOf: [` + order + `, {type: array, maxItems: 9, items: ` + order + `}]}`, "account of the response, every item"},
+		"an object beside lists": {`{type: object, required: [meta], properties: {meta: ` + order + `, lines: ` + lines + `}}`, "account of /meta, not of every record"},
+		"a list beside lists":    {`{type: object, properties: {orders: {type: array, maxItems: 9, items: ` + order + `}, lines: ` + lines + `}}`, "account of /orders/*, not of every record"},
+		"an object of a record":  {`{type: object, properties: {id: {type: string}, customer: ` + order + `}}`, "account of /customer, not of every record"},
+		"many objects":           {`{type: object, required: [a], properties: {a: ` + order + `, b: ` + order + `, c: ` + order + `, d: ` + order + `, e: ` + order + `}}`, "account of /a, /b, /c, /d, …"},
+		"a record in itself":     {`{type: object, required: [a], properties: {parent: {$ref: "#/paths/~1a/get/responses/200/content/application~1json/schema"}, a: ` + order + `}}`, "account of /a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, strings.TrimSpace(lastColumn(t, `x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: x, content: {application/json: {schema: `+c.schema+`}}}}}}}`)))
+		})
+	}
+}
+
+// lastColumn returns what the list says keeps businesses apart, for a document with one operation.
+func lastColumn(t *testing.T, document string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, `+document+`}`), 0o600))
+	cmd := apiCheckCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs([]string{file, "--list"})
+	require.NoError(t, cmd.Execute())
+	head, row, _ := strings.Cut(out.String()[strings.Index(out.String(), "OPERATION"):], "\n")
+	require.Equal(t, 1, strings.Count(row, "\n"), row)
+	return row[strings.Index(head, "BUSINESSES"):]
+}
+
 func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Shop", "connect"} {
