@@ -161,6 +161,30 @@ func tree(t *testing.T, text string) any {
 	return tree
 }
 
+// Another tool's extension is ignored, so that a misspelt one of ours hides or checks nothing.
+func TestNamesThatLookLikeAnExtensionCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"x-gatehosue-internal": "did you mean x-gatehouse-internal?", "x-gatehouse_internal": "did you mean x-gatehouse-internal?",
+		"x-gateway-internal": "did you mean x-gatehouse-internal?", "x-gate-visible": "did you mean x-gatehouse-visible?", "x-gatehose-from": "did you mean x-gatehouse-from?",
+		"x-gateh\u043euse-internal": "characters beyond ASCII", "x-g\u0430t\u0435h\u043eus\u0435-\u0456nt\u0435rn\u0430l": "characters beyond ASCII", "x-gate\u200bhouse-internal": "characters beyond ASCII",
+		"x-internal": "", "x-nullable": "", "x-enum-varnames": "", "x-go-type": "", "x-google-backend": "", "x-google-management": "",
+		"x-amazon-apigateway-integration": "", "x-ms-visibility": "", "x-kong-name": "", "x-tyk-api-gateway": "", "x-readme": "", "x-stoplight": "", "x-speakeasy-name-override": "",
+		"x-kubernetes-group-version-kind": "", "x-apisix-upstream": "", "x-zuplo-route": "", "x-oapi-codegen-extra-tags": "", "x-displayName": "", "x-tagGroups": "", "x-page": "", "x-gitbook-page": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for place, text := range map[string][]string{
+				"a member": {"x: {type: string", "x: {\"" + name + "\": true, type: string"}, "the document": {"paths:", "\"" + name + "\": true\npaths:"},
+			} {
+				says := warnings(loaded(t, definition.Options{}, text...))
+				require.Equal(t, want != "", strings.Contains(says, name+" is ignored: ") && strings.Contains(says, want), "%s: %s", place, says)
+				require.Equal(t, want != "", strings.Contains(says, "is ignored: "), "%s: %s", place, says)
+			}
+		})
+	}
+}
+
 // The extensions of the compiler, of the schema for editors and of the page are the same, and each example of the schema loads.
 func TestSchemaForEditorsHasAllExtensions(t *testing.T) {
 	t.Parallel()

@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gatehouse-gateway/gatehouse/internal/similar"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
@@ -28,7 +30,7 @@ const dialect2020, dialectOAS = "https://json-schema.org/draft/2020-12/schema", 
 // maxAmbiguous is the maximum number of segments of a path where both a literal and a parameter are possible.
 const maxAmbiguous = 8
 
-// Methods of operations, request headers that reach the data service, and response headers that reach the caller, where documented.
+// Methods of operations, request headers that reach the data service, response headers that reach the caller, where documented, and our extensions.
 //
 //nolint:gochecknoglobals // constants
 var (
@@ -36,6 +38,11 @@ var (
 	servedMethods   = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	requestHeaders  = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Accept-Language"}
 	responseHeaders = []string{"ETag", "Location"}
+
+	extensions = []string{
+		extTenant, extPublic, extAnswer, extRecords, extPage, extVisible, extInternal, extClamp, extUnchecked, extDeprecated, extRead, extUpstream,
+		extEnforce, extFrom, extTool, extArea, extInstruct, extUntrusted,
+	}
 )
 
 // compile compiles the selected operations: first all schemas, which may refer to each other, then what needs complete schemas.
@@ -101,7 +108,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	return base, all
 }
 
-// checkExtensions reports extensions of ours where nothing reads them, such as one level too high.
+// checkExtensions reports extensions of ours where nothing reads them, such as one level too high, and warns of names that look like one.
 func (c *compiler) checkExtensions() {
 	components := c.root.get("components")
 	places := slices.Concat([]node{c.root.get("info"), c.root.get("paths"), components}, c.root.get("servers").items())
@@ -114,6 +121,20 @@ func (c *compiler) checkExtensions() {
 	for _, tag := range c.root.get("tags").items() {
 		c.noExtensions(tag, extArea)
 	}
+	known := map[string]bool{}
+	c.root.each(func(n node) {
+		for _, e := range n.entries() {
+			switch {
+			case !strings.HasPrefix(e.name, "x-") || strings.HasPrefix(e.name, extPrefix) || known[e.name] || !c.spend(20):
+			case strings.ContainsFunc(e.name, func(r rune) bool { return r > unicode.MaxASCII }):
+				c.warn(e.value, "%s is ignored: it has characters beyond ASCII, with which a name can look like %s…", e.name, extPrefix)
+			case similar.Nearest(e.name, extensions) != "":
+				c.warn(e.value, "%s is ignored: did you mean %s?", e.name, similar.Nearest(e.name, extensions))
+			default:
+				known[e.name] = true
+			}
+		}
+	})
 }
 
 // noExtensions reports extensions of ours in an object that may have one at most.
