@@ -204,8 +204,7 @@ func (h *Auth) permit(r *http.Request, req *signedRequest) error {
 	return nil
 }
 
-// isWrite reports whether a request may change data: by its method, or by another one that its query names, as WordPress's REST API
-// (_method) and Play take it.
+// isWrite reports whether a request may change data: by its method, or by another one that its query names.
 func isWrite(method, target string) bool {
 	if method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions {
 		return true
@@ -216,11 +215,7 @@ func isWrite(method, target string) bool {
 		if decoded, err := url.QueryUnescape(name); err == nil {
 			name = decoded
 		}
-		name = strings.ToLower(strings.TrimLeft(name, " "))
-		if i := strings.LastIndexByte(name, '['); i > 0 { // a list
-			name = name[:i]
-		}
-		if strings.Trim(name, "._[ ") == "method" && name != "method" || strings.HasPrefix(name, "x-http-method") { // as PHP reads it, . is _
+		if upstream.NamesMethod(name) {
 			return true
 		}
 	}

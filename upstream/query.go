@@ -26,6 +26,15 @@ const (
 	maxIgnored, maxIgnoredName = 8, 64
 )
 
+// NamesMethod reports whether services may take a parameter of a query for the method, as WordPress's REST API (_method) and Play do.
+func NamesMethod(name string) bool {
+	name = strings.ToLower(strings.TrimLeft(name, " "))
+	if i := strings.LastIndexByte(name, '['); i > 0 { // a list
+		name = name[:i]
+	}
+	return strings.Trim(name, "._[ ") == "method" && name != "method" || strings.HasPrefix(name, "x-http-method") // as PHP reads it, . is _
+}
+
 // Param is a parameter of a query or a path, or a header.
 type Param struct {
 	Name     string

@@ -242,6 +242,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 
 		// Parameters.
 		"a cookie":                         parameter("{name: c, in: cookie, schema: {type: string}}", "/in", "must be one of query, path or header"),
+		"another method for callers":       parameter("{name: _method, in: query, schema: {type: string}}", "", "services may take the parameter _method for the method, and this operation only reads"),
 		"a parameter without a name":       parameter("{in: query, schema: {type: string}}", "", "needs a name"),
 		"a parameter without a place":      parameter("{name: c, schema: {type: string}}", "/in", "must be one of query, path or header"),
 		"a parameter that is a text":       parameter("page", "", "an object is missing"),

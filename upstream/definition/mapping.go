@@ -14,13 +14,14 @@ import (
 )
 
 // ownHeaders are the headers of a call that a definition must not set: the gateway's own, those of the connection and the body, those that are
-// forwarded from callers, and credentials, which do not belong into a document.
+// forwarded from callers, those by which services take another method, path or client, and credentials, which do not belong into a document.
 //
 //nolint:gochecknoglobals // a constant
 var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Authorization", "Connection", "Content-", "Cookie", "Expect", "Forwarded", "Host", "Idempotency-Key", "If-",
 	"Keep-Alive", "Proxy-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via", "X-Business-Id",
-	"X-Forwarded-", "X-Gateway-", "X-Request-Id", "X-Public-Key", "X-Signature", "X-Timestamp", "X-Http-Method", "X-Original-", "X-Rewrite-",
+	"X-Forwarded-", "X-Gateway-", "X-Request-Id", "X-Public-Key", "X-Signature", "X-Timestamp", "X-Account-Id", "X-Original-", "X-Rewrite-",
+	"X-Http-Method", "X-Http-Method-", "X-Method-Override", "X-Real-Ip", "Proxy",
 }
 
 // placeholder matches a placeholder such as {business}.
@@ -208,6 +209,7 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 		return c.spend(len(by)) && slices.ContainsFunc(by, func(v upstream.MappedValue) bool { return mayBeOne(v.Name, name) })
 	}
 	for i, v := range m.Query {
+		c.checkMethod(op, ext, v.Name)
 		c.faultIf(taken(v.Name, m.Query[:i]), ext, "services may take two names of the query for one: %s", v.Name)
 	}
 	for i, p := range op.Params {
@@ -218,6 +220,11 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 		})
 		c.faultIf(!used && taken(p.Name, m.Query), ext, "the parameter %s of callers would come beside a value of this name", p.Name)
 	}
+}
+
+// checkMethod reports a fault if a service could take a parameter of a read's query for the method.
+func (c *compiler) checkMethod(op *upstream.Operation, n node, name string) {
+	c.faultIf(op.Read && upstream.NamesMethod(name), n, "services may take the parameter %s for the method, and this operation only reads", name)
 }
 
 // mayBeOne reports whether a service could take two names of a query for one, or for a list or object and a part of it, such as tag and tag[]. It does

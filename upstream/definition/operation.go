@@ -466,6 +466,7 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 		op.PathParams[i] = *own
 		return true
 	case "query":
+		c.checkMethod(op, p, name)
 	default:
 		c.fault(p.get("in"), "%q cannot be enforced: must be one of query, path or header", in)
 		return false

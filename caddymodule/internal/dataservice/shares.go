@@ -78,8 +78,10 @@ func NewShares(inFlight int) *Shares {
 	if inFlight == 0 {
 		inFlight = DefaultInFlight
 	}
-	return &Shares{inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{},
-		services: map[*Service]int64{}}
+	return &Shares{
+		inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{},
+		services: map[*Service]int64{},
+	}
 }
 
 // open adds a data service.
