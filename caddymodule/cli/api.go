@@ -80,7 +80,8 @@ https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/frameworks.md has
 overlays for what generated documents leave open.
 
 With --list, prints what is served, to whom, and what keeps businesses apart,
-and the warnings on standard error.
+and the warnings on standard error. The list does not show headers and queries
+for the service, members that callers do not see, visibility, and tools.
 
 Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -228,10 +229,32 @@ func printOperations(out io.Writer, api *upstream.API) error {
 		case !op.Read:
 			callers = "signed, may write"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", oneLine(op.ID), op.Method, oneLine(op.Path), oneLine(op.Resource),
-			callers, limit, oneLine(tenantRule(op)))
+		_, _ = fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\t%s\t%s\n", cell(op.ID), op.Method, cell(op.Path+servicePath(op)), cell(op.Resource),
+			callers, limit, cell(tenantRule(op)))
 	}
 	return w.Flush() //nolint:wrapcheck // of the standard output
+}
+
+// cell returns a text of a document so that it cannot look like several columns, or move those that follow off the screen.
+func cell(s string) string { return oneLine(cleantext.Line(s, 200)) }
+
+// servicePath returns the path at the data service, with an arrow, if it is another one.
+func servicePath(op *upstream.Operation) string {
+	if op.Mapping == nil || op.Mapping.Path == nil {
+		return ""
+	}
+	text := []byte(" → ")
+	for _, p := range op.Mapping.Path {
+		switch {
+		case p.Business:
+			text = append(text, "{business}"...)
+		case p.PathParam > 0:
+			text = append(text, "{"+op.PathParams[p.PathParam-1].Name+"}"...)
+		default:
+			text = append(text, p.Literal...)
+		}
+	}
+	return string(text)
 }
 
 // tenantRule says what keeps businesses apart.
@@ -272,7 +295,13 @@ func tenantPlaces(op *upstream.Operation) (places []string) {
 		switch found := len(places); {
 		case s == nil || without[s] || found > most:
 		case s.Tenant != "":
-			if pointer = cmp.Or(map[string]string{"": "the response", "/*": "every item"}[pointer], pointer); !slices.Contains(places, pointer) {
+			changed := func(p upstream.Property) bool {
+				return (p.Name == s.Tenant || p.Name == s.AlsoTenant) && p.From != nil && p.From.Values != nil
+			}
+			if pointer = cmp.Or(map[string]string{"": "the response", "/*": "every item"}[pointer], pointer); slices.ContainsFunc(s.Properties, changed) {
+				pointer += " (values changed)"
+			}
+			if !slices.Contains(places, pointer) {
 				places = append(places, pointer)
 			}
 		default:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,20 +154,49 @@ func TestAPICheckSaysWhereTheTenantIsCompared(t *testing.T) {
 	}
 }
 
+func TestAPICheckShowsWhatIsMapped(t *testing.T) {
+	t.Parallel()
+	const responses = `responses: {"200": {description: x, content: {application/json: {schema: {type: object, properties: {account: {type: string, x-gatehouse-from: FROM}}}}}}}`
+	const document = `x-gatehouse-tenant: account, paths: {"/orders/{id}": {get: {operationId: a, x-gatehouse-upstream: UPSTREAM,
+		parameters: [{name: id, in: path, required: true, schema: {type: string}}], ` + responses + `}}}`
+	list := func(upstream, from string) string {
+		return listed(t, strings.NewReplacer("UPSTREAM", upstream, "FROM", from).Replace(document))
+	}
+	assert.Contains(t, list(`{path: "/admin/{business}/export/{id}.json"}`, "owner"), "  GET /orders/{id} → /admin/{business}/export/{id}.json  ")
+	assert.Contains(t, list(`{query: {a: b}}`, "owner"), "  GET /orders/{id}  ")
+	assert.Contains(t, list("{}", "owner"), "  account of the response\n")
+	assert.Contains(t, list("{}", "{member: owner, values: {victim: attacker}}"), "  account of the response (values changed)\n")
+}
+
+// A document of a team must not look signed and checked where it is not.
+func TestAPICheckPrintsColumnsThatADocumentCannotImitate(t *testing.T) {
+	t.Parallel()
+	list := listed(t, `x-gatehouse-tenant: none, paths: {/a: {get: {operationId: "a  GET /a\ta  signed \u00a0\u2003\u2800 per_key  account`+strings.Repeat(" ", 200)+`", responses: {"204": {}}}}}`)
+	assert.Contains(t, list, "\na GET /a a signed per_key account  GET /a   a         signed   per_key  nothing: the operation has no tenant\n")
+	list = listed(t, `x-gatehouse-tenant: none, paths: {/a: {get: {operationId: "`+strings.Repeat("a", 1000)+`", responses: {"204": {}}}}}`)
+	assert.Less(t, len(list), 1000)
+}
+
 // lastColumn returns what the list says keeps businesses apart, for a document with one operation.
 func lastColumn(t *testing.T, document string) string {
+	t.Helper()
+	head, row, _ := strings.Cut(listed(t, document), "\n")
+	require.Equal(t, 1, strings.Count(row, "\n"), row)
+	return row[strings.Index(head, "BUSINESSES"):]
+}
+
+// listed returns the list of a document's operations.
+func listed(t *testing.T, document string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "api.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, `+document+`}`), 0o600))
 	cmd := apiCheckCommand()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
-	cmd.SetErr(&out)
+	cmd.SetErr(io.Discard)
 	cmd.SetArgs([]string{file, "--list"})
 	require.NoError(t, cmd.Execute())
-	head, row, _ := strings.Cut(out.String()[strings.Index(out.String(), "OPERATION"):], "\n")
-	require.Equal(t, 1, strings.Count(row, "\n"), row)
-	return row[strings.Index(head, "BUSINESSES"):]
+	return out.String()
 }
 
 func TestAPICheckRefusesNamesThatTheGatewayRefuses(t *testing.T) {
