@@ -260,6 +260,16 @@ func TestAnswersOfTheGatewayAreNotMapped(t *testing.T) {
 	require.JSONEq(t, `{"a":"b"}`, string(d.API.Operations()[0].StaticBody))
 }
 
+// What callers send would be compared with themselves.
+func TestATenantThatCallersSendDoesNotLoad(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{`{parameter: acc}`, `{pages: [/total, acc]}`} {
+		_, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: account, paths: {/a: {get: {parameters: [{name: acc, in: query, schema: {type: integer, minimum: 1, default: 5}}], responses: {"200": {
+			description: "", content: {application/json: {schema: {type: object, properties: {id: {type: string}, account: {type: integer, x-gatehouse-from: `+from+`}}}}}}}}}}}`, definition.Options{})
+		require.ErrorContains(t, err, "the tenant account must be what the service sends", from)
+	}
+}
+
 // Records that are elsewhere than the definition says are not checked for their tenant, so nothing undocumented passes without them.
 func TestRecordsElsewhereDoNotPass(t *testing.T) {
 	t.Parallel()

@@ -350,6 +350,7 @@ func (c *compiler) findTenant(s *upstream.Schema, info *schemaInfo) {
 			c.fault(info.node, "the tenant %s must be a string or an integer", name)
 			continue
 		}
+		c.faultIf(p.From != nil && p.From.Param+p.From.Pages != "", info.node, "the tenant %s must be what the service sends, and not come from a parameter", name)
 		p.Schema = c.clone(p.Schema)
 		if !c.o.Tools || !info.view.request { // in the body of a tool, the gateway writes it as the service has it
 			p.Schema.Types |= upstream.TypeString | upstream.TypeInteger
