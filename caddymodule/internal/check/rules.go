@@ -269,12 +269,19 @@ func (c *checker) checkAdmin() {
 	if c.admin.Disabled {
 		return
 	}
-	listen := cmp.Or(c.admin.Listen, caddy.DefaultAdminListen)
+	listen, mode, _ := strings.Cut(cmp.Or(c.admin.Listen, caddy.DefaultAdminListen), "|") // of a socket
 	if !strings.Contains(listen, "{") && !isLocal(listen) {
 		c.report("GH011", "/admin/listen", "the admin API listens on %s", listen)
 	}
-	for pointer, proxy := range c.proxies {
-		for i, u := range proxy.Upstreams {
+	if mode != "" && !strings.HasSuffix(mode, "0") {
+		c.report("GH011", "/admin/listen", "the admin API listens on %s with the mode %s, which is also for other users", listen, mode)
+	}
+	services := maps.Clone(c.proxies)
+	for _, s := range c.upstreams() {
+		services[s.pointer] = s
+	}
+	for pointer, service := range services {
+		for i, u := range service.Upstreams {
 			if sameAddress(u.Dial, listen) {
 				c.report("GH011", fmt.Sprintf("%s/upstreams/%d", pointer, i), "a site passes requests on to the admin API at %s", listen)
 			}
