@@ -42,7 +42,7 @@ func TestRenderedGatewayServesASignedRequest(t *testing.T) {
 	ca := certtest.NewCA(t)
 	cert, key := ca.ServerCert(t)
 	redis := redistest.Start(t, redistest.WithTLS(t), redistest.WithUser("gateway", "made-up",
-		"~gatehouse:* &gatehouse:* +@connection +@scripting +@pubsub +get +set +time -@dangerous +info"))
+		"~gatehouse:limit:* &gatehouse:* +@connection +@scripting +@pubsub +get +set +time -@dangerous +info"))
 	server := vaulttest.Start(t, vaulttest.Options{})
 	trustServiceAccounts(t, server, map[string]string{"gatehouse": "vault-policy.hcl", "gatehouse-keys": "vault-policy-operator.hcl"})
 	service, err := demo.Open(t.Context(), demo.Memory, demo.Options{})

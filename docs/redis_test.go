@@ -52,6 +52,22 @@ func TestDocumentedRedisUserCannotStopRedisOrOthers(t *testing.T) {
 	}
 }
 
+// The password of a gateway without the connection server must not be enough to sign in as an owner, to connect an assistant, or to write the audit log.
+func TestDocumentedRedisUserOfAnAPIHasNoPartInConnections(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	require.NoError(t, addUser(t.Context(), server.Client(t), strings.Fields(under(t, blocks(t, "operating.md"), "Redis", "redis").text)[4:]))
+	client := redis.NewClient(asUser(server.Options()).Simple())
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for _, key := range []string{"gatehouse:connect:session:0f", "gatehouse:connect:sessions:1", "gatehouse:connect:{0f}", "rate:gatehouse:connect:1", "gatehouse:1"} {
+		require.ErrorContains(t, client.Set(t.Context(), key, "x", 0).Err(), "NOPERM", key)
+		require.ErrorContains(t, client.Get(t.Context(), key).Err(), "NOPERM", key)
+		require.Error(t, client.Eval(t.Context(), "return redis.call('SET', KEYS[1], 'x')", []string{key}).Err(), key)
+		require.Error(t, client.Eval(t.Context(), "return redis.call('SET', '"+key+"', 'x')", nil).Err(), key)
+	}
+	require.Zero(t, server.Client(t).DBSize(t.Context()).Val())
+}
+
 // addUser creates the user on a server.
 func addUser(ctx context.Context, admin *redis.Client, rules []string) error {
 	words := append([]string{"ACL", "SETUSER", "gateway", "reset", "on", ">made-up"}, rules...)

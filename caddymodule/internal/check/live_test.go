@@ -90,7 +90,7 @@ http://LISTEN {
 func TestCheckProbesRedis(t *testing.T) {
 	service := soundService(t)
 	const connectDocs = "~gatehouse:* ~rate:gatehouse:* &gatehouse:* +@connection +@scripting +@pubsub +@transaction +@read +@write +time -@dangerous +info"
-	const docs = "+@connection +@scripting +@pubsub +get +set +time -@dangerous +info ~gatehouse:* &gatehouse:*"
+	const docs = "+@connection +@scripting +@pubsub +get +set +time -@dangerous +info ~gatehouse:limit:* &gatehouse:*"
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithUser("limits", "pass", docs),
 		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"),
 		redistest.WithUser("connect", "pass", connectDocs), redistest.WithUser("norate", "pass", strings.ReplaceAll(connectDocs, "~rate:gatehouse:*", "")),
