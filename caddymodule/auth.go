@@ -287,6 +287,10 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 			r.Header.Del(strings.TrimSpace(name))
 		}
 	}
+	forwarded := []string{"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"} // which Caddy sets
+	if byProxy {
+		forwarded = append(forwarded, "x-forwarded-port", "x-forwarded-prefix")
+	}
 	for name := range r.Header {
 		known := strings.Map(func(c rune) rune { // CGI and many frameworks take other characters for -
 			if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
@@ -294,9 +298,9 @@ func (h *Auth) identify(r *http.Request, req *signedRequest) error {
 			}
 			return '-'
 		}, strings.ToLower(name))
-		respelled := name != http.CanonicalHeaderKey(known) // Caddy sets the other X-Forwarded-*
-		if removed[known] || respelled && strings.HasPrefix(known, "x-forwarded-") ||
-			!byProxy && slices.Contains([]string{"forwarded", "x-real-ip", "x-forwarded-port", "x-forwarded-prefix"}, known) {
+		respelled := name != http.CanonicalHeaderKey(known)
+		if removed[known] || strings.HasPrefix(known, "x-forwarded-") && (respelled || !slices.Contains(forwarded, known)) ||
+			!byProxy && (known == "forwarded" || known == "x-real-ip") {
 			delete(r.Header, name)
 		}
 	}

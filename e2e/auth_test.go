@@ -355,6 +355,8 @@ func TestProtectedServiceGetsNoForgedHeaders(t *testing.T) {
 		{"Forwarded", "for=192.0.2.7"},
 		{"X-Real-IP", "192.0.2.7"},
 		{"X-Forwarded-Port", "7"},
+		{"X-Forwarded-User", "mallory"},
+		{"X-Forwarded-Ssl", "on"},
 		{"X-Forwarded-Prefix", "/admin"},
 		{"X_Forwarded_Prefix", "/admin"},
 		{"X-Business.Id", "18"},

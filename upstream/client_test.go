@@ -815,17 +815,23 @@ func testDeadlineAndContextEndAnExchange(t *testing.T, serve serveFunc) {
 					c.ResponseHeaderTimeout = 50 * time.Millisecond
 				default:
 					go func() {
-						<-arrived
-						cancel(gone)
+						if <-arrived; test.response == "" {
+							cancel(gone)
+						}
 					}()
 				}
+				began := time.Now()
 				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x/", http.NoBody)
 				require.NoError(t, err)
 				res, err := c.Exchange(req, deadline)
 				if err == nil {
+					if test.end == "context" {
+						cancel(gone)
+					}
 					_, err = io.ReadAll(res.Body)
 					_ = res.Body.Close()
 					require.Error(t, err)
+					require.Less(t, time.Since(began), patience/2, "it does not wait for the deadline")
 					return
 				}
 				switch test.end {

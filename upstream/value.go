@@ -172,8 +172,9 @@ func canonical(value []byte) string {
 // tokens yields the strings, the numbers and all other bytes of a valid JSON value.
 func tokens(value []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for i, end := 0, 0; i < len(value); i = end {
-			switch end = i + 1; {
+		for i := 0; i < len(value); {
+			end := i + 1
+			switch {
 			case value[i] == '"':
 				for ; value[end] != '"'; end++ {
 					if value[end] == '\\' {
@@ -189,6 +190,7 @@ func tokens(value []byte) iter.Seq[[]byte] {
 			if !yield(value[i:end]) {
 				return
 			}
+			i = end
 		}
 	}
 }

@@ -50,6 +50,7 @@ func TestRepeatedCallIsExecutedOnce(t *testing.T) {
 		fails(t, c, "contacts_create", arguments, "IDEMPOTENCY_KEY_REUSED")
 		four := call(t, s.connect(revision, "second", nil), "contacts_create", object{"first_name": "Once", "last_name": revision})
 		require.Equal(t, false, four["repeated"])
+		require.Equal(t, false, call(t, s.connect(revision, "second", nil), "contacts_create", arguments)["repeated"], "the key is its own")
 
 		// A deleted record can be created again.
 		confirmed(t, c, "contacts_delete", object{"id": one["contact"].(object)["id"]})

@@ -547,6 +547,7 @@ func TestBodiesNameTheOwnBusinessByTheNamesOfTheService(t *testing.T) {
 		"an id":                                    {further, "/account/id", `{"id":18}`, `{"id":18}`, ""},
 		"an id that the tenant comes from":         {further, "id", `{"id":18}`, `{"id":18}`, ""},
 		"a declared member":                        {declared, "account_id", `{"owner":"18"}`, "", "/owner is not your own business"},
+		"a second declared member":                 {`properties: {business: {type: string}, owner: {type: string, x-gatehouse-from: account_id}}`, "account_id", `{"business":"17","owner":"18"}`, "", "/owner is not your own business"},
 		"a declared member of its own":             {declared, "account_id", `{"owner":"17","customer":"18"}`, `{"account_id":"17","customer":"18"}`, ""},
 		"a declared member that is null":           {declared, "account_id", `{"owner":null}`, "", "/owner is not your own business"},
 		"a declared member of an object":           {declared, "account_id", `{"to":{"ref":"18"}}`, "", "/to/ref is not your own business"},
