@@ -323,6 +323,34 @@ func TestCanceledRequestDoesNotGetAStaleCredential(t *testing.T) {
 	})
 }
 
+// A key may be changed while the source responds.
+func TestLifetimesBeginBeforeTheLookup(t *testing.T) {
+	t.Parallel()
+	const latency = 1500 * time.Millisecond
+	for name, test := range map[string]struct {
+		key  string
+		want error
+		ttl  time.Duration
+	}{
+		"known":   {testKey, nil, time.Minute},
+		"unknown": {unknownKey, authsigner.ErrUnknownKey, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{RefreshBefore: -1}, func(b bubble) {
+				b.src.latency = latency
+				_, took, err := b.lookup(test.key)
+				synctest.Wait()
+				require.ErrorIs(b, err, test.want)
+				require.Equal(b, latency, took)
+				pass(test.ttl - latency - time.Nanosecond)
+				b.requireKnown(test.key, true)
+				pass(time.Nanosecond)
+				b.requireKnown(test.key, false)
+			})
+		})
+	}
+}
+
 func TestUnknownKeysAreCachedBriefly(t *testing.T) {
 	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
 		for range 10 {
@@ -671,18 +699,27 @@ func TestLookupBegunBeforeInvalidationIsDiscarded(t *testing.T) {
 }
 
 func TestWaitingRequestDoesNotUseAnInvalidatedCredential(t *testing.T) {
-	withCache(t, authsigner.CacheOptions{}, func(b bubble) {
-		b.requireFound(testKey)
-		pass(time.Minute)
-		b.src.set(func() { b.src.hung = true })
-		var err error
-		go func() { _, _, err = b.lookup(testKey) }()
-		synctest.Wait()
-		b.Invalidate(testKey)
-		pass(10 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(b, err, authsigner.ErrUnavailable)
-	})
+	t.Parallel()
+	for name, stall := range map[string]func(s *fakeSource){
+		"until the deadline":  func(s *fakeSource) { s.hung = true },
+		"beyond the deadline": func(s *fakeSource) { s.deaf = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withCache(t, authsigner.CacheOptions{}, func(b bubble) {
+				b.requireFound(testKey)
+				pass(time.Minute)
+				b.src.set(func() { stall(b.src) })
+				var err error
+				go func() { _, _, err = b.lookup(testKey) }()
+				synctest.Wait()
+				b.Invalidate(testKey)
+				pass(10 * time.Second)
+				close(b.src.resume)
+				synctest.Wait()
+				require.ErrorIs(b, err, authsigner.ErrUnavailable)
+			})
+		})
+	}
 }
 
 func TestInvalidateAllKeepsCredentialsForStaleUse(t *testing.T) {
