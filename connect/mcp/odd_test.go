@@ -299,6 +299,26 @@ func TestQuestionDoesNotTakeArgumentsForTheRecord(t *testing.T) {
 	assert.Equal(t, `Change the thing? It may write to people outside the business. With: "{'name':'an empty draft'}"`, yes.asked[0].Message)
 }
 
+// Both tools have the same arguments, and no record.
+func TestTokenIsForOneTool(t *testing.T) {
+	t.Parallel()
+	const deletion = `
+  /%[1]ss/{id}:
+    delete:
+      tags: [things]
+      operationId: delete_%[1]s
+      x-gatehouse-tool: {}
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      responses:
+        "204": {description: It is deleted.}
+`
+	s, service := newOdd(t, fmt.Sprintf(deletion, "thing")+fmt.Sprintf(deletion, "file"), nil)
+	c := s.connect(modern, "bearer", nil)
+	token := tokenIn(t, fails(t, c, "delete_thing", object{"id": "7"}, "CONFIRMATION_NEEDED"))
+	fails(t, c, "delete_file", object{"id": "7", "confirm": token}, "CONFIRMATION_NEEDED", "does not belong to this call")
+	assert.Empty(t, service.requests())
+}
+
 func TestConfirmedDeletionIsOfTheRecordThatWasAskedAbout(t *testing.T) {
 	t.Parallel()
 	for _, required := range []string{"", "required: true,"} {
