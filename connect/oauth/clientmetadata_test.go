@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -318,6 +319,13 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", host, w.Body)
 		assert.NotContains(t, w.Body.String(), "prohibited", "the response does not disclose the reason")
 		assert.Empty(t, w.Header().Get("Location"))
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+			response, err := s.Documents().Get(id) //nolint:noctx // it cannot connect
+			if response != nil {
+				_ = response.Body.Close()
+			}
+			require.ErrorIs(t, err, ssrf.ErrProhibitedIP, host)
+		}
 	}
 	require.Zero(t, inside.fetched.Load())
 

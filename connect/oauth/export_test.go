@@ -61,6 +61,9 @@ func (s *Server) RequestKey(id string) string  { return s.requestKey(id) }
 func (s *Server) BusinessKey(id string) string { return s.businessKey(id) }
 func (s *Server) ClientKey(id string) string   { return s.clientKey(id) }
 
+// Documents is the client for metadata documents.
+func (s *Server) Documents() *http.Client { return s.documents }
+
 // Audit is the server's audit log.
 func (s *Server) Audit() *audit.Log { return s.o.Audit }
 
