@@ -850,6 +850,29 @@ func testDeadlineAndContextEndAnExchange(t *testing.T, serve serveFunc) {
 	}
 }
 
+// Once the context is done, the connection may be aborted at any time, also in the exchange of another request.
+func TestConnectionOfACancelledExchangeIsNotReused(t *testing.T) {
+	onEveryWire(t, testConnectionOfACancelledExchangeIsNotReused)
+}
+
+func testConnectionOfACancelledExchangeIsNotReused(t *testing.T, serve serveFunc) {
+	t.Helper()
+	s := serve(t, respond(sized("hello"), true))
+	c := s.client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x/", http.NoBody)
+	require.NoError(t, err)
+	res, err := c.Exchange(req, time.Time{})
+	require.NoError(t, err)
+	cancel()
+	body, err := io.ReadAll(res.Body) // it has arrived with the header
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, "hello", string(body))
+	require.Zero(t, c.Idle())
+}
+
 func TestIdleConnectionsAreBoundedAndEnd(t *testing.T) {
 	t.Parallel()
 	open := atomic.Int64{}
