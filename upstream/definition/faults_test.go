@@ -116,6 +116,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		return "{" + extension + ", content: {application/json: {schema: {properties: {n: {type: integer}, orders: {type: array, maxItems: 9, items: " +
 			theSchema + "}}}}}}"
 	}
+	kind := func(name string) string { return "{properties: {k: {type: string, enum: [" + name + "]}}, required: [k]}" }
 	_, allPaths, _ := strings.Cut(orders, "paths:\n")
 	for name, test := range map[string]change{
 		// Keywords.
@@ -175,6 +176,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"allOf that contradicts itself":            field("{allOf: [{type: string}, {type: integer}]}", "", "no value can be valid"),
 		"allOf that contradicts itself, inside":    field("{allOf: [{properties: {m: {type: string}}}, {properties: {m: {properties: {n: {type: string}}}}}]}", "/allOf/1", "no value of m can be valid"),
 		"allOf that is an object":                  field("{type: string, allOf: {}}", "/allOf", "must be a list"),
+		"allOf without schemas":                    field("{type: string, allOf: []}", "/allOf", "must have at least one schema"),
+		"allOf of two choices, one by a member":    field("{allOf: [{oneOf: ["+kind("a")+", "+kind("b")+"], discriminator: {propertyName: k}}, {oneOf: ["+kind("a")+", "+kind("b")+"]}]}", "/allOf/1", "two oneOf or anyOf that allOf combines cannot have a discriminator"),
 		"allOf with two formats":                   field("{allOf: [{type: string, format: date}, {type: string, format: uuid}]}", "/allOf/1", "two formats"),
 		"allOf in which a name is not declared":    field("{allOf: [{properties: {a: {type: string}}}, {required: [b]}]}", "/allOf/1/required/0", "b is not declared"),
 		"oneOf that is an object":                  field("{oneOf: {}}", "/oneOf", "must be a list"),

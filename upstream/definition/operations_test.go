@@ -561,7 +561,7 @@ actions:
 func TestWhatIsLeftOutIsListed(t *testing.T) {
 	t.Parallel()
 	d := loaded(t, definition.Options{MaxItems: 5}, "3.1.0", "3.0.0", theParameter, "{name: X-Trace, in: header, schema: {type: string}}",
-		"x: {type: string}", `x: {$ref: "#/components/schemas/Order/properties/y", maxLength: 3}`, "y: {type: string}", "y: {type: array, items: {type: string, format: phone}}",
+		"x: {type: string}", `x: {$ref: "#/components/schemas/Order/properties/y", maxLength: 3}`, "y: {type: string}", "y: {type: array, items: {type: string, format: phone}}\n        z: {properties: {k: {type: string}}, discriminator: {propertyName: k}}",
 		theOperation, "requestBody: {content: {application/x-www-form-urlencoded: {schema: {type: object, properties: {}}}}}\n      servers: []")
 	for _, want := range []string{
 		"api.yaml:7: " + operationAt + "/requestBody: is ignored: GET has no body",
@@ -570,10 +570,11 @@ func TestWhatIsLeftOutIsListed(t *testing.T) {
 		"api.yaml:20: " + recordAt + "/properties/x/maxLength: is ignored, because OpenAPI 3.0",
 		"api.yaml:21: " + recordAt + "/properties/y: has at most 5 items",
 		"api.yaml:21: " + recordAt + "/properties/y/items/format: the format phone is not known",
+		"api.yaml:22: " + recordAt + "/properties/z/discriminator: does nothing without oneOf or anyOf",
 	} {
 		require.Contains(t, warnings(d), want)
 	}
-	require.Len(t, d.Warnings, 6, warnings(d))
+	require.Len(t, d.Warnings, 7, warnings(d))
 	require.Equal(t, "get_orders_id", d.API.Operations()[0].ID)
 }
 
