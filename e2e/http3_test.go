@@ -50,6 +50,8 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 	}, patience, 10*time.Millisecond, "the server has sent no session ticket")
 	first.closeConn()
 
+	lookups := func() float64 { return g.Metric(t, "gatehouse_credential_events_total", `event="found"`) }
+	looked := lookups()
 	socket, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	until := make(chan struct{})
@@ -105,6 +107,7 @@ func TestEarlyDataIsNotServedBeforeAddressValidation(t *testing.T) {
 		return err == nil && a.Status == http.StatusOK
 	}, patience, 10*time.Millisecond)
 	assert.Equal(t, "8", a.Header.Get("X-RateLimit-Remaining"), "only two requests count")
+	assert.InDelta(t, looked, lookups(), 0, "lookups")
 }
 
 // A client that reads too slowly gets a part of the response. On no wire does that end as if it were complete, whether or not the client

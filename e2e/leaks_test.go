@@ -208,8 +208,8 @@ func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
 	const canary = `{"contacts":[{"email":"canary-record@example.com"}]}`
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var checks atomic.Int64 // that were answered twice
-	var twice atomic.Bool
+	var seen atomic.Int64 // requests that were answered twice
+	var twice, reused atomic.Bool
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
 		_ = ln.Close()
@@ -224,14 +224,17 @@ func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
 			serving.Go(func() {
 				defer func() { _ = conn.Close() }()
 				r := bufio.NewReader(conn)
-				for {
+				for surplus := false; ; {
 					if _, err := http.ReadRequest(r); err != nil {
 						return // the gateway has closed the connection
 					}
+					if surplus {
+						reused.Store(true)
+					}
 					response := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-					if twice.Load() {
+					if surplus = twice.Load(); surplus {
 						response += canary
-						checks.Add(1)
+						seen.Add(1)
 					}
 					if _, err := io.WriteString(conn, response); err != nil {
 						return
@@ -244,12 +247,16 @@ func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
 	w.dataURL = "http://" + ln.Addr().String() + " {\n\t\t\thealth_uri /healthz\n\t\t\thealth_interval 200ms\n\t\t}"
 	g := w.gateway(t)
 	for range 2 {
-		seen := checks.Load()
+		before := seen.Load()
 		twice.Store(true)
-		require.Eventually(t, func() bool { return checks.Load() > seen+5 }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return seen.Load() > before+5 }, patience, 10*time.Millisecond)
+		for range 3 {
+			w.acme.Get(t, g.URL, eventsPath)
+		}
 		twice.Store(false)
 		g.Reload(t) // Caddy sets up its logs again
 	}
 	g.Stop(t) // and ends the connections
 	require.NotContains(t, g.Output(), "canary-record")
+	require.False(t, reused.Load(), "a connection is used again")
 }
