@@ -33,12 +33,12 @@ type pending struct {
 
 	id       string // in keys of Redis; becomes that of the connection
 	secret   []byte // the secret part of ID
-	loopback bool   // the redirect URI is a loopback one; set for a new request only
+	loopback bool   // the redirect URI is a loopback one
 }
 
 // setRedirectURI sets the redirect URI and the fields that are derived from it.
 func (p *pending) setRedirectURI(raw string, u redirectURI) {
-	p.RedirectURI, p.RedirectHost, p.RedirectLocal = raw, u.display(), u.local()
+	p.RedirectURI, p.RedirectHost, p.RedirectLocal, p.loopback = raw, u.display(), u.local(), u.loopback != ""
 }
 
 // storeRequest stores a request until the user decides, and returns its ID.
@@ -51,8 +51,7 @@ func (s *Server) storeRequest(ctx context.Context, request *pending) (string, er
 	key := s.requestKey(id)
 	err = s.command(ctx, "storing an authorization request", func(ctx context.Context) error {
 		_, err := s.o.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State,
-				fieldState, "pending")
+			p.HSet(ctx, key, fieldSecret, digest(secret), fieldData, data, fieldClientState, request.State, fieldState, "pending")
 			p.PExpire(ctx, key, requestLifetime)
 			return nil
 		})
@@ -93,13 +92,12 @@ func (s *Server) loadRequest(ctx context.Context, requestID string) (*pending, e
 		return nil, ErrNoRequest
 	}
 	u, err := parseRedirectURI(h.RedirectURI)
-	if err != nil {
+	scopes, unknown := s.o.Areas.Parse(h.Requested)
+	if err != nil || unknown != nil {
 		return nil, ErrNoRequest
 	}
 	h.setRedirectURI(h.RedirectURI, u)
-	if h.Scopes, err = s.o.Areas.Parse(h.Requested); err != nil {
-		return nil, ErrNoRequest
-	}
+	h.Scopes = scopes
 	h.ID, h.State, h.ExpiresIn = requestID, text(2), max(0, left.Val())
 	return h, nil
 }
@@ -175,14 +173,10 @@ func (s *Server) Deny(ctx context.Context, id string, by account.Account) (redir
 		return "", err
 	}
 	e, attempt := s.decisionEntry(ctx, h, by, audit.ConnectionDenied), newID()
-	_, err = s.decide(ctx, e, audit.OutcomeDenied, "deny", s.grantKeys(h.id), attempt, by.ID,
-		codeLifetime.Milliseconds())
-	if err != nil {
+	if _, err = s.decide(ctx, e, audit.OutcomeDenied, "deny", s.grantKeys(h.id), attempt, by.ID, codeLifetime.Milliseconds()); err != nil {
 		return "", err
 	}
-	return s.response(h, url.Values{
-		"error": {codeAccessDenied}, "error_description": {"the user denied the request"},
-	}), nil
+	return s.response(h, url.Values{"error": {codeAccessDenied}, "error_description": {"the user denied the request"}}), nil
 }
 
 // decide runs the script of a decision and returns the attempt from which the code is derived. The decision is audited unless it
@@ -202,9 +196,8 @@ func (s *Server) decide(ctx context.Context, e audit.Entry, outcome, script stri
 
 // decisionEntry returns the audit entry of a user's decision on a request.
 func (s *Server) decisionEntry(ctx context.Context, h *pending, by account.Account, action string) audit.Entry {
-	e := s.entry(ctx, Grant{
-		ClientName: h.Client.Name, ClientHost: h.RedirectHost, AccountID: by.ID, BusinessID: by.BusinessID,
-	}, action, "")
+	g := Grant{ClientName: h.Client.Name, ClientHost: h.RedirectHost, AccountID: by.ID, BusinessID: by.BusinessID}
+	e := s.entry(ctx, g, action, "")
 	e.AccountName = by.Name
 	return e
 }

@@ -145,7 +145,6 @@ func (s *Server) newRequest(r *http.Request, values url.Values) (*pending, error
 		return nil, badRequest(codeInvalidRequest, "invalid redirect_uri: "+err.Error())
 	}
 	request.setRedirectURI(redirect, u)
-	request.loopback = u.loopback != ""
 	request.Client = client
 	request.Client.RedirectURIs = nil
 	return request, nil
@@ -194,14 +193,9 @@ func (s *Server) readParameters(request *pending, values url.Values) error {
 // which some clients add to every request (as RFC 6749, section 3.3 allows), and unknown ones that are in granted: their area has
 // been switched off since.
 func (s *Server) requestedScopes(parameter string, fallback scope.Set, granted string) (scope.Set, error) {
-	var names []string
-	for name := range strings.SplitSeq(parameter, " ") {
-		switch name {
-		case "", "openid", "profile", "email", "address", "phone", "offline_access":
-		default:
-			names = append(names, name)
-		}
-	}
+	names := slices.DeleteFunc(strings.Split(parameter, " "), func(name string) bool {
+		return slices.Contains([]string{"", "openid", "profile", "email", "address", "phone", "offline_access"}, name)
+	})
 	set := fallback
 	if len(names) > 0 {
 		before := strings.Fields(granted)

@@ -90,11 +90,8 @@ func validDocumentURL(id string) error {
 		return errors.New("must be an https URL")
 	case u.Path == "" || u.Path == "/":
 		return errors.New("must have a path")
-	}
-	for segment := range strings.SplitSeq(u.Path, "/") {
-		if segment == "." || segment == ".." {
-			return errors.New("path must not contain dot segments")
-		}
+	case slices.ContainsFunc(strings.Split(u.Path, "/"), func(segment string) bool { return segment == "." || segment == ".." }):
+		return errors.New("path must not contain dot segments")
 	}
 	_, _, err = cutHost(id, u)
 	return err
@@ -210,9 +207,7 @@ func freshness(header http.Header) time.Duration {
 			}
 		}
 	}
-	if age := deltaSeconds(header.Get("Age")); age > 0 {
-		lifetime -= age
-	}
+	lifetime -= deltaSeconds(header.Get("Age"))
 	return min(max(lifetime, minDocumentTTL), maxDocumentTTL)
 }
 

@@ -146,15 +146,7 @@ func (s *Server) Change(ctx context.Context, grantID, version string, by account
 			s.grantKeys(grantID), attempt, version, granted.Pin(), unasked)
 		return outcome == outcomeChanged, err
 	})
-	switch {
-	case err != nil:
-		return err
-	case outcome == outcomeOutdated:
-		return ErrChanged
-	case outcome == outcomeGone:
-		return ErrNoGrant
-	}
-	return nil
+	return cmp.Or(err, map[string]error{outcomeOutdated: ErrChanged, outcomeGone: ErrNoGrant}[outcome])
 }
 
 // RecordedUnasked follows the scopes in the Detail of a ConnectionChanged audit entry that sets Grant.Unasked.

@@ -222,7 +222,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 		return nil, err
 	}
 	if header := r.Header.Get("Authorization"); header != "" || f.Has("client_secret") {
-		p := invalidClient("only public clients are supported: send client_id without a client secret")
+		p := badRequest(codeInvalidClient, "only public clients are supported: send client_id without a client secret")
 		if header != "" {
 			p.status, p.challenge = http.StatusUnauthorized, `Basic realm="public clients have no secret"` // RFC 6749, section 5.2
 		}

@@ -150,9 +150,7 @@ func checkIssuer(issuer string) error {
 		return fmt.Errorf("invalid issuer %q: missing host", issuer)
 	case u.Scheme == "https" && u.Port() == "443", u.Scheme == "http" && u.Port() == "80":
 		return fmt.Errorf("invalid issuer %q: must not contain the default port", issuer)
-	case u.Scheme == "https":
-		return nil
-	case u.Scheme == "http" && isLoopbackName(u.Hostname()):
+	case u.Scheme == "https", u.Scheme == "http" && isLoopbackName(u.Hostname()):
 		return nil
 	}
 	return fmt.Errorf("invalid issuer %q: must be https, except for loopback names and addresses", issuer)
@@ -160,9 +158,6 @@ func checkIssuer(issuer string) error {
 
 // isLoopbackName reports whether a host is a loopback name (RFC 6761, section 6.3) or address, without resolving it.
 func isLoopbackName(host string) bool {
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
 }

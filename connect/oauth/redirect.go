@@ -14,8 +14,7 @@ const maxRedirectURIs = 16 // per client
 
 // checkClientScheme rejects invalid schemes and those that browsers, office suites and operating systems handle themselves.
 func checkClientScheme(scheme string) error {
-	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' ||
-		strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
+	if len(scheme) < 3 || scheme[0] < 'a' || scheme[0] > 'z' || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
 		return fmt.Errorf("invalid client scheme %q: must be lower case without a colon, such as cursor", scheme)
 	}
 	for _, prefix := range []string{
@@ -23,8 +22,7 @@ func checkClientScheme(scheme string) error {
 		"web+", "x-", "com.android.", "com.apple.", "com.google.android.", "microsoft.",
 	} {
 		if strings.HasPrefix(scheme, prefix) {
-			return fmt.Errorf("invalid client scheme %q: schemes that begin with %s belong to browsers or operating systems",
-				scheme, prefix)
+			return fmt.Errorf("invalid client scheme %q: schemes that begin with %s belong to browsers or operating systems", scheme, prefix)
 		}
 	}
 	switch scheme {
@@ -43,12 +41,10 @@ func checkClientScheme(scheme string) error {
 // top-level domain.
 func reverseDomain(scheme string) bool {
 	labels := strings.Split(scheme, ".")
-	for _, label := range labels {
-		if label == "" || label[0] == '-' || strings.HasSuffix(label, "-") || strings.Contains(label, "+") {
-			return false
-		}
+	invalid := func(label string) bool {
+		return label == "" || label[0] == '-' || strings.HasSuffix(label, "-") || strings.Contains(label, "+")
 	}
-	return len(labels) > 1 && len(labels[0]) > 1 && strings.Trim(labels[0], "abcdefghijklmnopqrstuvwxyz") == ""
+	return len(labels) > 1 && !slices.ContainsFunc(labels, invalid) && len(labels[0]) > 1 && strings.Trim(labels[0], "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // redirectURI parses a redirect URI and checks that its scheme is allowed.
@@ -92,10 +88,8 @@ func parseRedirectURI(raw string) (redirectURI, error) {
 	if err != nil {
 		return redirectURI{}, err
 	}
-	for _, name := range []string{"code", "state", "iss", "error", "error_description", "error_uri"} {
-		if u.Query().Has(name) {
-			return redirectURI{}, errors.New("query must not contain a response parameter such as code or state")
-		}
+	if slices.ContainsFunc([]string{"code", "state", "iss", "error", "error_description", "error_uri"}, u.Query().Has) {
+		return redirectURI{}, errors.New("query must not contain a response parameter such as code or state")
 	}
 	parsed := redirectURI{scheme: u.Scheme, host: u.Host}
 	if u.Scheme != "https" && u.Scheme != "http" {
@@ -182,15 +176,10 @@ func matchRedirect(registered []string, requested string) bool {
 	if err != nil {
 		return false
 	}
-	for _, raw := range registered {
-		if raw == requested {
-			return true
-		}
-		if have, err := parseRedirectURI(raw); err == nil && want.loopback != "" && have.loopback == want.loopback && have.rest == want.rest {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(registered, func(raw string) bool {
+		have, err := parseRedirectURI(raw)
+		return raw == requested || err == nil && want.loopback != "" && have.loopback == want.loopback && have.rest == want.rest
+	})
 }
 
 // withParameters adds parameters to the query of a redirect URI.

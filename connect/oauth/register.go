@@ -49,13 +49,8 @@ func (s *Server) serveRegister(w http.ResponseWriter, r *http.Request) error {
 		grants = grants[:1]
 	}
 	writeJSON(w, http.StatusCreated, clientMetadata{
-		ClientID:      c.ID,
-		IssuedAt:      time.Now().Unix(),
-		ClientName:    c.Name,
-		RedirectURIs:  c.RedirectURIs,
-		GrantTypes:    grants,
-		ResponseTypes: []string{"code"},
-		AuthMethod:    "none",
+		ClientID: c.ID, IssuedAt: time.Now().Unix(), ClientName: c.Name, RedirectURIs: c.RedirectURIs, GrantTypes: grants,
+		ResponseTypes: []string{"code"}, AuthMethod: "none",
 	})
 	return nil
 }

@@ -34,7 +34,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 		logGrant(ctx, rec.Grant)
 		// Whoever has the token may revoke it. client_id is optional, but must match.
 		if named := f.Get("client_id"); named != "" && named != rec.ClientID {
-			return errInvalidGrant("the token was issued to another client")
+			return badRequest(codeInvalidGrant, "the token was issued to another client")
 		}
 		if isAccess {
 			_, err = s.runText(ctx, []string{"revoked"}, "revoke", []string{s.grantKey(id)}, access)

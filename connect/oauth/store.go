@@ -235,11 +235,10 @@ func (s *Server) removeFromIndex(ctx context.Context, businessID string, ids ...
 
 // texts returns an accessor for the strings in a reply; missing ones are "".
 func texts(values []any) func(i int) string {
-	return func(i int) string {
-		if i >= len(values) {
-			return ""
+	return func(i int) (text string) {
+		if i < len(values) {
+			text, _ = values[i].(string)
 		}
-		text, _ := values[i].(string)
 		return text
 	}
 }

@@ -24,12 +24,6 @@ type tokenResponse struct {
 	Scope        string `json:"scope"`
 }
 
-func errInvalidGrant(description string) error { return badRequest(codeInvalidGrant, description) }
-
-func invalidClient(description string) *problem {
-	return &problem{status: http.StatusBadRequest, code: codeInvalidClient, description: description}
-}
-
 func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	f, err := readForm(w, r)
@@ -55,7 +49,7 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if !exists {
-			return invalidClient("the client is not registered, or its registration has expired")
+			return badRequest(codeInvalidClient, "the client is not registered, or its registration has expired")
 		}
 	}
 	if err != nil {
@@ -76,7 +70,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 	case !validVerifier(f.Get("code_verifier")):
 		return tokenResponse{}, badRequest(codeInvalidRequest, "code_verifier must be 43 to 128 unreserved characters")
 	}
-	invalid := errInvalidGrant("the code is invalid, used or expired, or was issued for a different client_id, " +
+	invalid := badRequest(codeInvalidGrant, "the code is invalid, used or expired, or was issued for a different client_id, "+
 		"redirect_uri or code_verifier")
 	id, secret, ok := parseToken(kindCode, f.Get("code"), secretBytes)
 	if !ok {
@@ -105,7 +99,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		return tokenResponse{}, errNoScopeLeft()
 	}
 	if err := s.checkRoom(ctx, rec.BusinessID); errors.Is(err, ErrTooManyGrants) {
-		return tokenResponse{}, errInvalidGrant(err.Error())
+		return tokenResponse{}, badRequest(codeInvalidGrant, err.Error())
 	} else if err != nil {
 		return tokenResponse{}, err
 	}
@@ -122,8 +116,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 		return tokenResponse{}, err
 	}
 	args := append([]any{
-		newID(), rec.code, accessField(digest(access)), accessLifetime.Milliseconds(), lifetime.Milliseconds(),
-		rec.granted,
+		newID(), rec.code, accessField(digest(access)), accessLifetime.Milliseconds(), lifetime.Milliseconds(), rec.granted,
 	}, fields...)
 	var outcome string
 	_, err = s.change(ctx, s.entry(ctx, rec.Grant, audit.ConnectionStarted, recorded(rec.Scopes)), audit.OutcomeOK,
@@ -174,7 +167,7 @@ func (s *Server) useRefreshToken(ctx context.Context, f url.Values) (tokenRespon
 
 // refreshOnce makes one attempt to use a refresh token. Its error is errOutdated if another attempt may succeed.
 func (s *Server) refreshOnce(ctx context.Context, f url.Values) (tokenResponse, error) {
-	invalid := errInvalidGrant("the refresh token is invalid, used, revoked or expired, or was issued to another client")
+	invalid := badRequest(codeInvalidGrant, "the refresh token is invalid, used, revoked or expired, or was issued to another client")
 	id, token, ok := parseRefresh(f.Get("refresh_token"))
 	if !ok {
 		return tokenResponse{}, invalid
@@ -258,8 +251,7 @@ func (s *Server) rotate(
 	next, access := token.next(nonce), token.access(nonce, stored)
 	reply, err := s.run(ctx, "refresh", []string{s.grantKey(rec.ID), s.attemptsKey(rec.ID)},
 		newID(), presented, nonce, digest(next.own), accessField(digest(access)), stored, accessLifetime.Milliseconds(),
-		refreshIdle.Milliseconds(), grantLifetime.Milliseconds(), refreshGrace.Milliseconds(), maxRepeats, maxAccessTokens,
-		rec.granted)
+		refreshIdle.Milliseconds(), grantLifetime.Milliseconds(), refreshGrace.Milliseconds(), maxRepeats, maxAccessTokens, rec.granted)
 	if err != nil {
 		return tokenResponse{}, "", err
 	}

@@ -50,11 +50,8 @@ func parseToken(kind, token string, size int) (id string, secret []byte, ok bool
 		return "", nil, false
 	}
 	id = rest[:idChars]
-	if !validID(id) {
-		return "", nil, false
-	}
 	secret, err := encoding().DecodeString(rest[idChars+1:])
-	if err != nil || len(secret) != size {
+	if err != nil || len(secret) != size || !validID(id) {
 		return "", nil, false
 	}
 	return id, secret, true
@@ -62,11 +59,8 @@ func parseToken(kind, token string, size int) (id string, secret []byte, ok bool
 
 // validID reports whether id has the form of newID's results.
 func validID(id string) bool {
-	if len(id) != idChars {
-		return false
-	}
 	_, err := encoding().DecodeString(id)
-	return err == nil
+	return err == nil && len(id) == idChars
 }
 
 // digest returns the SHA-256 of a secret, for storage. Secrets have at least 128 random bits, so need neither salt nor stretching.
