@@ -175,10 +175,9 @@ func lenient(s *upstream.Schema, v jsontext.Value) jsontext.Value {
 			return jsontext.Value(strconv.Quote(string(v)))
 		}
 	case jsontext.KindBeginObject:
-		if !allows(upstream.TypeObject) {
-			break
+		if allows(upstream.TypeObject) {
+			return lenientObject(s, v)
 		}
-		return lenientObject(s, v)
 	case jsontext.KindBeginArray:
 		var items []jsontext.Value
 		if !allows(upstream.TypeArray) || s.Items == nil || json.Unmarshal(v, &items) != nil {

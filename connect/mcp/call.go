@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -121,9 +122,7 @@ func (c *toolCall) execute(ctx context.Context) (*callResult, *toolError) {
 	var failed *toolError
 	if err != nil {
 		if failed = newToolError(err, c.tool); failed.code == codeNotFound && c.args != nil && c.tool.Kind != definition.KindDelete {
-			if near := c.suggest(ctx); near != "" {
-				failed.advice = near
-			}
+			failed.advice = cmp.Or(c.suggest(ctx), failed.advice)
 		}
 		if c.tool.untrusted && failed.data != nil {
 			failed.data = jsontext.Value(fence(string(failed.data)))

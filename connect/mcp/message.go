@@ -214,8 +214,7 @@ func (c *toolCall) readModern(h http.Header, p callParams) error {
 		return badRequest(sdk.CodeHeaderMismatch, headerMethod+" does not match the message's method")
 	case decodeName(h.Get(headerName)) != p.Name:
 		return badRequest(sdk.CodeHeaderMismatch, headerName+" does not match the tool's name")
-	case p.Meta[metaCapabilities].Kind() != jsontext.KindBeginObject ||
-		json.Unmarshal(p.Meta[metaCapabilities], &capabilities) != nil:
+	case p.Meta[metaCapabilities].Kind() != jsontext.KindBeginObject || json.Unmarshal(p.Meta[metaCapabilities], &capabilities) != nil:
 		return badRequest(jsonrpc.CodeInvalidParams, "missing or invalid _meta member "+metaCapabilities)
 	}
 	if about, ok := p.Meta[metaClient]; ok &&

@@ -141,15 +141,12 @@ func (c *toolCall) change(ctx context.Context, op *upstream.Operation) (jsontext
 // versionedWrite returns the options of a change. If-Match is the version that the caller sent or that the user confirmed, or else the
 // current one if the operation requires the header.
 func (c *toolCall) versionedWrite(ctx context.Context, op *upstream.Operation) (w data.Write, err error) {
-	w = data.Write{Key: rand.Text(), IfMatch: cmp.Or(c.sentVersion(), c.ifMatch)}
+	w = data.Write{Key: rand.Text(), IfMatch: cmp.Or(ifMatch(c.args.own[argIfVersion]), c.ifMatch)}
 	if w.IfMatch == "" && c.tool.Read != nil && slices.ContainsFunc(op.Headers, func(h upstream.Param) bool { return h.Name == "If-Match" && h.Required }) {
 		_, w.IfMatch, err = c.current(ctx)
 	}
 	return w, err
 }
-
-// sentVersion returns the argument if_version as an entity tag for If-Match, or "".
-func (c *toolCall) sentVersion() string { return ifMatch(c.args.own[argIfVersion]) }
 
 // versionIn returns the version of the record in a response as an entity tag, or "" if it has none.
 func (c *toolCall) versionIn(response jsontext.Value) string {
@@ -159,6 +156,7 @@ func (c *toolCall) versionIn(response jsontext.Value) string {
 	return ifMatch(at(response, c.tool.Version...))
 }
 
+// ifMatch returns a version as an entity tag for If-Match, or "".
 func ifMatch(version jsontext.Value) string {
 	if version.Kind() == jsontext.KindNull || plain(version) == "" {
 		return ""
@@ -183,17 +181,12 @@ func (c *toolCall) current(ctx context.Context) (record jsontext.Value, ifMatch 
 func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Write) (jsontext.Value, error) {
 	r := data.Request{Operation: op, Query: c.args.query, Write: w}
 	if op.Body != nil {
-		body := encode(c.args.body)
-		if whole, ok := c.args.body["*"]; ok {
-			body = whole
-		} else if len(c.args.body) == 0 && !op.Body.Required {
-			body = nil
-		}
 		if len(c.args.body) == 0 && op.Method == http.MethodPatch {
 			return nil, c.tool.noChange()
 		}
-		if _, whole := c.args.body["*"]; body != nil && !whole {
-			body = c.withTenant(op.Body.Kinds[0].Schema, body)
+		body, whole := c.args.body["*"]
+		if !whole && (len(c.args.body) > 0 || op.Body.Required) {
+			body = c.withTenant(op.Body.Kinds[0].Schema, encode(c.args.body))
 		}
 		var err error
 		if r.Body, r.Media, err = c.server.o.Data.Body(op, c.caller.BusinessID, body); err != nil {
@@ -224,7 +217,7 @@ const maxReplacements = 3
 // back. If-Match prevents the loss of changes by others in between.
 func (c *toolCall) replace(ctx context.Context) (jsontext.Value, error) {
 	t := c.tool
-	expected, changes := cmp.Or(c.sentVersion(), c.ifMatch), c.args.body
+	expected, changes := cmp.Or(ifMatch(c.args.own[argIfVersion]), c.ifMatch), c.args.body
 	if len(changes) == 0 {
 		return nil, c.tool.noChange()
 	}

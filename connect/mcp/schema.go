@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -99,12 +100,7 @@ func alternatives(c *upstream.Choice, depth int) (all []map[string]any) {
 	return all
 }
 
-func nameOf(p *upstream.Property) string {
-	if p.As != "" {
-		return p.As
-	}
-	return p.Name
-}
+func nameOf(p *upstream.Property) string { return cmp.Or(p.As, p.Name) }
 
 // enumOf returns the values of an enum, or nil, and their texts, without quotes.
 func enumOf(s *upstream.Schema) (values []jsontext.Value, texts []string) {
@@ -135,19 +131,16 @@ func (t *tool) outputSchema(described map[*upstream.Schema]bool) map[string]any 
 		properties["result"] = map[string]any{}
 	case body != record || !described[record]:
 		for i := range body.Properties {
-			p := &body.Properties[i]
-			if p.Internal {
+			p, depth := &body.Properties[i], 1
+			switch s := p.Schema; {
+			case p.Internal:
 				continue
-			}
-			s := p.Schema
-			switch {
 			case s == record && described[record]:
-				properties[nameOf(p)] = shape(s, maxShown, false)
+				depth = maxShown
 			case s.Items != nil && s.Items == record && (described[record] || t.fields != nil):
-				properties[nameOf(p)] = shape(s, maxShown-1, false)
-			default:
-				properties[nameOf(p)] = shape(s, 1, false)
+				depth = maxShown - 1
 			}
+			properties[nameOf(p)] = shape(p.Schema, depth, false)
 		}
 		described[record] = described[record] || t.fields == nil
 	}
