@@ -164,12 +164,7 @@ func New(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{
-		hosts:      hosts(issuer),
-		operations: operations(auth, web, tools),
-		tools:      tools,
-		accounts:   cached,
-	}, nil
+	return &Server{hosts: hosts(issuer), operations: operations(auth, web, tools), tools: tools, accounts: cached}, nil
 }
 
 // logCall adds the duration and the address of a call to the data service to the request's log entry.
@@ -236,11 +231,7 @@ func hosts(issuer *url.URL) []string {
 	if issuer.Port() != "" {
 		return []string{host}
 	}
-	port := ":443"
-	if issuer.Scheme == "http" {
-		port = ":80"
-	}
-	return []string{host, host + port}
+	return []string{host, host + map[string]string{"http": ":80", "https": ":443"}[issuer.Scheme]}
 }
 
 // Close stops the account cache. Requests in progress continue.

@@ -21,9 +21,7 @@ const (
 // List returns a page of a business's entries, newest first, of the given actions or, if there are none, of all. cursor is the
 // previous page's next, or "" for the first page; next is "" at the end. limit is clamped to 1 to 100; 0 means 25. Its errors are
 // ErrBadCursor and ErrUnavailable.
-func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (
-	entries []Entry, next string, err error,
-) {
+func (l *Log) List(ctx context.Context, businessID, cursor string, limit int, actions ...string) (entries []Entry, next string, err error) {
 	limit = min(max(cmp.Or(limit, defaultPage), 1), maxPage)
 	if businessID == "" {
 		return nil, "", nil

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -233,10 +234,7 @@ func (c *Client) transportError(err error, write bool) error {
 		return &Error{Kind: upstream.ErrContractViolation, Uncertain: write, cause: err}
 	}
 	kind := ErrUnavailable
-	if t, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err); ok && t.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		kind = ErrTimeout
 	}
 	return &Error{Kind: kind, Uncertain: write, cause: err}
@@ -268,8 +266,7 @@ func (c *Client) responseError(res *upstream.Response, r Request) error {
 		e.Kind = ErrGatewayRejected
 	case status == http.StatusForbidden:
 		e.Kind = ErrForbidden
-		switch e.Code {
-		case "UNKNOWN_ACCOUNT", "UNKNOWN_BUSINESS", "ACCOUNT_INACTIVE":
+		if slices.Contains([]string{"UNKNOWN_ACCOUNT", "UNKNOWN_BUSINESS", "ACCOUNT_INACTIVE"}, e.Code) {
 			e.Kind = ErrNoAccount
 		}
 	case status == http.StatusTooManyRequests:
@@ -282,22 +279,18 @@ func (c *Client) responseError(res *upstream.Response, r Request) error {
 		e.Kind = upstream.ErrContractViolation
 	case e.Code == "IDEMPOTENCY_KEY_REUSED":
 		e.Kind = ErrKeyReused
-	case status == http.StatusNotFound, status == http.StatusGone:
-		e.Kind = ErrNotFound
-	case status == http.StatusConflict:
-		e.Kind = ErrConflict
-	case status == http.StatusPreconditionFailed, status == http.StatusPreconditionRequired:
-		e.Kind = ErrVersion
-	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusRequestEntityTooLarge:
-		e.Kind = ErrInvalid
 	default:
-		e.Kind = upstream.ErrContractViolation
+		e.Kind = cmp.Or(map[int]error{
+			http.StatusNotFound: ErrNotFound, http.StatusGone: ErrNotFound, http.StatusConflict: ErrConflict,
+			http.StatusPreconditionFailed: ErrVersion, http.StatusPreconditionRequired: ErrVersion,
+			http.StatusBadRequest: ErrInvalid, http.StatusUnprocessableEntity: ErrInvalid, http.StatusRequestEntityTooLarge: ErrInvalid,
+		}[status], upstream.ErrContractViolation)
 	}
+	var fault error // else the caller's
 	if slices.Contains([]error{ErrGatewayRejected, upstream.ErrContractViolation, ErrUnavailable, ErrTimeout}, e.Kind) {
-		c.o.OnResponse(e.Kind)
-	} else {
-		c.o.OnResponse(nil)
+		fault = e.Kind
 	}
+	c.o.OnResponse(fault)
 	return e
 }
 

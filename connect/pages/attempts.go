@@ -54,9 +54,7 @@ func (s *store) refund(ctx context.Context, counted attempt) error {
 // countSignIn counts a sign-in attempt. It returns how long to wait, or 0 if it is allowed, and the attempt that counts against the
 // account or device. Anyone who knows the address of an account can exhaust its limit. A browser whose last sign-in was to the account
 // has a limit of its own, so that this does not lock the account's user out.
-func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, device string) (
-	counted attempt, wait time.Duration, err error,
-) {
+func (s *store) countSignIn(ctx context.Context, email string, addr netip.Addr, device string) (counted attempt, wait time.Duration, err error) {
 	known, err := s.knownDevice(ctx, email, device)
 	if err != nil {
 		return attempt{}, 0, err

@@ -162,10 +162,9 @@ func (p *Pages) names(r *http.Request, you account.Account, ids ...string) map[s
 		if errors.Is(err, account.ErrUnavailable) {
 			break
 		}
+		names[id] = ""
 		if err == nil && a.BusinessID == you.BusinessID {
 			names[id] = a.DisplayName()
-		} else {
-			names[id] = ""
 		}
 	}
 	return names

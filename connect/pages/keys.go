@@ -199,8 +199,7 @@ func (p *Pages) issueKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return err
 	}
 	test := r.PostForm.Get("kind") == "test"
-	a := s.account
-	issued, err := p.o.Keys.Issue(ctx, a.Business, a.ID, digest(r.PostForm.Get(tokenField)), test)
+	issued, err := p.o.Keys.Issue(ctx, s.account.Business, s.account.ID, digest(r.PostForm.Get(tokenField)), test)
 	change.Target = issued.PublicKey
 	if errors.Is(err, ErrTooManyKeys) {
 		change.Detail = "The business has reached the maximum number of keys"

@@ -46,14 +46,8 @@ func newToken(secret, purpose string) string {
 }
 
 func checkToken(secret, purpose, token string) bool {
-	if secret == "" {
-		return false
-	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != tokenBytes {
-		return false
-	}
-	return hmac.Equal(b[nonceBytes:], tokenMAC(secret, purpose, b[:nonceBytes]))
+	return err == nil && len(b) == tokenBytes && secret != "" && hmac.Equal(b[nonceBytes:], tokenMAC(secret, purpose, b[:nonceBytes]))
 }
 
 func tokenMAC(secret, purpose string, nonce []byte) []byte {

@@ -213,9 +213,9 @@ func (p *Pages) showSignOut(w http.ResponseWriter, r *http.Request) error {
 
 func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	back := ""
-	if asked := r.PostForm.Get(returnField); asked != "" {
-		back = ownPage(asked)
+	back := r.PostForm.Get(returnField)
+	if back != "" {
+		back = ownPage(back)
 	}
 	id := p.cookies.get(r, sessionCookie)
 	rec, ok, err := p.store.findSession(ctx, id)
@@ -229,11 +229,11 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	if !checkToken(id, formSignOut, r.PostForm.Get(tokenField)) {
 		return forged(nil)
 	}
-	done := noticeSignedOut
+	notice := noticeSignedOut
 	entry := audit.Entry{Action: audit.SessionEnded}
 	end := func() error { return p.store.endSession(ctx, id) }
 	if r.PostForm.Get("where") == "everywhere" {
-		done, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
+		notice, entry.Detail = noticeSignedOutEverywhere, "Signed out everywhere"
 		end = func() error { return p.store.endSessions(ctx, rec) } // this one, too
 	}
 	change, err := p.beginChange(ctx, account.Account{ID: rec.AccountID, Business: account.Business{BusinessID: rec.BusinessID}}, entry)
@@ -249,8 +249,7 @@ func (p *Pages) signOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	change.Resolve(ctx, audit.OutcomeOK)
 	p.cookies.clear(w, sessionCookie)
-	p.cookies.set(w, noticeCookie, done, noticeAge)
-	return &redirectError{to: signInURL(back)}
+	return p.done(w, notice, signInURL(back))
 }
 
 // beginChange begins the audit entry of a change by an account. Its error is a *pageError.

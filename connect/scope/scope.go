@@ -265,16 +265,10 @@ func (s Set) Pin() string {
 
 // Unpin decodes Pin's result. A published scope remains only if the pinned area scopes cover it. Unknown names give no rights.
 func (a Areas) Unpin(pinned string) Set {
-	var wide, own []string
-	for name := range strings.FieldsSeq(pinned) {
-		if slices.Contains(published(), name) {
-			wide = append(wide, name)
-		} else {
-			own = append(own, name)
-		}
-	}
+	isWide := func(name string) bool { return slices.Contains(published(), name) }
+	own := slices.DeleteFunc(strings.Fields(pinned), isWide)
 	approved := a.set(own).rights
-	wide = slices.DeleteFunc(wide, func(name string) bool { return a.rightsOf(name)&^approved != 0 })
+	wide := slices.DeleteFunc(strings.Fields(pinned), func(name string) bool { return !isWide(name) || a.rightsOf(name)&^approved != 0 })
 	covered := a.set(wide).rights
 	own = slices.DeleteFunc(own, func(name string) bool { return a.rightsOf(name)&^covered == 0 })
 	return a.set(append(wide, own...))
