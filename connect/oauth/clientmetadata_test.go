@@ -8,8 +8,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
@@ -320,7 +320,7 @@ func TestDocumentsAreFetchedFromPublicAddressesOnly(t *testing.T) {
 		assert.NotContains(t, w.Body.String(), "prohibited", "the response does not disclose the reason")
 		assert.Empty(t, w.Header().Get("Location"))
 		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-			response, err := s.Documents().Get(id) //nolint:noctx // it cannot connect
+			response, err := s.Documents().Get(id)
 			if response != nil {
 				_ = response.Body.Close()
 			}
