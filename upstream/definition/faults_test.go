@@ -116,7 +116,9 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		return "{" + extension + ", content: {application/json: {schema: {properties: {n: {type: integer}, orders: {type: array, maxItems: 9, items: " +
 			theSchema + "}}}}}}"
 	}
-	kind := func(name string) string { return "{properties: {k: {type: string, enum: [" + name + "]}}, required: [k]}" }
+	kind := func(name string) string {
+		return "{properties: {k: {type: string, enum: [" + name + "]}}, required: [k]}"
+	}
 	_, allPaths, _ := strings.Cut(orders, "paths:\n")
 	for name, test := range map[string]change{
 		// Keywords.
