@@ -213,14 +213,14 @@ func (s *Server) checkAccount(ctx context.Context, g Grant) (account.Account, er
 	default:
 		return a, nil
 	}
-	if err := s.endItself(ctx, g, why); err != nil {
+	if err := s.endWithoutAccount(ctx, g, why); err != nil {
 		return account.Account{}, err
 	}
 	return account.Account{}, errAccount
 }
 
-// endItself ends a connection that no account has ended.
-func (s *Server) endItself(ctx context.Context, g Grant, why string) error {
+// endWithoutAccount ends a connection that no account has ended.
+func (s *Server) endWithoutAccount(ctx context.Context, g Grant, why string) error {
 	e := s.entry(ctx, g, audit.ConnectionRevoked, why)
 	e.AccountID = ""
 	_, err := s.end(ctx, e)

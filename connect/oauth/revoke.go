@@ -39,7 +39,7 @@ func (s *Server) serveRevoke(w http.ResponseWriter, r *http.Request) error {
 		if isAccess {
 			_, err = s.runText(ctx, []string{"revoked"}, "revoke", []string{s.grantKey(id)}, access)
 		} else {
-			err = s.endItself(ctx, rec.Grant, "Revoked by the app")
+			err = s.endWithoutAccount(ctx, rec.Grant, "Revoked by the app")
 		}
 		if err != nil {
 			return err

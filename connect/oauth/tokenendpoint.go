@@ -141,7 +141,7 @@ func (s *Server) redeemCode(ctx context.Context, f url.Values) (tokenResponse, e
 
 // endMisused ends a connection whose code or refresh token was reused, because it may have been stolen, and returns invalid.
 func (s *Server) endMisused(ctx context.Context, rec record, how string, invalid error) error {
-	if err := s.endItself(ctx, rec.Grant, how); err != nil {
+	if err := s.endWithoutAccount(ctx, rec.Grant, how); err != nil {
 		return err
 	}
 	return invalid
