@@ -894,7 +894,7 @@ func (c *compiler) finishOperation(n *operationNode) {
 }
 
 // checkLists warns of lists, and of maps, around which no object has the tenant, and whose objects need not have it: another member of the envelope
-// has it. pointer leads to s, which is no item itself.
+// has it. pointer leads to s, which is not an item itself.
 func (c *compiler) checkLists(op *upstream.Operation, n node, s *upstream.Schema, pointer string, depth int) {
 	if s == nil || depth > maxNames || !c.spend(1) || s.Tenant != "" || c.broken[s] {
 		return
