@@ -282,7 +282,7 @@ FROM conversations;
 
 CREATE VIEW connect_conversations_alone AS
 SELECT id, business_id, json_insert(record, '$.messages',
-	(SELECT json_group_array(json(value)) FROM json_each(messages) WHERE key < 500)) AS record
+	json((SELECT json_group_array(json(value)) FROM json_each(messages) WHERE key < 500))) AS record
 FROM connect_conversations;
 
 CREATE VIEW connect_calendars AS
