@@ -254,7 +254,7 @@ func TestKeysCommandErrors(t *testing.T) {
 		"update, limit too large":        {append(update, "--limit", "16777216", "--file", name), []string{"--limit", "from 1 to"}},
 		"update, unknown status":         {append(update, "--status", "off", "--file", name), []string{"status", "active or inactive"}},
 		"update, unknown resource":       {append(update, "--resources", "jobs,job", "--file", name), []string{`"job"`, "all", "jobs"}},
-		"update, all beside another":     {append(update, "--resources", "all,jobs", "--file", name), []string{"all", "stands alone"}},
+		"update, all beside another":     {append(update, "--resources", "all,jobs", "--file", name), []string{"all", "cannot be combined"}},
 		"update, no resource":            {append(update, "--resources", "", "--file", name), []string{"--resources", "all"}},
 		"update, resource of no service": {append(update, "--resources", "me", "--file", name), []string{`"me"`}},
 		"update, expiry in the past":     {append(update, "--expires", "2020-01-01T00:00:00Z", "--file", name), []string{"--expires", "future", "90d", "never"}},

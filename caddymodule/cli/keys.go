@@ -166,7 +166,7 @@ func checkResources(names, resources, apis []string) error {
 			continue
 		}
 		if name == valueAll {
-			return fmt.Errorf("--resources: %s stands alone: name the resources instead, some of %s", valueAll, strings.Join(known, ","))
+			return fmt.Errorf("--resources: %s cannot be combined with other names: name the resources instead, some of %s", valueAll, strings.Join(known, ","))
 		}
 		hint := ""
 		if len(apis) == 0 {

@@ -56,7 +56,7 @@ func configureSign(cmd *cobra.Command) {
 	f.StringVar(&c.basePath, "base-path", "", "path under which the gateway is mounted, which is not signed")
 	f.StringVar(&c.data, "data", "", "request body")
 	f.StringVar(&c.dataFile, "data-file", "", "file that holds the request body (instead of --data)")
-	f.StringArrayVar(&c.headers, "header", nil, "further header, such as \"Idempotency-Key: 1\"; repeatable")
+	f.StringArrayVar(&c.headers, "header", nil, "additional header, such as \"Idempotency-Key: 1\"; may be repeated")
 	f.BoolVar(&c.curl, "curl", false, "print a curl command instead of the headers")
 	f.BoolVar(&c.send, "send", false, "send the request and print the response instead of the headers")
 	f.BoolVar(&c.explain, "explain", false, "print the string to sign byte for byte, the headers and the request")

@@ -198,12 +198,12 @@ func (v *view) define() error {
 	case v.File == "" || v.Upstream == "":
 		return errors.New("--definition and --upstream belong together: the document, and the URL of the service behind it")
 	case v.Protect != "":
-		return errors.New("--protect looks at no response: use it without --definition and --upstream")
+		return errors.New("--protect cannot be combined with --definition and --upstream: it does not check responses")
 	}
 	for _, header := range v.Headers {
 		name, value, ok := strings.Cut(header, ":")
 		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || strings.Contains(value, "`") {
-			return fmt.Errorf("--header: %q is not one such as 'X-Password: secret'", name)
+			return fmt.Errorf("--header: invalid header %q: must be of the form 'X-Password: secret'", name)
 		}
 		v.HeaderUp = append(v.HeaderUp, "header_up "+name+" `"+value+"`")
 	}
@@ -263,7 +263,7 @@ func (v *view) check(ctx context.Context) error {
 	}
 	o, err := redis.ParseURL(v.Redis)
 	if err != nil {
-		return fmt.Errorf("--redis: %q is not a URL such as redis://localhost:6379", v.Redis)
+		return fmt.Errorf("--redis: invalid URL %q: must be one such as redis://localhost:6379", v.Redis)
 	}
 	client := redis.NewClient(o)
 	err = client.Ping(ctx).Err()
@@ -280,7 +280,7 @@ func (v *view) checkOwn(ctx context.Context, flag string, service *string) error
 	}
 	u, err := url.Parse(*service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.RequestURI(), "/") != "" {
-		return fmt.Errorf("%s: %q is not a URL such as http://localhost:3000, without a path", flag, *service)
+		return fmt.Errorf("%s: invalid URL %q: must be one such as http://localhost:3000, without a path", flag, *service)
 	}
 	*service = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	dialer := &net.Dialer{Timeout: 5 * time.Second}

@@ -107,7 +107,7 @@ func (c *toolCall) elicit(state string, again bool) {
 
 // confirmByToken returns the error with the token for the assistant's next call. again is set if this call's token is invalid.
 func (c *toolCall) confirmByToken(token string, again bool) *toolError {
-	message := strings.TrimSpace(c.tool.final() + " This takes the agreement of the user, whom this client cannot ask.")
+	message := strings.TrimSpace(c.tool.final() + " The user must agree first, and this client cannot ask them.")
 	if again {
 		message = "The confirm token does not belong to this call, was used before or is older than 5 minutes, or the record has changed since."
 	}

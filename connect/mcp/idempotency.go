@@ -42,7 +42,7 @@ func (c *toolCall) sendOnce(ctx context.Context) (content jsontext.Value, o *ide
 // appendTo adds to a result whether the call was a retry, and the key.
 func (i *idempotency) appendTo(content jsontext.Value) jsontext.Value {
 	if i.replayed {
-		content = with(content, "repeated_hint", "Nothing was done now: this is the result of an equal call before. To do it again on purpose, send a new idempotency_key.")
+		content = with(content, "repeated_hint", "Nothing was done now: this is the result of an earlier, identical call. To do it again on purpose, send a new idempotency_key.")
 	}
 	return with(with(content, "repeated", i.replayed), "idempotency_key", i.key)
 }

@@ -49,7 +49,7 @@ func (p *Pages) showApprove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func requestOver() *pageError {
-	return newError(http.StatusNotFound, "This request is over", "Either too much time has passed, or it was decided and the app has been told. "+
+	return newError(http.StatusNotFound, "This request is over", "It has expired, or a decision was made and the app has been told. "+
 		"If you chose Connect and the app is listed under Connected apps, it is connected. Otherwise, go back to the app and "+
 		"start again from there.", nil).withLink(ConnectionsPath, "See connected apps")
 }

@@ -73,7 +73,7 @@ func Rules() []Rule {
 		{"create", "what was created can be read, and is in its list", "Store the record before responding, and list it.", false},
 		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race, and a PUT adds nothing when it is repeated", "Store the key with the record in one transaction, and repeat the response. Replace what a PUT sends.", false},
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
-		{"change", "a PUT replaces the record, and a PATCH changes it, but not all else", "Store what a request says, keep what a PATCH does not name, and nothing else in a PUT.", false},
+		{"change", "a PUT replaces the record, and a PATCH changes only what it names", "Store what a request says, keep what a PATCH does not name, and nothing else in a PUT.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
 		{"weak-etag", "an `ETag` for `If-Match` is a strong one", "Send a strong ETag: by RFC 9110, section 13.1.1, If-Match never matches a weak one.", true},

@@ -100,7 +100,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, noRequest)
 		return
 	case !x.ok():
-		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
+		r.skip(op, fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status))
 		return
 	}
 	r.compareStored(op, x, q.sent)
@@ -531,7 +531,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	case op.Method == http.MethodDelete && previous.ok() && (x.status == http.StatusNotFound || x.status == http.StatusForbidden && x.res == nil):
 		r.addFinding("delete", x, Finding{Expected: "success, because the business created the record and can read it", Got: fmt.Sprintf("status %d", x.status)})
 	case !x.ok():
-		r.skip(op, fmt.Sprintf("the example of its request was answered with status %d: give the document an example that the service accepts", x.status))
+		r.skip(op, fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status))
 	case op.Method == http.MethodDelete && (!isRecord(op) || x.status == http.StatusAccepted): // what it deletes is in no list, or still there
 	case op.Method == http.MethodDelete:
 		r.created = slices.Delete(r.created, i, i+1)

@@ -214,7 +214,7 @@ func (c *compiler) operations() (all []*operationNode) {
 			case !slices.Contains(methods, e.name):
 				continue
 			case e.name == "head" && item.get("get").Node != nil:
-				c.warn(e.value, "is ignored: HEAD is answered as GET, without the body")
+				c.warn(e.value, "is ignored: HEAD gets the response of GET, without the body")
 				continue
 			}
 			n := &operationNode{node: e.value, method: strings.ToUpper(e.name), path: path.name, item: item}
@@ -308,7 +308,7 @@ func (c *compiler) operation(base string, n *operationNode) {
 	}
 	read := n.get(extRead)
 	op.Read = n.method == http.MethodGet || c.flag(read)
-	c.faultIf(read.Node != nil && n.method != http.MethodPost, read, "is for POST: GET changes nothing anyway, and what is to change something is not a POST that reads")
+	c.faultIf(read.Node != nil && n.method != http.MethodPost, read, "is for POST only: GET always reads, and all other methods write")
 	if op.Rights = fmt.Sprint(op.Resource, " ", op.Read, op.Public); c.o.Tools {
 		op.Rights += fmt.Sprintf(" %q", areaOf(n))
 		if n.get(extTool).Node != nil {
@@ -832,7 +832,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 				c.warn(e.value, "%s does not reach callers", media)
 			}
 		case r.Body != nil:
-			c.warn(e.value, "is taken for the first JSON of this response")
+			c.warn(e.value, "is checked against the schema of the first JSON media type of this response")
 			r.Media = append(r.Media, media)
 		default:
 			c.allowOnly(e.value, "schema", "encoding")

@@ -66,7 +66,7 @@ func (r *reader) read(text []byte) *yaml.Node {
 		j := jsonReader{Decoder: jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)), text: text, line: 1}
 		return j.value()
 	case bytes.Count(text, []byte("%TAG")) > maxTags:
-		r.fault(atLine(1), "%%TAG stands here more than %d times", maxTags)
+		r.fault(atLine(1), "%%TAG occurs more than %d times", maxTags)
 		return nil
 	}
 	var document, second yaml.Node

@@ -140,7 +140,7 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 		"more values than are possible":      {fill("- #\n")[:maxText/2], "more than 400000 names and values"},
 		"more JSON values than are possible": {"[" + strings.Repeat("[],", maxText/8) + "1]", "more than 400000 names and values"},
 		"names without values":               {"{" + strings.Repeat("a,", maxText/16) + "}", "duplicate member"},
-		"directives":                         {strings.Repeat("%TAG !a! b\n", maxText/11), "%TAG stands here more than"},
+		"directives":                         {strings.Repeat("%TAG !a! b\n", maxText/11), "%TAG occurs more than"},
 		"documents":                          {fill("--- a\n"), "a second document"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -188,7 +188,7 @@ func (c *compiler) tool(n *operationNode, ext node, all []*operationNode) *Tool 
 	if t.Kind = cmp.Or(t.Kind, initial); op.Read != (t.Kind == KindRead) || initial == KindDelete && t.Kind != initial || !slices.Contains([]string{KindRead, KindCreate, KindUpdate, KindDelete, KindRun}, t.Kind) {
 		c.fault(ext.get("kind"), "must be read for an operation that reads, delete for DELETE, and otherwise create, update, delete or run")
 	}
-	c.faultIf(op.ByGateway, ext, "the gateway answers this operation itself, with what is no use to an assistant")
+	c.faultIf(op.ByGateway, ext, "the gateway responds to this operation itself, which is of no use to an assistant")
 	if risk := ext.get("risk"); risk.Node != nil {
 		if t.People = risk.text() == "people"; !t.People || op.Read {
 			c.fault(risk, "must be people, of an operation that writes")

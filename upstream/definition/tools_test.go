@@ -246,7 +246,7 @@ func TestWhatAToolCannotBeIsAFault(t *testing.T) {
 	require.ErrorContains(t, err, "requires If-Match, which nothing gives")
 	answered := strings.Replace(changed(nil), "operationId: listNotes", "operationId: listNotes\n      x-gatehouse-answer: {notes: []}", 1)
 	_, err = loadTools(strings.Replace(answered, "          x-gatehouse-records: {in: notes}\n", "", 1))
-	require.ErrorContains(t, err, "the gateway answers this operation itself")
+	require.ErrorContains(t, err, "the gateway responds to this operation itself")
 	nameless := strings.NewReplacer("tags: [notes]", "tags: []", "tags: [{name: notes, ", "tags: [{")
 	_, err = loadTools(nameless.Replace(changed(nil)))
 	require.ErrorContains(t, err, "a tool needs a tag that the document declares")

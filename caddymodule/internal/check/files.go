@@ -195,7 +195,7 @@ func (c *checker) checkCertificates() {
 	each(c.Value, "", func(pointer string, value any) {
 		path, _ := value.(string)
 		if strings.HasSuffix(pointer, "/ca") && strings.Contains(path, "acme-staging") {
-			c.report("GH025", pointer, "nobody trusts the certificates of %s, which is for tests", path)
+			c.report("GH025", pointer, "%s is for tests: clients do not trust its certificates", path)
 		}
 		if !strings.HasPrefix(pointer, "/apps/tls/certificates/load_files/") || !strings.HasSuffix(pointer, "/certificate") {
 			return

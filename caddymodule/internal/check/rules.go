@@ -233,7 +233,7 @@ func (c *checker) checkCatchAll() {
 			site = cmp.Or(site, h.Way[0].Pointer)
 		}
 		if site != "" {
-			c.report("GH009", site, "requests to %s for other hosts have no site", strings.Join(s.Listen, ", "))
+			c.report("GH009", site, "no site responds to requests to %s for other hosts", strings.Join(s.Listen, ", "))
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (c *checker) checkAdmin() {
 		c.report("GH011", "/admin/listen", "the admin API listens on %s", listen)
 	}
 	if mode != "" && !strings.HasSuffix(mode, "0") {
-		c.report("GH011", "/admin/listen", "the admin API listens on %s with the mode %s, which is also for other users", listen, mode)
+		c.report("GH011", "/admin/listen", "the admin API listens on %s, whose mode %s lets other users connect", listen, mode)
 	}
 	services := maps.Clone(c.proxies)
 	for _, s := range c.upstreams() {

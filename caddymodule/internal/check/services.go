@@ -348,7 +348,7 @@ func (l *liveChecker) reportCalls(a *address) {
 	}
 	served := func(p *probe) bool { return p.sent && (p.err == nil || p.status/100 == 2) }
 	if paths := pathsOf(a.unasserted, served); paths != "" {
-		l.report("GH051", a.at, "the data service at %s responds without an assertion to %s", a.name, paths)
+		l.report("GH051", a.at, "the data service at %s responds to requests without an assertion: %s", a.name, paths)
 	}
 	if paths := pathsOf(a.unasserted, failed); paths != "" && !slices.ContainsFunc(a.calls, failed) {
 		l.skip("whether the data service at "+a.name+" requires an assertion for "+paths, "it does not respond without one")

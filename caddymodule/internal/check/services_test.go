@@ -159,7 +159,7 @@ func TestCheckProbesDataServices(t *testing.T) {
 		"without assertion":       {service: soundResponse},
 		"verifying":               {app: assertion, service: verifying(t, file+".key", "gatehouse"), connect: "name x"},
 		"ignoring the assertion":  {app: assertion, service: soundResponse, want: []string{"GH051"}, says: append(apiPaths(), "without an assertion")},
-		"ignoring it in one path": {app: assertion, service: statusOr(401, func(r *http.Request) bool { return isUnasserted(r) && r.URL.Path != events }), want: []string{"GH051"}, says: []string{"without an assertion to " + events + `"`}},
+		"ignoring it in one path": {app: assertion, service: statusOr(401, func(r *http.Request) bool { return isUnasserted(r) && r.URL.Path != events }), want: []string{"GH051"}, says: []string{"to requests without an assertion: " + events + `"`}},
 		"ignoring it for assistants": {
 			app: assertion, service: statusOr(401, func(r *http.Request) bool { return isUnasserted(r) && strings.HasPrefix(r.URL.Path, "/api") }),
 			connect: "name x", want: []string{"GH051"}, says: []string{"/connect/v1/contacts", "/connect/v1/accounts/gatehouse-check"},
