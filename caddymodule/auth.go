@@ -94,6 +94,9 @@ func (h *Auth) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.MaxLifetime = cmp.Or(h.MaxLifetime, caddy.Duration(defaultMaxLifetime))
+	if err := resolve(caddy.NewReplacer(), &h.Audience); err != nil {
+		return err
+	}
 	if h.app.asserter != nil {
 		h.audience = cmp.Or(h.Audience, name)
 		h.app.asserter.AddAudiences(h.audience)
@@ -156,10 +159,14 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	defer cancel()
 	err := req.next.ServeHTTP(w, r.WithContext(ctx))
 	req.writer.end = time.Time{} // an error can still be written
-	if err != nil {
-		err = quietError{err}
+	switch {
+	case err != nil:
+		return quietError{err}
+	case req.writer.status == 0: // no handler responded, and Caddy would with an empty 200
+		h.forget(r, s)
+		return errNotFound
 	}
-	return err
+	return nil
 }
 
 // ownHeaders returns those response headers that the gateway has set. What other handlers in front have set is not the gateway's.
@@ -341,7 +348,9 @@ func isWebSocket(r *http.Request) bool {
 func (h *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume the directive's name
 	if d.NextArg() {
-		h.Name = d.Val()
+		if h.Name = d.Val(); h.Name == "" { // without one, it is for other keys
+			return d.Err("gatehouse_auth: the name is empty")
+		}
 	}
 	if d.CountRemainingArgs() > 0 {
 		return d.Err("gatehouse_auth takes at most one name")

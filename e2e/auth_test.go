@@ -293,6 +293,16 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 			require.Equal(t, 2, test.data.count())
 		})
 	}
+	t.Run("no handler", func(t *testing.T) {
+		t.Parallel()
+		nothing := protect(t, highLimits, "", "", "respond /else OK")
+		h := headerOf(signedAt(nothing.writes, time.Now().Add(-time.Minute), "POST", "/order", ""))
+		for range 2 {
+			a, err := nothing.writes.Send(t.Context(), "POST", nothing.g.URL, "/order", h, nil)
+			require.NoError(t, err)
+			requireProblem(t, a, 404, "NOT_FOUND")
+		}
+	})
 	t.Run("unreachable", func(t *testing.T) {
 		t.Parallel()
 		h := headerOf(append(signedAt(s.writer, time.Now().Add(-time.Minute), "POST", "/v1/orders", newOrder), field{"Content-Type", "application/json"}))
