@@ -132,6 +132,9 @@ func (h *API) Provision(ctx caddy.Context) error {
 		return err
 	}
 	app := h.app
+	if err := resolve(caddy.NewReplacer(), &h.Docs); err != nil {
+		return err
+	}
 	h.Timeout = cmp.Or(h.Timeout, caddy.Duration(defaultUpstreamTimeout))
 	h.MaxResponseSize = cmp.Or(h.MaxResponseSize, upstream.DefaultMaxResponseSize)
 	h.unsigned = h.BasePath

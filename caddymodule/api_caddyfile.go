@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,9 +82,11 @@ func parseAPI(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	route := caddyhttp.Route{HandlersRaw: []json.RawMessage{moduleJSON(api, apiName)}, Terminal: true}
 	if len(matcher) > 0 {
 		route.MatcherSetsRaw = []caddy.ModuleMap{matcher}
-		if api.DocsPath != "" { // a matcher for the API's paths
-			docs := []string{api.DocsPath, api.DocsPath + "/" + documentName}
-			route.MatcherSetsRaw = append(route.MatcherSetsRaw, caddy.ModuleMap{"path": caddyconfig.JSON(docs, nil)})
+		if api.DocsPath != "" { // the matcher may be for the API's paths
+			docs := maps.Clone(matcher)
+			delete(docs, "path_regexp")
+			docs["path"] = caddyconfig.JSON([]string{api.DocsPath, api.DocsPath + "/" + documentName}, nil)
+			route.MatcherSetsRaw = append(route.MatcherSetsRaw, docs)
 		}
 	}
 	// Errors that Caddy raises before any route must have the contract's format too.

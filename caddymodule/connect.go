@@ -108,7 +108,7 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 		return errors.New(`gatehouse_connect needs Redis to store connections: set "redis" in the global option "gatehouse"`)
 	}
 	issuer := h.Issuer
-	if err := resolve(caddy.NewReplacer(), &issuer); err != nil {
+	if err := resolve(caddy.NewReplacer(), &issuer, &h.Name); err != nil {
 		return err
 	}
 	if h.UpstreamRaw == nil {

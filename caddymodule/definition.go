@@ -144,6 +144,9 @@ func apiOf(d *Definition) (*upstream.API, error) {
 func parseDefinition(d *caddyfile.Dispenser) (*Definition, error) {
 	args := d.RemainingArgs()
 	def := new(Definition)
+	if slices.Contains(args, "") { // an API without a name is for other keys
+		return nil, d.Err("definition: the name or the file is empty")
+	}
 	switch len(args) {
 	case 0:
 	case 1:
@@ -276,7 +279,7 @@ func (a *App) claimPaths(ctx caddy.Context, h *API) error {
 	for _, path := range paths {
 		for other, definition := range found {
 			if definition != file && (strings.HasPrefix(other, path) || strings.HasPrefix(path, other)) {
-				return fmt.Errorf("two APIs of one site have the base paths or docs_path %s and %s: none may be equal to or below another", other, path)
+				return fmt.Errorf("two APIs of one site have the base paths or docs_path %s and %s: none may be equal to or below another, unless each is in a handle block of its own", other, path)
 			}
 		}
 	}

@@ -35,13 +35,22 @@ func (h *Errors) Provision(ctx caddy.Context) error {
 	if err := h.provision(ctx, "errors", h); err != nil {
 		return err
 	}
+	if err := resolve(caddy.NewReplacer(), &h.Docs); err != nil {
+		return err
+	}
 	h.everything = h.withMetrics(operation{
-		name: "none", docs: h.Docs,
+		name: "none",
 		handle: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
 			if err, ok := r.Context().Value(caddyhttp.ErrorCtxKey).(error); ok {
 				return quietError{err} // that Caddy is handling
 			}
 			return errNotFound
+		},
+		fail: func(w http.ResponseWriter, _ *http.Request, req *request, p problem) {
+			if w.Header()["Retry-After"] != nil { // of the handler that failed
+				p.RetryAfter = 0
+			}
+			p.write(w, req.id, h.Docs)
 		},
 	})
 	return nil

@@ -90,6 +90,21 @@ func TestNominatedHeadersAreNotRemoved(t *testing.T) {
 	}
 }
 
+func TestErrorsOfOtherHandlersKeepRetryAfter(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	o := w.options("", "")
+	o.Env = []string{"HELP=https://help.example"}
+	o.Site = "header /maintenance Retry-After 3600\n\terror /maintenance 503\n\tgatehouse_api {\n\t\tdocs {env.HELP}/errors\n\t\tupstream " + w.dataURL + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	a := anonymous().Get(t, g.URL, "/maintenance")
+	requireProblem(t, a, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE")
+	require.Equal(t, []string{"3600"}, a.Header["Retry-After"])
+	require.NotContains(t, a.Body, "retry_after")
+	require.Contains(t, a.Body, `"docs":"https://help.example/errors"`)
+	require.Contains(t, anonymous().Get(t, g.URL, "/api/v1/me").Body, `"docs":"https://help.example/errors"`)
+}
+
 func TestNominatedResponseHeadersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newAttack(t, "", "", "")

@@ -129,6 +129,20 @@ func TestSamplesPrintDownloadsByteForByte(t *testing.T) {
 	}
 }
 
+// The matcher of the directive is also the reference's, but for the path.
+func TestReferenceIsOnlyServedWhereTheAPIIs(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, nil)
+	for address, served := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
+		o := w.options("", "")
+		o.Site = "@internal {\n\t\tpath /api/*\n\t\tremote_ip " + address + "\n\t}\n\tgatehouse_api @internal {\n\t\tdocs_path /docs\n\t\tupstream " + w.dataURL + "\n\t}"
+		g := gatewaytest.Start(t, o)
+		for _, path := range []string{"/docs", "/docs/openapi.yaml"} {
+			require.Equal(t, served, anonymous().Get(t, g.URL, path).Body != "", "%s %s", address, path)
+		}
+	}
+}
+
 func TestReferenceIsServedUnsignedAndCounts(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, nil)
