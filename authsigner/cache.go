@@ -189,16 +189,8 @@ func NewCache(source CredentialSource, o CacheOptions) (*Cache, error) {
 }
 
 func (o *CacheOptions) setDefaults() error {
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"TTL", o.TTL},
-		{"LookupTimeout", o.LookupTimeout},
-	} {
-		if d.value < 0 {
-			return fmt.Errorf("%s must not be negative", d.name)
-		}
+	if o.TTL < 0 || o.LookupTimeout < 0 {
+		return errors.New("TTL and LookupTimeout must not be negative")
 	}
 	o.TTL = cmp.Or(o.TTL, DefaultCacheTTL)
 	o.LookupTimeout = cmp.Or(o.LookupTimeout, DefaultLookupTimeout)

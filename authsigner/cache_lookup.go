@@ -174,9 +174,6 @@ func kindOf(err error) CacheEventKind {
 	}
 }
 
-// definite reports whether an error of query is about the key itself, so that a cached credential must not be used.
-func definite(err error) bool { return kindOf(err) != CacheFailed }
-
 func (c *Cache) lookupFailed(publicKey string, now int64, err error) {
 	if c.breaker.lookupFailed(publicKey, now) {
 		c.event(CacheEvent{Kind: CacheUnavailable, PublicKey: publicKey, Err: err})

@@ -181,7 +181,7 @@ func (c *Cache) lookUp(ctx context.Context, publicKey string, e *cacheEntry) (*C
 		return nil, fmt.Errorf("%w: recent lookups have failed", ErrUnavailable)
 	}
 	cred, err := c.result(ctx, publicKey, c.start(publicKey, e != nil))
-	if e == nil || definite(err) || errors.Is(err, errInvalidated) || ctx.Err() != nil {
+	if e == nil || kindOf(err) != CacheFailed || errors.Is(err, errInvalidated) || ctx.Err() != nil { // other kinds are about the key itself
 		return cred, err
 	}
 	if err := c.useStale(publicKey, e); err != nil {

@@ -69,7 +69,7 @@ const (
 	routeOfAuth = "auth"
 )
 
-// The reasons for which only gatehouse_auth denies requests.
+// Reasons for which gatehouse_auth denies requests. gatehouse_api has only the last one of them.
 var (
 	errUnsafePath      = errors.New("the path has segments or characters that servers understand differently")
 	errNotPassedOn     = errors.New("the gateway does not pass on gRPC, CONNECT, TRACE, or a WebSocket handshake with a body")

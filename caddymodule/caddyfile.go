@@ -155,11 +155,11 @@ func flag(name string, dst *bool) option {
 	}}
 }
 
-func tlsFiles(name string, dst **TLSConfig) option {
-	return option{name: name, parse: func(d *caddyfile.Dispenser) error {
+func tlsFiles(dst **TLSConfig) option {
+	return option{name: "tls", parse: func(d *caddyfile.Dispenser) error {
 		c := new(TLSConfig)
 		*dst = c
-		return block(name,
+		return block("tls",
 			text("ca", &c.CA),
 			text("cert", &c.Cert),
 			text("key", &c.Key),
@@ -263,7 +263,7 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 		flag("cluster", &c.Cluster),
 		text("username", &c.Username),
 		text("password", &c.Password),
-		tlsFiles("tls", &c.TLS),
+		tlsFiles(&c.TLS),
 		duration("timeout", &c.Timeout),
 		duration("dial_timeout", &c.DialTimeout),
 		number("pool_size", &c.PoolSize),

@@ -186,7 +186,7 @@ func (s *VaultSource) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return version, ok
 		}),
 		duration("timeout", &s.Timeout),
-		tlsFiles("tls", &s.TLS),
+		tlsFiles(&s.TLS),
 	)
 	if err != nil {
 		return err

@@ -368,9 +368,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 }
 
 // ceilSeconds rounds up to whole seconds, at least 1.
-func ceilSeconds(d time.Duration) int {
-	return max(1, int(math.Ceil(d.Seconds())))
-}
+func ceilSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
 // sentence capitalises s and adds a full stop.
 func sentence(s string) string {

@@ -14,8 +14,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/clientip"
 )
 
-// lookupLimiter limits the concurrent lookups of uncached keys for each client IP to an eighth of the cache's limit, and for the client IPs
-// of an IPv6 /48 together to half of it, so that one client cannot use it up. It lives as long as the credential cache and holds only client IPs with requests in progress.
+// lookupLimiter limits the concurrent lookups of uncached keys for each client IP to an eighth of the cache's limit, and for the client IPs of an IPv6 /48
+// together to half of it, so that one client cannot use it up. It lives as long as the credential cache and holds only client IPs with requests in progress.
 type lookupLimiter struct {
 	timeout time.Duration // of acquire
 	perIP   int64

@@ -212,9 +212,7 @@ func (q *gcraRequest) allowOne(ctx context.Context, i, n int) error {
 	}
 	q.states[i] = stateGCRA(limit, r.ResetAfter)
 	if r.Allowed < n || n == 0 && q.states[i].Remaining == 0 {
-		s := &q.states[i]
-		s.Remaining = 0
-		s.RetryAfter = max(time.Microsecond, r.ResetAfter-limit.Window+interval)
+		q.states[i].Remaining, q.states[i].RetryAfter = 0, max(time.Microsecond, r.ResetAfter-limit.Window+interval)
 	}
 	return nil
 }

@@ -25,15 +25,11 @@ const (
 
 // KeyLimit returns the limit of an authenticated public key: requests per minute, or the contract's 60 if requests is not
 // positive.
-func KeyLimit(requests int) Limit {
-	return perMinute(PolicyKey, requests, keyRequests)
-}
+func KeyLimit(requests int) Limit { return perMinute(PolicyKey, requests, keyRequests) }
 
 // IPLimit returns the limit of a client IP for requests without a key: requests per minute, or the contract's 10 if requests
 // is not positive.
-func IPLimit(requests int) Limit {
-	return perMinute(PolicyIP, requests, ipRequests)
-}
+func IPLimit(requests int) Limit { return perMinute(PolicyIP, requests, ipRequests) }
 
 // ForKey returns the counter of an authenticated request and its group.
 func ForKey(publicKey string, limit Limit) (group string, counters []Counter) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -62,10 +63,9 @@ type Operation struct {
 	// LostParams are the parameters of a write's query that are documented but cannot be forwarded: a request must not have them.
 	LostParams []string
 
-	accept  string // the header Accept of calls
-	sample  string
-	mayHide bool
-	api     *API
+	accept string // the header Accept of calls
+	sample string
+	api    *API
 }
 
 // Other values of Operation.Tenant.
@@ -161,17 +161,19 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 	}
 	a.addSamples(leftOut)
 	guard(operations)
-	for _, op := range operations {
-		op.mayHide = op.hides()
-	}
 	return a
 }
 
 // Success returns the first successful response, or nil.
 func (op *Operation) Success() *DocumentedResponse {
-	for i := range op.Responses {
-		if op.Responses[i].succeeds() {
-			return &op.Responses[i]
+	return find(op.Responses, (*DocumentedResponse).succeeds)
+}
+
+// find returns the first element for which match returns true, or nil.
+func find[T any](all []T, match func(*T) bool) *T {
+	for i := range all {
+		if match(&all[i]) {
+			return &all[i]
 		}
 	}
 	return nil
@@ -244,9 +246,7 @@ func (op *Operation) Unchecked() bool {
 }
 
 // MayHide reports whether some responses are about records that are only for another business, or may not be seen.
-func (op *Operation) MayHide() bool { return op.mayHide }
-
-func (op *Operation) hides() bool {
+func (op *Operation) MayHide() bool {
 	return slices.ContainsFunc(op.Responses, func(r DocumentedResponse) bool { return r.Body != nil && (r.Body.hasTenant || r.Body.filters) })
 }
 
@@ -277,14 +277,10 @@ func (a *API) addSamples(templates []string) {
 }
 
 func (op *Operation) compile() {
-	for i := range op.Params {
-		op.Params[i].compile()
-	}
-	for i := range op.PathParams {
-		op.PathParams[i].compile()
-	}
-	for i := range op.Headers {
-		op.Headers[i].compile()
+	for _, params := range [...][]Param{op.Params, op.PathParams, op.Headers} {
+		for i := range params {
+			params[i].compile()
+		}
 	}
 	op.Body.compile()
 	op.Mapping.compile(op)
@@ -464,20 +460,16 @@ type node struct {
 
 func (n *node) add(segments []string) (end *node) {
 	for _, segment := range segments {
-		next, isLiteral := n.literal[segment], !strings.Contains(segment, "{")
-		if !isLiteral {
+		next := n.literal[segment]
+		if strings.Contains(segment, "{") {
+			n.parameter = cmp.Or(n.parameter, new(node))
 			next = n.parameter
-		}
-		if next == nil {
-			next = new(node)
-			if !isLiteral {
-				n.parameter = next
-			} else {
-				if n.literal == nil {
-					n.literal = map[string]*node{}
-				}
-				n.literal[segment] = next
+		} else if next == nil {
+			if n.literal == nil {
+				n.literal = map[string]*node{}
 			}
+			next = new(node)
+			n.literal[segment] = next
 		}
 		n = next
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -125,11 +124,7 @@ func (b *RequestBody) kind(h http.Header) *BodyKind {
 	if len(types) != 1 || len(encodings) > 1 || len(encodings) == 1 && encodings[0] != "" && !strings.EqualFold(encodings[0], "identity") {
 		return nil
 	}
-	i := slices.IndexFunc(b.Kinds, func(kind BodyKind) bool {
+	return find(b.Kinds, func(kind *BodyKind) bool {
 		return (kind.Media == "application/json" || mediaType(types[0]) != "application/json") && isJSON(types[0], []string{kind.Media})
 	})
-	if i < 0 {
-		return nil
-	}
-	return &b.Kinds[i]
 }

@@ -131,7 +131,7 @@ type clientConn struct {
 	reader    *bufio.Reader // reads from the clientConn itself
 	isSilent  func() bool   // reports whether the socket has neither data nor EOF to read
 	abort     func()        // aborts the exchange
-	idleSince time.Time     // idle since
+	idleSince time.Time
 
 	// Of the current exchange:
 	ctx           context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio

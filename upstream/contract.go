@@ -304,11 +304,8 @@ func (k *checker) document() error {
 	if err == nil {
 		err = k.faultError()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case k.broken:
-		return k.notJSON()
 	}
 	if k.skipSpace(); k.pos < len(k.body) {
 		return k.violation(ErrContractViolation, "", "nothing after the JSON document")

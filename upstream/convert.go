@@ -141,18 +141,11 @@ func (p *Property) convertBack(dst, raw []byte) (out []byte, expected string) {
 	case ConvertCents:
 		whole, fraction, _ := strings.Cut(text, ".")
 		fraction = strings.TrimRight(fraction, "0")
-		cents := whole + (fraction + "00")[:max(2, len(fraction))]
-		sign := ""
-		if rest, negative := strings.CutPrefix(cents, "-"); negative {
-			sign, cents = "-", rest
-		}
-		if cents = strings.TrimLeft(cents, "0"); cents == "" {
-			sign, cents = "", "0"
-		}
-		if len(fraction) > 2 || !isDigits(strings.TrimPrefix(whole, "-")) || !isDigits(cents) || len(cents) > 18 {
+		cents, err := strconv.ParseInt(whole+(fraction + "00")[:max(2, len(fraction))], 10, 64)
+		if err != nil || len(fraction) > 2 || !isDigits(strings.TrimPrefix(whole, "-")) || cents <= -1e18 || cents >= 1e18 {
 			return dst, "a decimal number with at most two decimals and 16 digits before them"
 		}
-		return append(append(dst, sign...), cents...), ""
+		return strconv.AppendInt(dst, cents, 10), ""
 	case ConvertUnix, ConvertUnixMilli:
 		layout, unit := time.RFC3339Nano, time.Second
 		if p.Schema.Format == FormatDate {

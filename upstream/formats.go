@@ -116,19 +116,14 @@ func parseDate(s []byte) (n uint64, ok bool) {
 		return 0, false
 	}
 	c, y, m, d := parseTwoDigits(s), parseTwoDigits(s[2:]), parseTwoDigits(s[5:]), parseTwoDigits(s[8:])
-	if c > 99 || y > 99 || m < 1 || m > 12 || d < 1 || d > 31 {
+	if c > 99 || y > 99 || m < 1 || m > 12 || d < 1 {
 		return 0, false
 	}
-	switch year := int(c)*100 + int(y); m {
-	case 4, 6, 9, 11:
-		ok = d <= 30
-	case 2:
-		leap := year%4 == 0 && (year%100 != 0 || year%400 == 0)
-		ok = d <= 28 || d == 29 && leap
-	default:
-		ok = true
+	days := [...]uint8{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}[m-1]
+	if m == 2 && y%4 == 0 && (y != 0 || c%4 == 0) { // a leap year
+		days = 29
 	}
-	return ((uint64(c)*100+uint64(y))*12+uint64(m))*31 + uint64(d), ok
+	return ((uint64(c)*100+uint64(y))*12+uint64(m))*31 + uint64(d), d <= days
 }
 
 // valid reports whether a text has the format.

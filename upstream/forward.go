@@ -28,20 +28,16 @@ const (
 // Connection may not: a reverse proxy removes the headers that Connection names, so a caller could otherwise have the gateway's
 // identity headers removed.
 func isForwardable(h http.Header, name string) bool {
-	values := h[name]
-	if len(values) != 1 {
-		return false
-	}
-	switch name {
-	case "Accept-Language", "User-Agent":
+	switch values := h[name]; {
+	case len(values) != 1:
+	case name == "Accept-Language", name == "User-Agent":
 		return isPrintable(values[0], maxForwarded, false)
-	case "Traceparent":
+	case name == "Traceparent":
 		return isTraceparent(values[0])
-	case "Tracestate":
+	case name == "Tracestate":
 		return isPrintable(values[0], maxTracestate, true) && isForwardable(h, "Traceparent")
-	default:
-		return false
 	}
+	return false
 }
 
 // isPrintable reports whether s is at most limit bytes of visible ASCII, spaces and, if allowed, tabs.

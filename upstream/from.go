@@ -33,11 +33,11 @@ func (f *Source) converts() bool { return f.As != ConvertNone || f.Values != nil
 type branch struct {
 	label      string // `"name":`
 	slot       int    // index of its span
-	sharesSlot bool   // it has one target, neither Apart nor a choice, and nothing in next: it shares the target's slot
+	sharesSlot bool   // it has one target, which neither holds records nor is a choice, and no children: it shares the target's slot
 	hasHidden  bool   // something in it must not leave, so undocumented members of it never pass
 	targets    []target
 	children   []*branch       // members inside it from which properties are made
-	index      map[string]int  // of next, by name
+	index      map[string]int  // of children, by name
 	follows    []atomic.Uint32 // as in Schema
 }
 
@@ -92,14 +92,14 @@ func (s *Schema) compileSources() {
 // add adds a property with a slot. in has the names of the parts that it is in; internal says whether one of them is.
 func (f *sources) add(slot int, p *Property, in []string, internal bool) {
 	t := target{slot: slot, property: p, internal: internal || p.Internal, in: in, names: append(slices.Clip(in), p.Name)}
-	if f := p.From; f != nil {
-		t.converts = f.converts()
-		switch f.As {
+	if from := p.From; from != nil {
+		t.converts = from.converts()
+		switch from.As {
 		case ConvertCents, ConvertUnix, ConvertUnixMilli:
 			t.valid = p.Schema.Rules == nil
 		case ConvertNone:
-			t.valid = f.Values != nil
-			for _, value := range f.Values {
+			t.valid = from.Values != nil
+			for _, value := range from.Values {
 				t.valid = t.valid && p.Schema.IsValidScalar(value) && !strings.Contains(value, `\`)
 			}
 		}
@@ -413,9 +413,7 @@ func (k *checker) prefixFaults(names []string, invalid *Schema, listed int) {
 		if invalid == nil && k.invalid.schema != nil {
 			k.invalid.path = strings.TrimSuffix(name+"."+k.invalid.path, ".")
 		}
-		if len(k.listed) > listed {
-			prefixPointers(k.listed[listed:], name)
-		}
+		prefixPointers(k.listed[listed:], name)
 	}
 }
 

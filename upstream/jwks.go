@@ -55,9 +55,9 @@ const (
 	maxJWKS      = 64 << 10 // bytes
 )
 
-// RemoteKeys is a KeySource that fetches the gateway's keys from its JWKS: at first use, in the background when they are five
-// minutes old, and before a request when they are ten minutes old or its kid is unknown, but at most every ten seconds. While the JWKS cannot be fetched, keys remain valid for an
-// hour. It is safe for concurrent use and must not be copied.
+// RemoteKeys is a KeySource that fetches the gateway's keys from its JWKS: at first use, in the background when they are five minutes old,
+// and before a request when they are ten minutes old or its kid is unknown, but at most every ten seconds. While the JWKS cannot be fetched,
+// keys remain valid for an hour. It is safe for concurrent use and must not be copied.
 type RemoteKeys struct {
 	// URL is the URL of the JWKS, such as "https://api.example.com/.well-known/gatehouse-jwks.json". Required.
 	URL string

@@ -58,10 +58,7 @@ func (m *Mapping) compile(op *Operation) {
 
 // NamesBusiness reports whether the mapping puts the business's ID into the path, the query or a header of the request.
 func (m *Mapping) NamesBusiness() bool {
-	if m == nil {
-		return false
-	}
-	return nameBusiness(m.Path) || slices.ContainsFunc(m.Query, MappedValue.NamesBusiness) || slices.ContainsFunc(m.Headers, MappedValue.NamesBusiness)
+	return m != nil && (nameBusiness(m.Path) || slices.ContainsFunc(slices.Concat(m.Query, m.Headers), MappedValue.NamesBusiness))
 }
 
 // NamesBusiness reports whether the business's ID is in the value.

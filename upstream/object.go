@@ -154,9 +154,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 			return 0, 0, err
 		}
 	}
-	if r := s.Rules; r != nil && (n < r.MinMembers || r.MaxMembers >= 0 && n > r.MaxMembers) {
-		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers)+" members")
-	}
+	k.count(s, nil, n)
 	if s.Additional != nil && unknown.n > s.maxFree() {
 		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
 	}
@@ -179,9 +177,7 @@ func (k *checker) nested(s *Schema, i, base, depth, placed, mark int) (newPlaced
 	} else {
 		v, err = k.value(p.Schema, depth)
 	}
-	if len(k.listed) > listed {
-		prefixPointers(k.listed[listed:], p.Name)
-	}
+	prefixPointers(k.listed[listed:], p.Name)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -274,8 +270,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)
 		return out
 	case v.result:
-		out = append(out, p.head...)
-		return append(out, k.out[v.start:v.end]...)
+		return append(append(out, p.head...), k.out[v.start:v.end]...)
 	default:
 		return append(append(out, p.head...), k.raw(v)...)
 	}

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -117,7 +116,7 @@ func (op *Operation) CleanQuery(m Match) (Query, error) {
 		if i < 0 {
 			for _, lost := range op.LostParams {
 				if name, err := url.QueryUnescape(name); err == nil && (name == lost || strings.HasPrefix(name, lost+"[")) {
-					return Query{}, badParam(lost, isLost)
+					return Query{}, badParam(lost, "is not forwarded: without it, the operation would do something else")
 				}
 			}
 			if name, ok := decodeHarmless(name); ok && unknown < maxIgnored && !slices.Contains(ignored[:unknown], name) {
@@ -290,12 +289,6 @@ func decodeHarmless(encoded string) (name string, ok bool) {
 	return name, ok
 }
 
-// Reasons why a parameter cannot be decoded or forwarded.
-const (
-	malformed = "contains invalid percent-encoding"
-	isLost    = "is not forwarded: without it, the operation would do something else"
-)
-
 // clean appends the parameter with its value, or with the default.
 func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, error) {
 	var room [MaxText]byte
@@ -342,14 +335,13 @@ func (p *Param) clean(dst []byte, q *Query, value string, given bool) ([]byte, e
 // cleanArray appends an array. value has its items, separated by commas, which many programs encode; if it is exploded, value is the whole query, in
 // which each item is a pair.
 func (p *Param) cleanArray(dst []byte, op *Operation, index int, value string) ([]byte, error) {
-	separator := ","
-	if p.Exploded {
-		separator = "&"
-	} else if value == "" && !p.Required {
-		return p.clean(dst, nil, "", false)
-	}
-	if !p.Exploded { // most services decode the list before they split it
-		value = strings.ReplaceAll(strings.ReplaceAll(value, "%2C", ","), "%2c", ",")
+	separator := "&"
+	if !p.Exploded {
+		if value == "" && !p.Required {
+			return p.clean(dst, nil, "", false)
+		}
+		separator = ","
+		value = strings.ReplaceAll(strings.ReplaceAll(value, "%2C", ","), "%2c", ",") // most services decode the list before they split it
 	}
 	var room [MaxText]byte
 	var seen []string // with Unique
@@ -476,13 +468,11 @@ func (p *Param) decode(buf []byte, value string) ([]byte, error) {
 		case '+':
 			c = ' '
 		case '%':
-			var one [1]byte
-			if i+2 >= len(value) {
-				return nil, badParam(p.Name, malformed)
-			} else if _, err := hex.Decode(one[:], []byte{value[i+1], value[i+2]}); err != nil {
-				return nil, badParam(p.Name, malformed)
+			n, err := strconv.ParseUint(value[i+1:min(i+3, len(value))], 16, 8)
+			if i+2 >= len(value) || err != nil {
+				return nil, badParam(p.Name, "contains invalid percent-encoding")
 			}
-			c, i = one[0], i+2
+			c, i = byte(n), i+2
 		}
 		if len(buf) == most {
 			return nil, badParam(p.Name, "must be at most "+strconv.Itoa(p.MaxBytes)+" bytes long")

@@ -78,13 +78,7 @@ func (r *DocumentedResponse) passes(media string) bool {
 
 // response returns the documented response for a status, or nil.
 func (op *Operation) response(status int) *DocumentedResponse {
-	for i := range op.Responses {
-		r := &op.Responses[i]
-		if r.Status == status || r.Status == status/100 { // ranges are last
-			return r
-		}
-	}
-	return nil
+	return find(op.Responses, func(r *DocumentedResponse) bool { return r.Status == status || r.Status == status/100 }) // ranges are last
 }
 
 // statuses lists the documented statuses, for errors.
@@ -167,19 +161,13 @@ func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 // Sunset (RFC 8594), if each is given once, is well formed and is not in dst already. Link is not copied, because it could
 // contain an internal address.
 func ForwardHeaders(dst, src http.Header) {
-	for _, name := range [...]string{"Deprecation", "Sunset"} {
-		values := src[name]
-		if _, own := dst[name]; own || len(values) != 1 {
-			continue
+	forward := func(name string, isValid func(string) bool) {
+		if _, own := dst[name]; !own && len(src[name]) == 1 && isValid(src[name][0]) {
+			dst[name] = src[name]
 		}
-		if name == "Deprecation" && !isDeprecation(values[0]) {
-			continue
-		}
-		if _, err := http.ParseTime(values[0]); name == "Sunset" && err != nil {
-			continue
-		}
-		dst[name] = values
 	}
+	forward("Deprecation", isDeprecation)
+	forward("Sunset", func(s string) bool { _, err := http.ParseTime(s); return err == nil })
 }
 
 // isDeprecation reports whether s is a structured field date such as "@1688169599".

@@ -22,7 +22,7 @@ const (
 	TypeArray
 	TypeNull
 
-	typeAny = TypeNull | TypeString | TypeInteger | TypeNumber | TypeBoolean | TypeObject | TypeArray
+	TypeAny = TypeNull | TypeString | TypeInteger | TypeNumber | TypeBoolean | TypeObject | TypeArray
 )
 
 // Names returns the types as JSON Schema names them.
@@ -147,16 +147,16 @@ type Rules struct {
 // NewRules returns rules that allow everything.
 func NewRules() *Rules { return &Rules{MaxLength: -1, MaxItems: -1, MaxMembers: -1} }
 
-// Choice is a value that is one of several alternatives. The JSON type of the value decides between them, and for objects the member By. If several
-// are left, they are tried in their order.
+// Choice is a value that is one of several alternatives. The JSON type of the value decides between them, and for objects the member Discriminator.
+// If several are left, they are tried in their order.
 type Choice struct {
-	Alternatives  []*Schema // at most MaxAlternatives
-	Discriminator string
-	Values        map[string]*Schema // by the value of By
+	Alternatives  []*Schema          // at most MaxAlternatives
+	Discriminator string             // empty: no member decides
+	Values        map[string]*Schema // by the value of Discriminator
 }
 
 // AnyJSON returns the schema of any JSON value. All objects in it have at most 1,000 members together.
-func AnyJSON() *Schema { return &Schema{Types: typeAny, free: true} }
+func AnyJSON() *Schema { return &Schema{Types: TypeAny, free: true} }
 
 // FreeJSON reports whether s comes from AnyJSON.
 func (s *Schema) FreeJSON() bool { return s.free }
@@ -171,12 +171,7 @@ func (s *Schema) maxFree() int {
 
 // Property returns the property with a name, or nil.
 func (s *Schema) Property(name string) *Property {
-	for i := range s.Properties {
-		if s.Properties[i].Name == name {
-			return &s.Properties[i]
-		}
-	}
-	return nil
+	return find(s.Properties, func(p *Property) bool { return p.Name == name })
 }
 
 // At follows the names through nested objects, and returns the schema of the last member, or nil.

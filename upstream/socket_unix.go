@@ -19,10 +19,8 @@ func silentSocket(conn net.Conn) func() bool {
 	if err != nil {
 		return never
 	}
-	var (
-		quiet bool
-		one   [1]byte
-	)
+	var quiet bool
+	var one [1]byte
 	peek := func(fd uintptr) bool {
 		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		quiet = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK

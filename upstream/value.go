@@ -414,10 +414,10 @@ func (s *Schema) IsValidScalar(scalar string) bool {
 }
 
 // checkText returns which rule a parameter's value breaks, or "". It is at most MaxText bytes long, so patterns need no time limit.
-func (r *Rules) checkText(checkText []byte) string {
-	why := r.checkLengthAndEnum(checkText)
+func (r *Rules) checkText(text []byte) string {
+	why := r.checkLengthAndEnum(text)
 	for i := 0; why == "" && i < len(r.Patterns); i++ {
-		if !r.Patterns[i].MatchString(string(checkText)) {
+		if !r.Patterns[i].MatchString(string(text)) { // Match would move the texts of all parameters to the heap
 			why = mismatch
 		}
 	}
@@ -526,18 +526,18 @@ func (r *Rules) hasText(text []byte) bool {
 }
 
 // checkNumber returns which rule a JSON number breaks, or "".
-func (r *Rules) checkNumber(checkNumber []byte) string {
+func (r *Rules) checkNumber(number []byte) string {
 	if r.Min != "" {
-		if c := compareNumbers(checkNumber, []byte(r.Min)); c < 0 || c == 0 && r.MinOpen || checkNumber[0] == '-' && r.Min[0] != '-' { // -0 too
+		if c := compareNumbers(number, []byte(r.Min)); c < 0 || c == 0 && r.MinOpen || number[0] == '-' && r.Min[0] != '-' { // -0 too
 			return "is too small"
 		}
 	}
 	if r.Max != "" {
-		if c := compareNumbers(checkNumber, []byte(r.Max)); c > 0 || c == 0 && r.MaxOpen {
+		if c := compareNumbers(number, []byte(r.Max)); c > 0 || c == 0 && r.MaxOpen {
 			return "is too large"
 		}
 	}
-	if r.Enum != nil && !r.hasNumber(checkNumber) {
+	if r.Enum != nil && !r.hasNumber(number) {
 		return "is not one of the possible values"
 	}
 	return ""

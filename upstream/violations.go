@@ -33,9 +33,7 @@ func (k *checker) tooDeep() error {
 	return k.violation(ErrContractViolation, "", "objects and arrays at most "+strconv.Itoa(k.maxDepth)+" deep")
 }
 
-func (k *checker) duplicate() error {
-	return k.violation(ErrContractViolation, "", noDuplicates)
-}
+func (k *checker) duplicate() error { return k.violation(ErrContractViolation, "", noDuplicates) }
 
 // countWork counts bytes that are read again, or other work. It bounds what a hostile body costs.
 func (k *checker) countWork(n int) error {
@@ -52,7 +50,7 @@ func (k *checker) countTried(n int) {
 	}
 }
 
-// faultError returns the error for the fault that was noted, or nil. For requests, and with judging, it leaves faults to the list.
+// faultError returns the error for the fault that was noted, or nil. For requests, and with allViolations, it leaves faults to the list.
 func (k *checker) faultError() error {
 	if k.broken {
 		return k.notJSON()

@@ -210,7 +210,7 @@ func granted(secret *api.Secret, err error) (grant, error) {
 func adoptToken(ctx context.Context, client *api.Client, token string) (grant, error) {
 	client.SetToken(token)
 	secret, err := client.Auth().Token().LookupSelfWithContext(ctx)
-	if statusOf(err) == 403 {
+	if statusOf(err) == http.StatusForbidden {
 		return grant{token: token, unknown: true}, nil
 	}
 	if err != nil {
@@ -246,7 +246,7 @@ func readSecretFile(path string) (string, error) {
 // engineVersion returns the version of the KV engine at the mount.
 func engineVersion(ctx context.Context, client *api.Client, mount string, configured int) (int, error) {
 	secret, err := client.Logical().ReadWithContext(ctx, "sys/internal/ui/mounts/"+mount)
-	if statusOf(err) == 403 && configured != 0 {
+	if statusOf(err) == http.StatusForbidden && configured != 0 {
 		return configured, nil
 	}
 	if err != nil {

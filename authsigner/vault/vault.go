@@ -90,9 +90,9 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventLogin         EventKind = "login"          // logged in; the token is valid for TTL, or does not expire if it is 0
+	EventLogin         EventKind = "login"          // logged in
 	EventLoginFailed   EventKind = "login_failed"   // a login failed and will be retried
-	EventRenewed       EventKind = "renewed"        // the token was renewed for TTL
+	EventRenewed       EventKind = "renewed"        // the token was renewed
 	EventRenewalFailed EventKind = "renewal_failed" // a renewal failed and will be retried until the token expires
 	EventDenied        EventKind = "denied"         // a request got a 403, or a 404 for its path, so a new login follows
 )

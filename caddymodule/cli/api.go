@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
@@ -210,12 +211,7 @@ func printFaults(out io.Writer, faults []*definition.FaultError, kind string) {
 }
 
 // count returns a number with a noun.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprint(n, " ", noun)
-}
+func count(n int, noun string) string { return fmt.Sprint(n, " ", english.PluralWord(n, noun, "")) }
 
 // printOperations prints a table of what is served.
 func printOperations(out io.Writer, api *upstream.API) error {

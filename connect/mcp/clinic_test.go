@@ -187,9 +187,9 @@ func TestQuestionSaysWhatIsDoneToWhat(t *testing.T) {
 	t.Run("by a client that cannot ask", func(t *testing.T) {
 		t.Parallel()
 		c := s.connect(modern, "bearer", nil)
-		text := fails(t, c, "create_visit", object{"id": 17, "at": "ten"}, "CONFIRMATION_NEEDED", "agreement of the user")
+		text := fails(t, c, "create_visit", object{"id": 17, "at": "ten"}, "CONFIRMATION_NEEDED", "The user must agree first")
 		assert.NotContains(t, text, "undone")
-		fails(t, c, "delete_animal", object{"id": 17}, "CONFIRMATION_NEEDED", "This cannot be undone.", "agreement of the user")
+		fails(t, c, "delete_animal", object{"id": 17}, "CONFIRMATION_NEEDED", "This cannot be undone.", "The user must agree first")
 	})
 }
 

@@ -25,7 +25,7 @@ const (
 
 // offers reports whether the server serves requests with the method, in the protocol revisions that have it.
 func offers(method string) bool {
-	return slices.Contains([]string{"initialize", "ping", "server/discover", "tools/list", methodToolsCall}, method)
+	return slices.Contains([]string{"initialize", "ping", "server/discover", methodToolsList, methodToolsCall}, method)
 }
 
 // Headers of the transport.

@@ -196,7 +196,7 @@ func (c *toolCall) send(ctx context.Context, op *upstream.Operation, w data.Writ
 	return c.call(ctx, r)
 }
 
-// withTenant adds the members of a body that name the business, which are no arguments.
+// withTenant adds the members of a body that name the business: they are not arguments of the tool.
 func (c *toolCall) withTenant(s *upstream.Schema, body jsontext.Value) jsontext.Value {
 	for _, name := range []string{s.Tenant, s.AlsoTenant} {
 		if p := s.Property(name); name != "" && p != nil && p.Schema.Refused == "" {

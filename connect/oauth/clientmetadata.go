@@ -200,11 +200,10 @@ func freshness(header http.Header) time.Duration {
 	case maxAge >= 0:
 		lifetime = maxAge
 	case header.Get("Expires") != "":
-		lifetime = 0
-		if at, err := http.ParseTime(header.Get("Expires")); err == nil {
-			if date, err := http.ParseTime(header.Get("Date")); err == nil {
-				lifetime = at.Sub(date)
-			}
+		at, invalid := http.ParseTime(header.Get("Expires"))
+		date, unknown := http.ParseTime(header.Get("Date"))
+		if lifetime = at.Sub(date); invalid != nil || unknown != nil {
+			lifetime = 0
 		}
 	}
 	lifetime -= deltaSeconds(header.Get("Age"))

@@ -1,8 +1,6 @@
 package oauth
 
-import (
-	"net/http"
-)
+import "net/http"
 
 // serveRevoke revokes an access token, or ends the connection of a refresh token, current or not (RFC 7009). It responds in the
 // same way to unknown tokens.

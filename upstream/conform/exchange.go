@@ -389,8 +389,8 @@ func (r *run) failure(x *exchange) (rule, got string) {
 	}
 }
 
-// checkResponse adds findings about a response. as is the rule that an undocumented status breaks and, if it is isolation, another business's record. If as
-// is empty, these are the rules status and tenant.
+// checkResponse adds findings about a response. asRule is the rule that an undocumented status breaks and, if it is isolation, another business's
+// record. If it is empty, these are the rules status and tenant.
 func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	if ctx.Err() != nil {
 		return // the request was interrupted

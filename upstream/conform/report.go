@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -205,14 +206,6 @@ func scalar(value any) string {
 	return text
 }
 
-// count returns a number with a noun.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprint(n, " ", noun)
-}
-
 // EncodeJSON writes the report as JSON.
 func (r Report) EncodeJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -258,8 +251,8 @@ func (r Report) Print(w io.Writer) error {
 	if r.Interrupted {
 		b.WriteString("Interrupted: not everything was asked.\n")
 	}
-	fmt.Fprintf(&b, "%s, %s: %s, %s\n", count(r.Operations, "operation"), count(r.Requests, "request"),
-		count(len(r.Faults), "fault"), count(len(r.Hints), "hint"))
+	fmt.Fprintf(&b, "%s, %s: %s, %s\n", english.Plural(r.Operations, "operation", ""), english.Plural(r.Requests, "request", ""),
+		english.Plural(len(r.Faults), "fault", ""), english.Plural(len(r.Hints), "hint", ""))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}

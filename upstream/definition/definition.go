@@ -717,11 +717,7 @@ func unescape(name string) string {
 
 // namesIn returns the names in a JSON Pointer.
 func namesIn(pointer string) []string {
-	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
-	for i := range names {
-		names[i] = unescape(names[i])
-	}
-	return names
+	return slices.Collect(jsontext.Pointer("/" + strings.TrimPrefix(pointer, "/")).Tokens())
 }
 
 // entry is a member of an object.

@@ -304,7 +304,7 @@ func (c *sourceChecker) checkMembers(in frame, s *upstream.Schema, depth int) {
 			}
 			continue
 		}
-		if in.request && c.hasSources(in.schema) {
+		if in.request && slices.ContainsFunc(in.schema.Properties, func(p upstream.Property) bool { return p.From != nil || p.Part }) {
 			c.checkCollision(p, n, in.taken)
 		}
 		member := memberPlace{p.Name, sourcePath(p), p.Schema, n}
@@ -374,19 +374,19 @@ func (c *sourceChecker) reveals(s, inner *upstream.Schema, seen map[[2]*upstream
 
 // schemasAt returns the schemas with which the data service's member at a path below s leaves, or parts of it. A further member, and a part, counts as
 // free JSON, too. depth is the number of schemas around s.
-func (c *sourceChecker) schemasAt(s *upstream.Schema, schemasAt []string, depth int) (all []*upstream.Schema) {
+func (c *sourceChecker) schemasAt(s *upstream.Schema, path []string, depth int) (all []*upstream.Schema) {
 	switch {
 	case s == nil || depth > 2*maxNames || !c.spend(1): // a circle is a fault already
 		return nil
-	case s.FreeJSON() || len(schemasAt) == 0:
+	case s.FreeJSON() || len(path) == 0:
 		return []*upstream.Schema{s}
 	case s.Choice != nil:
 		for _, alternative := range s.Choice.Alternatives {
-			all = append(all, c.schemasAt(alternative, schemasAt, depth+1)...)
+			all = append(all, c.schemasAt(alternative, path, depth+1)...)
 		}
 		return all
-	case schemasAt[0] == anItem:
-		return c.schemasAt(s.Items, schemasAt[1:], depth+1)
+	case path[0] == anItem:
+		return c.schemasAt(s.Items, path[1:], depth+1)
 	}
 	known := false
 	for i := range s.Properties {
@@ -395,17 +395,17 @@ func (c *sourceChecker) schemasAt(s *upstream.Schema, schemasAt []string, depth 
 		if p.Part {
 			place = nil // its members begin here, too
 		}
-		known = known || !p.Part && place[0] == schemasAt[0]
+		known = known || !p.Part && place[0] == path[0]
 		switch n := len(place); {
 		case p.Internal || p.Schema.Refused != "":
-		case n > len(schemasAt) && slices.Equal(place[:len(schemasAt)], schemasAt) && p.Schema.Types&(upstream.TypeObject|upstream.TypeArray) != 0: // a part leaves
+		case n > len(path) && slices.Equal(place[:len(path)], path) && p.Schema.Types&(upstream.TypeObject|upstream.TypeArray) != 0: // a part leaves
 			all = append(all, upstream.AnyJSON())
-		case n <= len(schemasAt) && slices.Equal(place, schemasAt[:n]), n == 1 && schemasAt[0] == anyName:
-			all = append(all, c.schemasAt(p.Schema, schemasAt[n:], depth+1)...)
+		case n <= len(path) && slices.Equal(place, path[:n]), n == 1 && path[0] == anyName:
+			all = append(all, c.schemasAt(p.Schema, path[n:], depth+1)...)
 		}
 	}
 	if !known && s.Additional != nil {
-		all = append(append(all, c.schemasAt(s.Additional, schemasAt[1:], depth+1)...), upstream.AnyJSON())
+		all = append(append(all, c.schemasAt(s.Additional, path[1:], depth+1)...), upstream.AnyJSON())
 	}
 	return all
 }
@@ -419,19 +419,14 @@ func sourcePath(p *upstream.Property) []string {
 }
 
 // checkCollision reports a fault if two members of a body would be sent as one, or one inside the other.
-func (c *compiler) checkCollision(p *upstream.Property, n node, checkCollision map[string]bool) {
+func (c *compiler) checkCollision(p *upstream.Property, n node, taken map[string]bool) {
 	at := pointerOf(sourcePath(p)...)
-	for other := range checkCollision {
+	for other := range taken {
 		if c.faultIf(other == at || strings.HasPrefix(other, at+"/") || strings.HasPrefix(at, other+"/"), n, "two members of a body would be sent at %s%s", at, adapterHint) {
 			return
 		}
 	}
-	checkCollision[at] = true
-}
-
-// hasSources reports whether a member of an object has a source.
-func (c *compiler) hasSources(s *upstream.Schema) bool {
-	return slices.ContainsFunc(s.Properties, func(p upstream.Property) bool { return p.From != nil || p.Part })
+	taken[at] = true
 }
 
 // checkConversion checks that values from a member's source can be valid for the member.

@@ -62,9 +62,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	base = c.base()
 	c.members(c.root.get("paths"))
 	c.checkExtensions()
-	if tenant := c.root.get(extTenant); tenant.Node != nil {
-		c.string(tenant)
-	}
+	c.string(c.root.get(extTenant))
 	all = slices.DeleteFunc(c.operations(), func(n *operationNode) bool { return !selected(n) })
 	for _, n := range all {
 		c.checkPathItem(n.item)
@@ -413,7 +411,6 @@ func (c *compiler) parameters(op *upstream.Operation, n *operationNode) {
 		}
 	}
 	n.parameters = slices.Concat(ofPath, ofOperation)
-	// Parameters of the path item are forwarded after those of the operation. The order does not matter.
 	for _, p := range op.PathParams {
 		c.faultIf(p.Schema == nil && complete, n.node, "the parameter %s of the path is not declared", p.Name)
 	}

@@ -232,7 +232,7 @@ func (p *publisher) operation(n *operationNode) *yaml.Node {
 }
 
 // errorKinds returns the kinds of an operation by which rules.errors of published.yaml lists errors.
-func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
+func (p *publisher) errorKinds(n *operationNode) (names []string) {
 	op := n.op
 	signed, byService, isGet := !op.Public, !op.ByGateway, n.method == http.MethodGet
 	p.hasNonGet, p.hasWrites = p.hasNonGet || !isGet, p.hasWrites || !op.Read
@@ -255,10 +255,10 @@ func (p *publisher) errorKinds(n *operationNode) (errorKinds []string) {
 		{"signed_write", !op.Read && signed},
 	} {
 		if kind.is {
-			errorKinds = append(errorKinds, kind.name)
+			names = append(names, kind.name)
 		}
 	}
-	return errorKinds
+	return names
 }
 
 // head returns the HEAD beside a GET.

@@ -90,10 +90,8 @@ func (r *reader) read(text []byte) *yaml.Node {
 	if n, err := fmt.Sscanf(message, "line %d: ", &line); n != 1 || err != nil {
 		at := max(0, bytes.IndexFunc(text, isControl))
 		line = 1 + bytes.Count(text[:at], []byte("\n"))
-	} else {
-		if _, message, _ = strings.Cut(message, ": "); strings.HasPrefix(message, "did not find expected") {
-			line = min(line+1, 1+bytes.Count(bytes.TrimSpace(text), []byte("\n"))) // yaml.v3 counts the lines of a parser's errors from 0
-		}
+	} else if _, message, _ = strings.Cut(message, ": "); strings.HasPrefix(message, "did not find expected") {
+		line = min(line+1, 1+bytes.Count(bytes.TrimSpace(text), []byte("\n"))) // yaml.v3 counts the lines of a parser's errors from 0
 	}
 	r.fault(atLine(line), "invalid YAML: %s", message)
 	return nil

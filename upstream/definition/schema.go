@@ -32,9 +32,6 @@ var schemaKeywords = []string{
 var annotations = []string{"default", "readOnly", "writeOnly", "deprecated", "x-extensible-enum", "discriminator", "contentEncoding", "contentMediaType", "$defs", "definitions", extInternal, extFrom, extUntrusted}
 
 const (
-	allTypes = upstream.TypeNull | upstream.TypeString | upstream.TypeInteger | upstream.TypeNumber | upstream.TypeBoolean |
-		upstream.TypeObject | upstream.TypeArray
-
 	// maxPattern is the maximum length of a regular expression in bytes, and maxProgram that of its compiled form in instructions.
 	maxPattern, maxProgram = 1000, 2000
 
@@ -156,7 +153,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 	switch {
 	case compiled == s:
 		c.fault(n, "allOf is circular: the schema contains itself")
-		s.Types = allTypes
+		s.Types = upstream.TypeAny
 	case from == nil: // any JSON
 		*s, *info = *compiled, schemaInfo{node: n, view: c.view, typed: true, shaped: true}
 	default:
@@ -176,9 +173,7 @@ func (c *compiler) schema(n node) *upstream.Schema {
 // checkPlacement reports a fault if a schema that is not only that of a member says what is about the member.
 func (c *compiler) checkPlacement(n node) {
 	for _, name := range []string{extInternal, extFrom, extUntrusted} {
-		if own := n.get(name); own.Node != nil {
-			c.fault(own, misplaced)
-		}
+		c.faultIf(n.get(name).Node != nil, n.get(name), misplaced)
 	}
 }
 
@@ -405,7 +400,7 @@ func (c *compiler) rules(s *upstream.Schema) *upstream.Rules {
 // keywords compiles the keywords of one schema, without $ref.
 func (c *compiler) keywords(n node) *upstream.Schema {
 	c.allowOnly(n, schemaKeywords...)
-	s := &upstream.Schema{Types: allTypes}
+	s := &upstream.Schema{Types: upstream.TypeAny}
 	info := c.describe(s, schemaInfo{node: n})
 	for _, name := range []string{"readOnly", "writeOnly"} {
 		c.flag(n.get(name)) // for document.hidden
@@ -773,7 +768,7 @@ func (c *compiler) choice(n, list node) *upstream.Schema {
 	}
 	if len(alternatives) == 0 || len(alternatives) > upstream.MaxAlternatives {
 		c.fault(list, "must have 1 to %d alternatives", upstream.MaxAlternatives)
-		s := &upstream.Schema{Types: allTypes, Items: upstream.AnyJSON()} // prevents further faults
+		s := &upstream.Schema{Types: upstream.TypeAny, Items: upstream.AnyJSON()} // prevents further faults
 		c.describe(s, schemaInfo{node: list, typed: true, shaped: true})
 		return s
 	}
@@ -819,7 +814,7 @@ func (c *compiler) constants(list node, alternatives []node) *upstream.Schema {
 }
 
 func (c *compiler) newChoice(n node, alternatives ...*upstream.Schema) *upstream.Schema {
-	s := &upstream.Schema{Types: allTypes, Choice: &upstream.Choice{Alternatives: alternatives}}
+	s := &upstream.Schema{Types: upstream.TypeAny, Choice: &upstream.Choice{Alternatives: alternatives}}
 	c.describe(s, schemaInfo{node: n, typed: true, shaped: true})
 	c.choices = append(c.choices, s)
 	return s
@@ -857,7 +852,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	c.merged[key] = m
 	if info.postponed > maxPostponed {
 		c.fault(n, "allOf is circular: the schema contains itself")
-		*m, *info = upstream.Schema{Types: allTypes}, schemaInfo{node: n, typed: true, shaped: true}
+		*m, *info = upstream.Schema{Types: upstream.TypeAny}, schemaInfo{node: n, typed: true, shaped: true}
 		return m
 	}
 	c.postponed = append(c.postponed, func() {
@@ -865,7 +860,7 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 		c.view = info.view
 		if infoA.active || infoB.active { // they wait for each other
 			c.fault(n, "allOf is circular: the schema contains itself")
-			m.Types = allTypes
+			m.Types = upstream.TypeAny
 		} else {
 			whole := c.mergeContent(n, a, b)
 			if *m, *info = *whole, *c.infos[whole]; m.Choice != nil {

@@ -18,8 +18,6 @@ const (
 	maxWork   = 50_000_000 // of a whole overlay: 2 to 4 s
 )
 
-var errTooMuchWork = errors.New("the actions of this overlay take too long: use .. and filters in fewer of them, or below more names")
-
 // locatedNode is a value that a target selects, and where it stands.
 type locatedNode struct {
 	*yaml.Node
@@ -118,7 +116,7 @@ func (s *search) find(t *target) ([]locatedNode, error) {
 					}
 				}
 				if s.workLeft < 0 {
-					return nil, errTooMuchWork
+					return nil, errors.New("the actions of this overlay take too long: use .. and filters in fewer of them, or below more names")
 				}
 			}
 		}

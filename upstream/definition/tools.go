@@ -148,7 +148,7 @@ func (c *compiler) makeTools(all []*operationNode) {
 	}
 	c.faultIf(len(c.areas) > MaxAreas, c.root.get("tags"), "the tools have %d areas: must be at most %d", len(c.areas), MaxAreas)
 	for _, n := range all {
-		if ext := n.get(extTool); ext.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == n.get("tags").member("0").text() }) {
+		if ext := n.get(extTool); ext.Node != nil && !slices.ContainsFunc(c.areas, func(a Area) bool { return a.Name == areaOf(n) }) {
 			c.fault(n.get("tags"), "a tool needs a tag that the document declares: it is the tool's area")
 		}
 	}

@@ -139,19 +139,15 @@ var placeholder = regexp.MustCompile(`\{([^{}"\s]+)\}`) // but no JSON
 // checkAddresses rejects addresses with placeholders that may depend on the request: a caller could choose where the request and its assertion are
 // sent.
 func checkAddresses(proxy *reverseproxy.Handler) error {
-	addresses := []string{string(proxy.DynamicUpstreamsRaw)}
 	for _, u := range proxy.Upstreams {
 		if u == nil {
 			return errNull
 		}
-		addresses = append(addresses, u.Dial)
-	}
-	for _, a := range addresses {
-		if err := checkPlaceholders("address", a); err != nil {
+		if err := checkPlaceholders("address", u.Dial); err != nil {
 			return err
 		}
 	}
-	return nil
+	return checkPlaceholders("address", string(proxy.DynamicUpstreamsRaw))
 }
 
 // checkPlaceholders rejects placeholders other than those of the process: they can have values of the request under any name, by map and vars.

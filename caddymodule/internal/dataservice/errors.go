@@ -13,8 +13,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/upstream"
 )
 
-// Errors of [Service.Do], besides the request context's, upstream.ErrTooManyCalls, upstream.ErrInvalidRequest and upstream.ErrResponseTooLarge. A timeout is also a net.Error or
-// context.DeadlineExceeded.
+// Errors of [Service.Do], besides the request context's, upstream.ErrTooManyCalls, upstream.ErrInvalidRequest and
+// upstream.ErrResponseTooLarge. A timeout is also a net.Error or context.DeadlineExceeded.
 var (
 	// ErrUnreachable means that no address is available, or that connecting to one failed.
 	ErrUnreachable = errors.New("no address of the data service is available")

@@ -9,6 +9,7 @@ package dataservice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -403,9 +404,7 @@ func (s *Service) tlsConfig(ctx context.Context, host string) *tls.Config {
 	if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok && strings.Contains(c.ServerName, "{") {
 		c.ServerName = repl.ReplaceAll(c.ServerName, "")
 	}
-	if c.ServerName == "" {
-		c.ServerName = host
-	}
+	c.ServerName = cmp.Or(c.ServerName, host)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package dataservice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,11 +76,8 @@ type waiter struct {
 
 // NewShares returns Shares with a maximum of exchanges in progress for each key. Zero means DefaultInFlight.
 func NewShares(inFlight int) *Shares {
-	if inFlight == 0 {
-		inFlight = DefaultInFlight
-	}
 	return &Shares{
-		inFlight: inFlight, wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{},
+		inFlight: cmp.Or(inFlight, DefaultInFlight), wait: inFlightWait, keys: map[string]*keyShare{}, free: largeResponsesBytes, held: map[string]int64{},
 		services: map[*Service]int64{},
 	}
 }
@@ -191,9 +189,9 @@ func (s *Shares) releaseMemory(m *memory, keep int64) {
 	s.grant()
 }
 
-// grant gives memory to waiters in their order, but passes over businesses and data services that hold their share already. Responses may be read at the same time if all
-// of their claims fit into the memory: then each of them gets the rest of its claim when callers have read those that are not being read any more. The
-// caller must hold mu.
+// grant gives memory to waiters in their order, but passes over businesses and data services that hold their share already. Responses may be read
+// at the same time if all of their claims fit into the memory: then each of them gets the rest of its claim when callers have read those that are
+// not being read any more. The caller must hold mu.
 func (s *Shares) grant() {
 	s.exhausted = false // once it is true, nobody overtakes the waiter that does not fit
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {

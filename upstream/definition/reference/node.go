@@ -12,11 +12,7 @@ type entry struct {
 
 // entries returns the members of an object.
 func (n node) entries() (all []entry) {
-	if !n.isObject() {
-		return nil
-	}
-	all = make([]entry, 0, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; n.isObject() && i+1 < len(n.Content); i += 2 {
 		all = append(all, entry{n.Content[i].Value, node{n.Content[i+1]}})
 	}
 	return all
@@ -39,11 +35,10 @@ func (n node) isObject() bool { return n.Node != nil && n.Kind == yaml.MappingNo
 
 // items returns the items of an array.
 func (n node) items() (all []node) {
-	if n.Node == nil || n.Kind != yaml.SequenceNode {
-		return nil
-	}
-	for _, item := range n.Content {
-		all = append(all, node{item})
+	if n.Node != nil && n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			all = append(all, node{item})
+		}
 	}
 	return all
 }

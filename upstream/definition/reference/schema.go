@@ -255,7 +255,7 @@ func (f *field) replace(word string, by field) {
 }
 
 // presence marks only the unusual: what callers must send, and what the gateway does not always send.
-func presence(required bool, sent bool) string {
+func presence(required, sent bool) string {
 	switch {
 	case required && sent:
 		return "required"
@@ -288,7 +288,7 @@ func (f *field) describe(p *page, s *shape) {
 			f.Facts = append(f.Facts, fact{name, value})
 		}
 	}
-	bounds := func(unit string, low, high string) {
+	bounds := func(unit, low, high string) {
 		switch {
 		case get(low) != "" && get(high) != "":
 			add("", get(low)+" to "+get(high)+unit)
