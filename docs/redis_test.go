@@ -89,7 +89,7 @@ func asUser(o *redis.UniversalOptions) *redis.UniversalOptions {
 	return o
 }
 
-// requireSufficient applies limits of both algorithms, and publishes invalidations, as a gateway does.
+// requireSufficient applies limits of both algorithms, accepts a write, forgets it and accepts it again, and publishes invalidations, as a gateway does.
 func requireSufficient(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -104,6 +104,18 @@ func requireSufficient(t *testing.T, client redis.UniversalClient) {
 			res, err := fleet.Allow(t.Context(), group, counters...)
 			require.NoError(t, err)
 			require.True(t, res.Allowed)
+		}
+		write := ratelimit.Once{ID: [ratelimit.IDSize]byte{1}, Until: time.Now().Add(time.Hour)}
+		group, counters := ratelimit.ForKey("w", ratelimit.KeyLimit(2))
+		for range 2 {
+			res, err := fleet.AllowOnce(t.Context(), group, write, counters...)
+			require.NoError(t, err)
+			require.True(t, res.Allowed)
+			if algorithm == ratelimit.Exact {
+				require.Equal(t, write.ID, res.Accepted)
+			}
+			require.NoError(t, fleet.Forget(t.Context(), group, write))
+			write.ID[0]++
 		}
 		require.NoError(t, fleet.Close())
 	}
