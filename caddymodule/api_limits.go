@@ -89,11 +89,15 @@ func (h *signed) rateLimit(w http.ResponseWriter, r *http.Request, req *signedRe
 	}
 }
 
-// forget lets a write that reached no service be sent again. While Redis is unavailable, it stays remembered.
+// forget lets a write that reached no service be sent again. While Redis is unavailable, which is logged once, it stays remembered.
 func (h *signed) forget(r *http.Request, req *signedRequest) {
-	if req.mark != (ratelimit.Once{}) {
-		group, _ := h.app.Limits.forKey(req.credential)
-		_ = h.app.limiter.Forget(context.WithoutCancel(r.Context()), group, req.mark)
+	if req.mark == (ratelimit.Once{}) {
+		return
+	}
+	group, _ := h.app.Limits.forKey(req.credential)
+	if err := h.app.limiter.Forget(context.WithoutCancel(r.Context()), group, req.mark); err != nil && h.app.limiter.down() == nil {
+		h.logger.Warn("a write that reached no service stays remembered: sent again, it gets 409",
+			zap.String("request_id", req.id), zap.Error(err))
 	}
 }
 

@@ -314,6 +314,26 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 	})
 }
 
+// A write stays remembered if Redis refuses to forget it, for example to a user without the permission: an operator can find out why it is refused.
+func TestWriteThatCannotBeForgottenIsLogged(t *testing.T) {
+	t.Parallel()
+	s := serveWriteShop(t, highLimits)
+	s.redis = redistest.Start(t, redistest.WithUser("gateway", "made-up", "~* &* +@all -del"))
+	o := s.options(highLimits, "")
+	o.Site = "gatehouse_api /v1/* {\n\t\tdefinition shop " + shopDefinition + "\n\t\tupstream http://" + gatewaytest.FreeAddr(t) + "\n\t}"
+	g := gatewaytest.Start(t, o)
+	h := headerOf(append(signedAt(s.writer, time.Now(), "POST", "/v1/orders", newOrder), field{"Content-Type", "application/json"}))
+	send := func() gatewaytest.Response {
+		a, err := s.writer.Send(t.Context(), "POST", g.URL, "/v1/orders", h, []byte(newOrder))
+		require.NoError(t, err)
+		return a
+	}
+	first := send()
+	requireProblem(t, first, 503, "SERVICE_UNAVAILABLE")
+	requireProblem(t, send(), 409, "REPLAYED")
+	require.Regexp(t, `"level":"warn",[^\n]*stays remembered[^\n]*"request_id":"`+first.Header.Get("X-Request-Id"), g.Output())
+}
+
 // A repetition whose headers arrive in time, and the last byte of its body when Redis has forgotten the write, is not new.
 func TestWriteThatIsKeptBackIsNotAcceptedAgain(t *testing.T) {
 	t.Parallel()
