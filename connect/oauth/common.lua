@@ -16,7 +16,7 @@ local function text(n)
 end
 
 -- A connection in a later format (versioned.Format) is neither used nor changed.
-if (call('HGET', KEYS[1], 'format') or '1') ~= '1' then
+if tonumber(call('HGET', KEYS[1], 'format') or 1) > 1 then
   return redis.error_reply('LATER format of a connection')
 end
 

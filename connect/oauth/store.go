@@ -189,7 +189,7 @@ func (s *Server) readRecord(id string, values []any) (rec record, ok bool, err e
 		family: text(18), current: text(19), previous: text(20), nonce: text(21), told: cmp.Or(text(22), text(5)),
 		wasTold: text(23), access: text(24),
 	}
-	if format := text(13); format != "" && format != strconv.Itoa(versioned.Format) {
+	if format, err := strconv.Atoi(cmp.Or(text(13), "1")); err != nil || format > versioned.Format {
 		return record{}, false, unavailable("reading a connection", versioned.ErrLater)
 	}
 	return rec, rec.ClientID != "" && rec.BusinessID != "", nil

@@ -421,7 +421,9 @@ func TestLaterFormatsAreNeitherUsedNorChanged(t *testing.T) {
 	require.ErrorIs(t, s.Change(ctx, id, "", oauthtest.Owner(), scopes(t, "contacts:read"), false), oauth.ErrUnavailable)
 	require.Empty(t, grants(t, s))
 	require.Equal(t, stored, client.HGetAll(ctx, s.GrantKey(id)).Val())
-	require.NoError(t, client.HSet(ctx, s.GrantKey(id), "format", "1").Err())
+	require.NoError(t, client.HSet(ctx, s.GrantKey(id), "format", "0").Err())
+	_, err = s.Authenticate(ctx, tokens.Access)
+	require.NoError(t, err, "an earlier format")
 	require.Len(t, grants(t, s), 1, "it is still in the index")
 
 	registration := client.Get(ctx, s.ClientKey(c.ID)).Val()
