@@ -172,6 +172,16 @@ func TestNamesOfObjects(t *testing.T) {
 	}
 }
 
+// A pinned image stays the same when the chart is upgraded.
+func TestNotesNameTheImage(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0", 64)
+	out, err := helm(t, "install", "gatehouse", "chart", "--dry-run=client", "--set", "image.digest="+digest)
+	require.NoError(t, err, out)
+	_, notes, _ := strings.Cut(out, "NOTES:\n")
+	require.True(t, strings.HasPrefix(notes, "ghcr.io/gatehouse-gateway/gatehouse@"+digest+" serves "), notes)
+}
+
 // Helm removes a value that is null if it has a default, and keeps it otherwise. Both mean that it is empty.
 func TestNullIsEmpty(t *testing.T) {
 	t.Parallel()
