@@ -25,8 +25,8 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/internal/test/vaulttest"
 )
 
-// previous is the commit whose binary is the previous version's: that of 0.1.0 once it is tagged.
-const previous = "d7da977c635d9607bca056e948692c6741d9a4d6"
+// previous is the commit whose binary is the previous version's: 0.1.0.
+const previous = "15f03bcf4e030016462855ea26ad46658e7bd000"
 
 // rollingFleet is three gateways behind a load balancer, in front of a service that records what it was asked to do.
 type rollingFleet struct {
@@ -88,13 +88,9 @@ func startRollingFleet(t *testing.T) *rollingFleet {
 // run starts a gateway with a binary and waits until it is ready.
 func (f *rollingFleet) run(t *testing.T, i int, binary string) {
 	t.Helper()
-	g, o := f.gateways[i], f.options
-	if binary == f.old { // until it is 0.1.0: its own /readyz does not say that it is about to stop
-		o.Global += "\n\torder respond first"
-		o.Site = "@stopping {\n\t\tpath /readyz\n\t\tvars {http.shutting_down} true\n\t}\n\trespond @stopping 503\n\t" + o.Site
-	}
+	g := f.gateways[i]
 	g.Binary = binary
-	startWith(t, g, o)
+	startWith(t, g, f.options)
 	requireReady(t, g)
 }
 
