@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,27 @@ func TestTestsNamedOnPagesExist(t *testing.T) {
 			assert.True(t, exists[string(m[1])], "%s names the test %s, which does not exist", page, m[1])
 		}
 	}
+}
+
+// A page of a release does not install the one before.
+func TestPagesNameTheVersionOfTheChart(t *testing.T) {
+	t.Parallel()
+	read := func(name, pattern string) (versions []string) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			versions = append(versions, string(m[1]))
+		}
+		return versions
+	}
+	const named = `(?:gatehouse[:-]|_|--version |tags/v)(\d+\.\d+\.\d+)`
+	chart := read("../deploy/chart/Chart.yaml", `(?m)^(?:version|appVersion): (.*)$`)
+	require.Equal(t, []string{chart[0], chart[0]}, chart)
+	for _, page := range []string{"install.md", "kubernetes.md"} {
+		versions := slices.Compact(read(page, named))
+		require.Equal(t, chart[:1], versions, page)
+	}
+	require.Contains(t, read("upgrading.md", named), chart[0], "it is upgraded to, or from")
 }
 
 func TestContributingNamesFilesThatExist(t *testing.T) {
