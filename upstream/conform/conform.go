@@ -55,7 +55,8 @@ type Options struct {
 	// and sends the request again. Default: 0, which means that the service knows them.
 	KeysAfter time.Duration
 
-	// Header are headers of every request, such as a service's password; those that the gateway sets stay as they are. Default: none.
+	// Header are headers of every request, such as a service's password; those that the gateway sets, except Content-Type,
+	// stay as they are. Default: none.
 	Header http.Header
 
 	// Write lets requests create, change and delete records. Only records that were created are changed and deleted. Operations with which tools

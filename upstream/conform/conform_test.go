@@ -771,6 +771,41 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A service may insist on a media type that a body of a definition cannot have, such as that of JSON:API.
+func TestHeaderSetsTheContentTypeOfBodies(t *testing.T) {
+	t.Parallel()
+	const media = "application/vnd.api+json"
+	d, err := definition.Load(definition.File{Name: "stock.yaml", Text: []byte(stockDocument)}, definition.Options{})
+	require.NoError(t, err)
+	const skipped = "skipped addProduct: its body got status 415"
+	for name, c := range map[string]struct {
+		header    http.Header
+		want, not string
+	}{
+		"without the header": {nil, skipped, "give the document an example"},
+		"with it":            {http.Header{"Content-Type": {media}}, " 0 faults", "skipped addProduct"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			accepting := stock("")
+			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost && r.Header.Get("Content-Type") != media {
+					w.WriteHeader(http.StatusUnsupportedMediaType)
+					return
+				}
+				accepting.ServeHTTP(w, r)
+			}))
+			t.Cleanup(service.Close)
+			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "1001", B: "1002", Write: true, Header: c.header})
+			require.NoError(t, err)
+			var printed strings.Builder
+			require.NoError(t, report.Print(&printed))
+			require.Contains(t, printed.String(), c.want)
+			require.NotContains(t, printed.String(), c.not)
+		})
+	}
+}
+
 func TestAServiceMayReadNewKeysLater(t *testing.T) {
 	t.Parallel()
 	d, err := definition.Load(definition.File{Name: "boats.yaml", Text: []byte(boatsDocument)}, definition.Options{})

@@ -242,7 +242,7 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 		return fmt.Errorf("making a request: %w", err)
 	}
 	for name, values := range r.Header {
-		if req.Header[name] == nil {
+		if req.Header[name] == nil || name == "Content-Type" {
 			req.Header[name] = values
 		}
 	}

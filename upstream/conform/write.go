@@ -79,6 +79,14 @@ func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, 
 	return withNewKey(q), i, ok
 }
 
+// refusal says why an operation could not be tested: the service did not accept the example of its request.
+func refusal(x *exchange) string {
+	if x.status == http.StatusUnsupportedMediaType {
+		return "its body got status 415: if the service expects another media type, set it with --header 'Content-Type: …'"
+	}
+	return fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status)
+}
+
 // probeCreate tests an operation that creates records.
 func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 	q, _, ok := r.prepared(ctx, op)
@@ -100,7 +108,7 @@ func (r *run) probeCreate(ctx context.Context, op *upstream.Operation) {
 		r.skip(op, noRequest)
 		return
 	case !x.ok():
-		r.skip(op, fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status))
+		r.skip(op, refusal(x))
 		return
 	}
 	r.compareStored(op, x, q.sent)
@@ -531,7 +539,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	case op.Method == http.MethodDelete && previous.ok() && (x.status == http.StatusNotFound || x.status == http.StatusForbidden && x.res == nil):
 		r.addFinding("delete", x, Finding{Expected: "success, because the business created the record and can read it", Got: fmt.Sprintf("status %d", x.status)})
 	case !x.ok():
-		r.skip(op, fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status))
+		r.skip(op, refusal(x))
 	case op.Method == http.MethodDelete && (!isRecord(op) || x.status == http.StatusAccepted): // what it deletes is in no list, or still there
 	case op.Method == http.MethodDelete:
 		r.created = slices.Delete(r.created, i, i+1)
