@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,6 +109,57 @@ components:
 "components":{"schemas":{"OrderResource":{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"],"title":"OrderResource"}}}}`
 )
 
+// Documents of other styles: actions of Google's, derived schemas of NSwag's, and JSON:API.
+const (
+	ofActions = `
+openapi: 3.0.3
+info: {title: Orders, version: "1"}
+paths:
+  /v1/orders/{id}:cancel:
+    post: {operationId: cancel, parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {"200": {$ref: "#/components/responses/Order"}}}
+components:
+  responses: {Order: {description: ok, content: {application/json: {schema: {type: object, required: [id], properties: {id: {type: string}}}}}}}
+`
+	ofDerived = `
+openapi: 3.0.0
+info: {title: Payments, version: "1"}
+paths:
+  /payments:
+    get: {operationId: list, responses: {"200": {description: ok, content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Payment"}}}}}}}
+components:
+  schemas:
+    Payment: {required: [type], type: object, properties: {type: {type: string}}, discriminator: {propertyName: type, mapping: {card: "#/components/schemas/CardPayment", sepa: "#/components/schemas/SepaPayment"}}}
+    CardPayment: {allOf: [{$ref: "#/components/schemas/Payment"}, {type: object, properties: {last4: {type: string}}}]}
+    SepaPayment: {allOf: [{$ref: "#/components/schemas/Payment"}, {type: object, properties: {iban: {type: string}}}]}
+`
+	ofJSONAPI = `
+openapi: 3.0.3
+info: {title: Articles, version: "1"}
+paths:
+  /articles:
+    get:
+      operationId: listArticles
+      parameters:
+        - {name: "page[size]", in: query, schema: {type: integer, minimum: 1, maximum: 50, default: 10}}
+        - {name: "fields[articles]", in: query, explode: false, schema: {type: array, items: {type: string}}}
+      responses:
+        "200":
+          description: ok
+          x-gatehouse-records: {in: data, at_most: "page[size]"}
+          content: {application/vnd.api+json: {schema: {type: object, required: [data], properties: {data: {type: array, items: {$ref: "#/components/schemas/Article"}}, included: {type: array, items: {$ref: "#/components/schemas/Person"}}}}}}
+    post:
+      operationId: createArticle
+      requestBody: {required: true, content: {application/vnd.api+json: {schema: {type: object, required: [data], properties: {data: {type: object, required: [attributes], properties: {attributes: {$ref: "#/components/schemas/Attributes"}}}}}}}}
+      responses: {"201": {description: created, content: {application/vnd.api+json: {schema: {$ref: "#/components/schemas/ArticleDocument"}}}}}
+components:
+  schemas:
+    Attributes: {type: object, properties: {title: {type: string}, tenant-id: {type: string, readOnly: true}}}
+    Article: {type: object, required: [id, attributes], properties: {id: {type: string}, attributes: {$ref: "#/components/schemas/Attributes"}}}
+    ArticleDocument: {type: object, required: [data], properties: {data: {$ref: "#/components/schemas/Article"}}}
+    Person: {type: object, required: [id, attributes], properties: {id: {type: string}, attributes: {type: object, properties: {name: {type: string}, tenant-id: {type: string}}}}}
+`
+)
+
 // What the page says of documents of frameworks holds: with its overlays, they load, and their services' responses pass.
 func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 	t.Parallel()
@@ -130,12 +182,13 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		}
 		return text
 	}
+	const foreign = "rejected"
 	ofSpringOverlays := []string{only("Members", "Bodies", "Objects"), overlays["problems"]}
 	for name, test := range map[string]struct {
 		document string
 		overlays []string
 		missing  string // what the document lacks without them
-		target   string
+		target   string // of a GET, or a POST
 		status   int
 		body     string
 		want     string
@@ -155,6 +208,22 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 		},
 		"Spring, an object": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 200, `{"id":7,"attributes":{"a":{"b":1}},"extra":[1],"secret":1}`, `{"id":7,"attributes":{"a":{"b":1}},"extra":[1]}`},
 		"Spring, a problem": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 404, `{"type":"about:blank","title":"Not Found","status":404,"instance":"/orders/7"}`, ""},
+		"actions":           {ofActions, []string{overlays["actions"]}, "each segment of a path must be a parameter", "/v1/orders/7/cancel", 200, `{"id":"7"}`, ""},
+		"derived":           {ofDerived, []string{overlays["derived"]}, "", "/payments", 200, `[{"type":"card","last4":"1881"},{"type":"sepa","iban":"x","last4":"y"}]`, `[{"type":"card","last4":"1881"},{"type":"sepa","iban":"x"}]`},
+		"JSON:API, a list": {
+			ofJSONAPI,
+			[]string{overlays["jsonapi"]},
+			"cannot be enforced", "/articles?page[size]=2", 200,
+			`{"data":[{"id":"1","attributes":{"title":"t","tenant-id":"b"}}],"included":[{"id":"2","attributes":{"name":"n","tenant-id":"b"}}]}`,
+			"",
+		},
+		"JSON:API, another business's author": {
+			ofJSONAPI,
+			[]string{overlays["jsonapi"]},
+			"cannot be enforced", "/articles", 200,
+			`{"data":[],"included":[{"id":"2","attributes":{"name":"n","tenant-id":"c"}}]}`,
+			foreign,
+		},
 		"Spring, any error": {ofSpring, ofSpringOverlays, "an object needs properties", "/orders/7", 409, `{"a":"b"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +246,7 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 			require.NotContains(t, string(published), "$ref: {}", "an action updates examples")
 			m, ok := d.API.Match(test.target)
 			require.True(t, ok)
-			op := m.Path.Operation(http.MethodGet)
+			op := cmp.Or(m.Path.Operation(http.MethodGet), m.Path.Operation(http.MethodPost))
 			q, err := op.CleanQuery(m)
 			require.NoError(t, err)
 			require.Empty(t, q.Ignored)
@@ -185,6 +254,10 @@ func TestDocumentsOfFrameworksLoadWithTheOverlaysOnTheirPage(t *testing.T) {
 			require.NoError(t, err)
 			var out bytes.Buffer
 			_, err = new(upstream.Contract).Check(&out, op, res, q, "b", []byte(test.body))
+			if test.want == foreign {
+				require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+				return
+			}
 			require.NoError(t, err)
 			if test.want == "" {
 				test.want = test.body
