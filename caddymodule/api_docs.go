@@ -22,11 +22,15 @@ func (h *API) provisionDocs(d *definition.Definition) error {
 	if h.DocsPath == "" {
 		return nil
 	}
-	published, err := d.Published(definition.PublishOptions{BaseURL: h.DocsBaseURL, PerKey: h.app.Limits.PerKey, PerIP: h.app.Limits.PerIP})
+	document, err := d.PublishedDocument(definition.PublishOptions{BaseURL: h.DocsBaseURL, PerKey: h.app.Limits.PerKey, PerIP: h.app.Limits.PerIP})
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was being done
 	}
-	page, err := reference.Render(published, path.Base(h.DocsPath)+"/"+documentName)
+	published, err := definition.Encode(document)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what was being done
+	}
+	page, err := reference.Render(document, path.Base(h.DocsPath)+"/"+documentName)
 	if err != nil {
 		return err //nolint:wrapcheck // it says what was being done
 	}

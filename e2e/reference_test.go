@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/test/gatewaytest"
@@ -64,8 +65,7 @@ func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
 		"requestBody": {"required": true, "content": {"application/merge-patch+json": {"schema": {"type": "object", "required": [%[1]q, "n"], "properties": {
 			%[1]q: {"type": "string", "example": %[1]q}, "id": {"type": "string", "readOnly": true}, "n": {"type": "integer", "minimum": 12345678901234567}}}}}},
 		"responses": {"200": {"description": "Changed."}}}}}}`, attack)
-	page, err := reference.Render([]byte(text), "")
-	require.NoError(t, err)
+	page := renderText(t, text)
 	c := gatewaytest.Caller{PublicKey: "pk_live_0123456789", PrivateKey: "sk_live_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
 	verifier, bodies := &authsigner.Verifier{MaxBody: 1 << 20}, make(chan string, 4)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,9 +105,8 @@ func TestSamplesSignWhatTheySendWhateverTheDocumentSays(t *testing.T) {
 
 func TestSamplesPrintDownloadsByteForByte(t *testing.T) {
 	t.Parallel()
-	page, err := reference.Render([]byte(`{"openapi": "3.1.1", "info": {"title": "x"}, "servers": [{"url": "{base_url}/v1"}], "paths": {"/invoice": {"get": {"operationId": "download",
-		"security": [], "responses": {"200": {"description": "An invoice.", "content": {"application/pdf": {}}}}}}}}`), "")
-	require.NoError(t, err)
+	page := renderText(t, `{"openapi": "3.1.1", "info": {"title": "x"}, "servers": [{"url": "{base_url}/v1"}], "paths": {"/invoice": {"get": {"operationId": "download",
+		"security": [], "responses": {"200": {"description": "An invoice.", "content": {"application/pdf": {}}}}}}}}`)
 	var pdf strings.Builder
 	for b := range 1 << 8 {
 		pdf.WriteByte(byte(b))
@@ -127,6 +126,16 @@ func TestSamplesPrintDownloadsByteForByte(t *testing.T) {
 			assert.Equal(t, pdf.String(), out)
 		})
 	}
+}
+
+// renderText renders the page of a document.
+func renderText(t *testing.T, text string) []byte {
+	t.Helper()
+	var document yaml.Node
+	require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+	page, err := reference.Render(document.Content[0], "")
+	require.NoError(t, err)
+	return page
 }
 
 // The matcher of the directive is also the reference's, but for the path.

@@ -12,6 +12,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/caddymodule"
 	"github.com/gatehouse-gateway/gatehouse/connect/mcp"
@@ -117,7 +118,7 @@ Exit status: 0 the definition loads, 1 it does not, or not with its tools.`,
 				warnings = cmd.ErrOrStderr()
 			}
 			printFaults(warnings, d.Warnings, "warning")
-			if _, err := d.Published(definition.PublishOptions{}); err != nil {
+			if _, err := d.PublishedDocument(definition.PublishOptions{}); err != nil {
 				_, _ = fmt.Fprintf(warnings, "%s: warning: it does not load with docs_path: %s\n", oneLine(flags.File), oneLine(err.Error()))
 			}
 			if list {
@@ -148,7 +149,7 @@ your repository, and let CI fail when it changes without a review:
 
 To find breaking changes, compare two of them:
 
-  oasdiff breaking old.yaml new.yaml`, func(published []byte) ([]byte, error) { return published, nil })
+  oasdiff breaking old.yaml new.yaml`, definition.Encode)
 }
 
 func apiDocsCommand() *cobra.Command {
@@ -157,23 +158,24 @@ Prints the reference of the published document: one HTML page without scripts,
 which loads nothing. It has operations, fields, errors, limits and, for each
 operation, signed requests in shell, Python, JavaScript and PHP.
 
-The gateway serves it too: see docs_path of gatehouse_api.`, func(published []byte) ([]byte, error) { return reference.Render(published, "") })
+The gateway serves it too: see docs_path of gatehouse_api.`, func(published *yaml.Node) ([]byte, error) { return reference.Render(published, "") })
 }
 
 // apiPrintCommand returns a command that prints what is made of the published document.
-func apiPrintCommand(use, short, long string, render func(published []byte) ([]byte, error)) *cobra.Command {
+func apiPrintCommand(use, short, long string, render func(published *yaml.Node) ([]byte, error)) *cobra.Command {
 	var flags apiFlags
 	var publish definition.PublishOptions
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var published *yaml.Node
 			var text []byte
 			d, err := flags.load(cmd, args)
 			if err == nil {
-				text, err = d.Published(publish)
+				published, err = d.PublishedDocument(publish)
 			}
 			if err == nil {
-				text, err = render(text)
+				text, err = render(published)
 			}
 			if err != nil {
 				return exit(cmd, 1, err)

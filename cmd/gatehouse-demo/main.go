@@ -222,16 +222,16 @@ func (v *view) define() error {
 	if base := loaded.API.Base(); strings.HasPrefix(v.Docs+"/", base+"/") {
 		v.Docs = ""
 	}
-	published, err := loaded.Published(definition.PublishOptions{})
+	published, err := loaded.PublishedDocument(definition.PublishOptions{})
 	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}
-	v.Requests, err = reference.Requests(published)
+	v.Requests = reference.Requests(published)
 	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	slices.SortStableFunc(v.Requests, func(a, b reference.Request) int {
 		return cmp.Compare(slices.Index(methods, a.Method), slices.Index(methods, b.Method))
 	})
-	return err //nolint:wrapcheck // as above
+	return nil
 }
 
 // check returns an error if the address is in use, Redis is unavailable or there is no service to protect. A gateway starts anyway, because Caddy can share an

@@ -189,15 +189,11 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.prepareAssertions(); err != nil {
 		return err
 	}
-	published, err := r.Definition.Published(definition.PublishOptions{})
+	published, err := r.Definition.PublishedDocument(definition.PublishOptions{})
 	if err != nil {
 		return fmt.Errorf("publishing the definition: %w", err)
 	}
-	requests, err := reference.Requests(published)
-	if err != nil {
-		return fmt.Errorf("making examples of requests: %w", err)
-	}
-	for _, request := range requests {
+	for _, request := range reference.Requests(published) {
 		if m, ok := r.api.Match(request.Target); ok {
 			op := m.Path.Operation(request.Method)
 			r.examples[op] = request

@@ -44,11 +44,31 @@ func (o PublishOptions) Check() error {
 	return nil
 }
 
-// Published returns the document for callers, in YAML: the parts of the definition that they may see, and what is the same for all definitions
-// (published.yaml). HEAD is published beside every GET.
+// Published returns the document for callers, in YAML.
+func (d *Definition) Published(o PublishOptions) ([]byte, error) {
+	doc, err := d.PublishedDocument(o)
+	if err != nil {
+		return nil, err
+	}
+	return Encode(doc)
+}
+
+// Encode returns a published document in YAML.
+func Encode(doc *yaml.Node) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(doc); err != nil {
+		return nil, fmt.Errorf("publishing: %w", err)
+	}
+	return text.Bytes(), nil
+}
+
+// PublishedDocument returns the document for callers: the parts of the definition that they may see, and what is the same for all
+// definitions (published.yaml). HEAD is published beside every GET.
 //
 // Members are published by an allow-list: others are left out.
-func (d *Definition) Published(o PublishOptions) ([]byte, error) {
+func (d *Definition) PublishedDocument(o PublishOptions) (*yaml.Node, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -72,13 +92,7 @@ func (d *Definition) Published(o PublishOptions) ([]byte, error) {
 		return nil, fmt.Errorf("publishing: %w", p.err)
 	}
 	layOut(doc)
-	var text bytes.Buffer
-	encoder := yaml.NewEncoder(&text)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(doc); err != nil {
-		return nil, fmt.Errorf("publishing: %w", err)
-	}
-	return text.Bytes(), nil
+	return doc, nil
 }
 
 type publisher struct {

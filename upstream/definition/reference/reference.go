@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"slices"
@@ -130,13 +129,10 @@ type other struct {
 	Failures []failure
 }
 
-// Render returns the page for a published document in YAML. documentURL is the URL of the document, relative to the page. If it is empty, the page
+// Render returns the page for a published document. documentURL is the URL of the document, relative to the page. If it is empty, the page
 // does not link to the document.
-func Render(published []byte, documentURL string) ([]byte, error) {
-	p, err := read(published)
-	if err != nil {
-		return nil, err
-	}
+func Render(published *yaml.Node, documentURL string) ([]byte, error) {
+	p := read(published)
 	p.Document = documentURL
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"css":       func() template.CSS { return template.CSS(style.CSS + sheet) }, //nolint:gosec // G203: it is our own
@@ -157,20 +153,13 @@ func Render(published []byte, documentURL string) ([]byte, error) {
 }
 
 // read reads a published document.
-func read(published []byte) (*page, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(published, &document); err != nil {
-		return nil, fmt.Errorf("reading the published document: %w", err)
-	}
-	if len(document.Content) == 0 {
-		return nil, errors.New("the published document is empty")
-	}
+func read(published *yaml.Node) *page {
 	p := &page{
-		root: node{document.Content[0]}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
+		root: node{published}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{}, common: map[string]node{},
 	}
 	p.read()
-	return p, nil
+	return p
 }
 
 func (p *page) read() {

@@ -45,14 +45,8 @@ type Header struct {
 	New         bool // each request needs another value, which may be any text: an Idempotency-Key
 }
 
-// Requests returns an example of a request for each operation of a published document in YAML, in its order.
-func Requests(published []byte) ([]Request, error) {
-	p, err := read(published)
-	if err != nil {
-		return nil, err
-	}
-	return p.requests, nil
-}
+// Requests returns an example of a request for each operation of a published document, in its order.
+func Requests(published *yaml.Node) []Request { return read(published).requests }
 
 type sample struct{ Language, Code string }
 
