@@ -10,6 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/intercept"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 )
 
 // builtConfig has the modules of a configuration that have been provisioned, but not started.
@@ -59,6 +61,10 @@ func (b *builtConfig) collect(s *caddyhttp.Server, routes caddyhttp.RouteList, e
 				if named := s.NamedRoutes[h.Name]; named != nil && !slices.Contains(invoked, h.Name) {
 					b.collect(s, caddyhttp.RouteList{*named}, nil, append(slices.Clip(invoked), h.Name))
 				}
+			case *reverseproxy.Handler:
+				b.collectResponses(s, h.HandleResponse, invoked)
+			case *intercept.Intercept:
+				b.collectResponses(s, h.HandleResponse, invoked)
 			case caddy.Module:
 				if slices.Contains([]string{apiName, connectName, authName}, h.CaddyModule().ID.Name()) && !slices.Contains(b.handlers, handler) {
 					b.handlers = append(b.handlers, handler)
@@ -68,6 +74,12 @@ func (b *builtConfig) collect(s *caddyhttp.Server, routes caddyhttp.RouteList, e
 	}
 	if errors != nil {
 		b.collect(s, errors.Routes, nil, invoked)
+	}
+}
+
+func (b *builtConfig) collectResponses(s *caddyhttp.Server, responses []caddyhttp.ResponseHandler, invoked []string) {
+	for _, response := range responses {
+		b.collect(s, response.Routes, nil, invoked)
 	}
 }
 

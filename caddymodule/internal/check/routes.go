@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -347,10 +348,17 @@ func (c *checker) leading(h configfile.Handler) (samples []string) {
 // isForwardAuth reports whether a reverse_proxy is a forward_auth, which responds only if it refuses a request.
 func isForwardAuth(step any) bool {
 	responses, _ := configfile.Member(step, "handle_response").([]any)
-	return slices.ContainsFunc(responses, func(r any) bool {
-		statuses, _ := configfile.Member(r, "match", "status_code").([]any)
-		return slices.Contains(statuses, any(float64(2)))
+	return configfile.Member(step, "rewrite", "method") == http.MethodGet && slices.ContainsFunc(responses, isAccepted)
+}
+
+// isAccepted reports whether routes for responses let requests pass that a forward_auth accepts.
+func isAccepted(response any) bool {
+	statuses, _ := configfile.Member(response, "match", "status_code").([]any)
+	accepted := slices.Contains(statuses, any(float64(2)))
+	each(response, "", func(_ string, value any) {
+		accepted = accepted && configfile.Member(value, "handler") != "copy_response"
 	})
+	return accepted
 }
 
 // send returns the way of a request for a handler at the host of its site where it reaches the handler, or else where it reaches
@@ -550,6 +558,12 @@ func (w *walk) handle(pointer string, step any) bool {
 		w.end = pointer
 		return true
 	}
+	for i, list := range configfile.ResponseRoutes(pointer, step) {
+		if slices.ContainsFunc(w.handler.Way, func(r configfile.Route) bool { return strings.HasPrefix(r.Pointer, list.Pointer+"/") }) {
+			w.authenticated = w.authenticated || isForwardAuth(step) && isAccepted(configfile.Member(step, "handle_response", strconv.Itoa(i)))
+			return w.routes(list.Pointer, list.Value) // which get the request as it came to this handler
+		}
+	}
 	switch name {
 	case "subroute":
 		return w.routes(pointer+"/routes", configfile.Member(step, "routes"))
@@ -560,9 +574,9 @@ func (w *walk) handle(pointer string, step any) bool {
 		}
 		return w.route(w.NamedRoute(w.handler.Server, named), map[string]configfile.Route{})
 	case proxyName:
-		if responses, _ := configfile.Member(step, "handle_response").([]any); len(responses) > 0 {
-			w.authenticated = w.authenticated || isForwardAuth(step)
-			return false // as forward_auth, which responds only if it refuses
+		if isForwardAuth(step) {
+			w.authenticated = true
+			return false
 		}
 	case "file_server":
 		if pass, _ := configfile.Member(step, "pass_thru").(bool); pass {

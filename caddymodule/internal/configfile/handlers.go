@@ -59,7 +59,7 @@ type Route struct {
 }
 
 // Handlers returns the handlers of all servers in the order in which they run, without subroutes. Those of a named route follow each
-// handler that invokes it.
+// handler that invokes it, and those for the responses of a handler follow that handler.
 func (c *Config) Handlers() []Handler {
 	var all []Handler
 	servers, _ := Member(c.Value, "apps", "http", "servers").(map[string]any)
@@ -71,6 +71,15 @@ func (c *Config) Handlers() []Handler {
 		c.walkRoutes(at+"/errors/routes", Member(servers[name], "errors", "routes"), h, &all)
 	}
 	return all
+}
+
+// ResponseRoutes returns the lists of routes that a reverse_proxy or an intercept has for responses.
+func ResponseRoutes(pointer string, handler any) (lists []Route) {
+	responses, _ := Member(handler, "handle_response").([]any)
+	for i, response := range responses {
+		lists = append(lists, Route{fmt.Sprintf("%s/handle_response/%d/routes", pointer, i), Member(response, "routes")})
+	}
+	return lists
 }
 
 // NamedRoute returns a route that handlers of a server invoke by its name.
@@ -104,6 +113,9 @@ func (c *Config) walkRoute(route Route, in Handler, all *[]Handler) {
 			continue
 		}
 		*all = append(*all, h)
+		for _, list := range ResponseRoutes(h.Pointer, step) {
+			c.walkRoutes(list.Pointer, list.Value, h, all)
+		}
 		if name, _ := h.Value["name"].(string); h.Name == "invoke" {
 			named := c.NamedRoute(h.Server, name)
 			if !slices.ContainsFunc(h.Way, func(r Route) bool { return r.Pointer == named.Pointer }) { // it invokes itself

@@ -103,9 +103,10 @@ func (c *Config) Position(pointer, message string) Position {
 		if found := HostsOf(value); found != nil {
 			hosts = found
 		}
-		if name, _ := Member(value, "handler").(string); name != "" && name != "subroute" && handler == "" {
+		isStep := i > 0 && steps[i-1] == "handle" // and not a part of another handler
+		if name, _ := Member(value, "handler").(string); name != "" && name != "subroute" && (handler == "" || isStep) {
 			handler = name
-			words = append(words, word{directivesOf(name), c.nth(strings.Join(steps[:i+1], "/"), name, hosts)})
+			words = []word{{directivesOf(name), c.nth(strings.Join(steps[:i+1], "/"), name, hosts)}}
 		}
 	}
 	in := []*directive{c.global}
@@ -161,7 +162,8 @@ func (d *directive) quoted(message string) bool {
 func (c *Config) nth(path, name string, hosts []string) int {
 	n := 0
 	for _, h := range c.Handlers() {
-		if h.Name == name && slices.Equal(h.Hosts, hosts) {
+		isCopied := name == "headers" && strings.Contains(h.Pointer, "/handle_response/") // by forward_auth, which has no line for each
+		if h.Name == name && slices.Equal(h.Hosts, hosts) && !isCopied {
 			if strings.TrimPrefix(h.Pointer, "/") == path {
 				return n
 			}
