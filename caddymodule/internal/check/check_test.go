@@ -107,6 +107,8 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 		"unknown.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
 		"refunds.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all":{"get":{
 			"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
+		"public.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/api/v1"}],"x-gatehouse-tenant":"none","paths":{"/hours":{"get":{
+			"operationId":"getHours","x-gatehouse-public":true,"responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
 		"tagged.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all/{id}":{"delete":{
 			"operationId":"deleteOne","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}},{"name":"If-Match","in":"header","schema":{"type":"string"}}],
 			"responses":{"204":{"description":""}}}}}}`,
@@ -281,6 +283,19 @@ func mistakes() [][3]string {
 		{"GH022", site, site + "method POST # HERE\n"},
 		{"GH022", site, site + "rewrite /mcp /mcp/v1 # HERE\n"},
 		{"GH022", site, site + "basic_auth { # HERE\nfern $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n"},
+		// headers of responses that are changed when they are written
+		{"GH022", site, site + "header { # HERE\n-Server\nCache-Control \"public, max-age=600\"\n}\n"},
+		{"GH022", site, site + "header /api/* >Cache-Control \"max-age=600\" # HERE\n"},
+		{"GH022", site, site + "header /api/* { # HERE\n-Server\nVary Origin\n}\n"},
+		{"GH022", site, site + "header -C* # HERE\n"},
+		{"GH022", site, site + "header /api/* >Content-Type text/plain # HERE\n"},
+		{"GH022", site, site + "header /api/* { # HERE\ndefer\nCache-Control private public\n}\n"},
+		{"GH022", site, site + "header { # HERE\n-Server\nContent-Security-Policy \"default-src *\"\n}\n"},
+		{"GH022", site, site + "header { # HERE\n-Server\nReferrer-Policy no-referrer\n}\n"},
+		{"GH022", site, site + "header { # HERE\ndefer\nX-Frame-Options ALLOWALL\n}\n"},
+		{"GH022", site, site + "header { # HERE\ndefer\nSet-Cookie a=b\n}\n"},
+		{"GH022", site, shop + "header Cache-Control \"public, max-age=600\" # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH022", site, shop + "header -Cache-Control # HERE\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		// a prefix that is removed before signatures are verified
 		{"GH022", site, site + "uri strip_prefix /gw # HERE\n"},
 		{"GH022", site, site + "uri /gw/* strip_prefix gw # HERE\n"},
@@ -665,6 +680,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		site = "https://api.example.com {\n\ttls internal\n"
 		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
 
+		shop    = "https://shop.example.com {\n\ttls internal\n"
 		connect = "\tgatehouse_connect {\n\t\tissuer https://api.example.com\n\t\tupstream http://localhost:2\n\t}\n"
 	)
 	for name, lines := range map[string][2]string{
@@ -696,6 +712,15 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		"http behind a load balancer":      {"https://api.example.com {\n\ttls internal", "http://api.example.com {"},
 		"health checks":                    {api, "gatehouse_api {\nupstream http://localhost:3 {\nhealth_uri /healthz\nunhealthy_status 5xx\n}\n}\n"},
 		"forward_auth":                     {site, site + "forward_auth localhost:9 {\nuri /check\n}\n"},
+		"headers of responses":             {site, site + "header {\n-Server\nStrict-Transport-Security max-age=31536000\nX-Frame-Options DENY\nReferrer-Policy strict-origin-when-cross-origin\n+Vary Origin\n+Set-Cookie a=b\n}\n"},
+		"headers that handlers replace":    {site, site + "header {\nCache-Control \"public, max-age=600\"\nContent-Security-Policy \"default-src *\"\n}\n"},
+		"default headers":                  {site, site + "header ?Cache-Control \"public, max-age=600\"\n"},
+		"no storing":                       {site, site + "header {\n-Server\nCache-Control no-store\n}\n"},
+		"headers of another path":          {site, site + "header /static/* {\n-Server\nCache-Control \"public, max-age=600\"\n}\n"},
+		"headers of metadata":              {site, site + "header /.well-known/* {\n-Server\nCache-Control \"public, max-age=600\"\n}\n"},
+		"headers of public operations":     {soundCaddyfile, strings.NewReplacer(api, "header /api/v1/hours {\n-Server\nCache-Control \"public, max-age=600\"\nVary Origin\n}\ngatehouse_api {\nupstream http://localhost:3\ndefinition DIR/public.json\n}\n").Replace(soundCaddyfile)},
+		"headers of a service":             {site, shop + "header {\n-Server\nContent-Security-Policy \"default-src 'self'\"\nCache-Control private\n}\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
+		"a lifetime for a service":         {site, shop + "header Cache-Control max-age=600\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		"handle_path":                      {api, "handle_path /api/* {\n" + api + "}\n"},
 		"a rewrite":                        {site, site + "rewrite /api/* /v2{uri}\n"},
 		"a base path that is also removed": {api, "handle_path /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
@@ -724,7 +749,11 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, soundCaddyfile, lines[0])
-			found, _ := checkFile(t, strings.Replace(soundCaddyfile, lines[0], lines[1], 1), "--offline")
+			caddyfile := strings.Replace(soundCaddyfile, lines[0], lines[1], 1)
+			if strings.Contains(caddyfile, "gatehouse_auth") {
+				caddyfile = strings.Replace(caddyfile, "{\n\tadmin", filteredLog, 1)
+			}
+			found, _ := checkFile(t, caddyfile, "--offline")
 			require.Empty(t, found, asJSON(t, found))
 		})
 	}

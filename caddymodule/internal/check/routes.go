@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -479,8 +480,14 @@ func (w *walk) inspect(pointer, name string, step any) {
 		w.authenticated = true
 		breaks("basic_auth asks for a password, but callers send signatures or tokens")
 	case "headers":
-		if m, ok := w.load("http.handlers.headers", step).(*headers.Handler); ok && m.Request != nil {
+		m, ok := w.load("http.handlers.headers", step).(*headers.Handler)
+		if ok && m.Request != nil {
 			m.Request.ApplyToRequest(w.r)
+		}
+		if ok && m.Response != nil {
+			if changed := w.changedHeaders(m.Response); changed != nil {
+				breaks("header replaces or removes %s of the gateway's responses", strings.Join(changed, ", "))
+			}
 		}
 		for _, header := range names {
 			if values := w.r.Header[header]; len(values) != 1 || values[0] != sentValue {
@@ -498,6 +505,65 @@ func (w *walk) inspect(pointer, name string, step any) {
 			breaks("the path becomes %s, and gatehouse_connect serves only paths as clients send them", w.r.URL.Path)
 		}
 	}
+}
+
+// responseHeaders are headers of the responses of some handlers, and what their values must match when they are sent.
+var responseHeaders = []struct { //nolint:gochecknoglobals // constant
+	name, value string
+	must        *regexp.Regexp
+	handlers    []string
+}{
+	{"Cache-Control", "private", regexp.MustCompile(`(?i)\b(private|no-store)\b`), []string{apiName, authName, connectName}},
+	{"Vary", authsigner.HeaderPublicKey, regexp.MustCompile(`(?i)` + authsigner.HeaderPublicKey + `|\*`), []string{apiName, authName}},
+	{"Content-Type", sentValue, regexp.MustCompile(sentValue), []string{apiName, connectName}},
+	{"Content-Security-Policy", sentValue, regexp.MustCompile(sentValue), []string{connectName}},
+	{"Referrer-Policy", "same-origin", regexp.MustCompile(`^(same-origin|strict-origin.*)$`), []string{connectName}}, // with no-referrer, forms fail
+	{"Set-Cookie", sentValue, regexp.MustCompile(sentValue), []string{connectName}},
+	{"X-Frame-Options", "DENY", regexp.MustCompile(`(?i)^(DENY|SAMEORIGIN)$`), []string{connectName}},
+}
+
+// decided matches a Cache-Control that gatehouse_auth takes for the decision of the service.
+var decided = regexp.MustCompile(`(?i)\b(public|s-maxage|must-revalidate)\b`)
+
+// changedHeaders returns the headers of the handler's responses that a header directive changes so that they must not be sent. A deletion
+// in its block defers the whole block until a response is written.
+func (w *walk) changedHeaders(ops *headers.RespHeaderOps) (names []string) {
+	sent := http.Header{}
+	if !ops.Deferred && ops.Require == nil {
+		ops.ApplyTo(sent, w.repl)
+		value := strings.Join(sent["Cache-Control"], ", ")
+		if w.handler.Name == authName && decided.MatchString(value) && !responseHeaders[0].must.MatchString(value) {
+			return []string{"Cache-Control"}
+		}
+		return nil
+	}
+	for _, h := range responseHeaders {
+		sent.Set(h.name, h.value)
+	}
+	if ops.Require != nil && !ops.Require.Match(http.StatusOK, sent) {
+		return nil
+	}
+	ops.ApplyTo(sent, w.repl)
+	for _, h := range responseHeaders {
+		isCaching := h.name == "Cache-Control" || h.name == "Vary"
+		if slices.Contains(h.handlers, w.handler.Name) && !h.must.MatchString(strings.Join(sent[h.name], ", ")) && !(isCaching && w.isForAll()) {
+			names = append(names, h.name)
+		}
+	}
+	return names
+}
+
+// isForAll reports whether the response to the sample is the same for everybody.
+func (w *walk) isForAll() bool {
+	_, path, _ := strings.Cut(w.sample, " ")
+	if w.handler.Name != apiName {
+		return w.handler.Name == connectName && (strings.HasPrefix(path, "/.well-known/") || strings.HasPrefix(path, pages.AssetsPrefix))
+	}
+	base, _ := w.handler.Value["base_path"].(string)
+	api := w.defaults.API(w.handler.Value)
+	return api != nil && slices.ContainsFunc(api.Operations(), func(op *upstream.Operation) bool {
+		return op.Public && w.sample == op.Method+" "+base+op.Sample()
+	})
 }
 
 // routes reports whether the request ends in a list of routes.
