@@ -250,7 +250,7 @@ func (c *checker) checkMetrics(ctx caddy.Context) {
 		}
 		samples := c.leading(h)
 		ways, _ := c.reaching(ctx, h, samples[:max(1, len(samples)-1)]) // only those that the matchers name, if they name any
-		switch open := slices.ContainsFunc(ways, func(w *walk) bool { return !w.authenticated || w.auth != "" }); {
+		switch open := slices.ContainsFunc(ways, func(w *walk) bool { return !w.authenticated }); {
 		case open && everywhere:
 			c.report("GH023", h.Pointer, "the site of metrics listens on all addresses of this machine: %s is only compared with the Host header, which clients choose", strings.Join(h.Hosts, ", "))
 		case open:
@@ -289,8 +289,13 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 		if !beside && !toService {
 			continue
 		}
-		if passed := c.forged(ctx, h); passed != nil {
-			c.report("GH062", h.Pointer, "requests to %s pass on %s as callers send it", cmp.Or(strings.Join(to, ", "), "dynamic addresses"), strings.Join(passed, " and "))
+		passed, lost := c.forged(ctx, h)
+		service := cmp.Or(strings.Join(to, ", "), "dynamic addresses")
+		if passed != nil {
+			c.report("GH062", h.Pointer, "requests to %s pass on %s as callers send it", service, strings.Join(passed, " and "))
+		}
+		if lost {
+			c.report("GH022", h.Pointer, "requests to %s lack the X-Business-Id that gatehouse_auth has set, because it is removed or replaced behind it", service)
 		}
 	}
 }
@@ -304,14 +309,27 @@ func sameSite(a, b configfile.Handler) bool {
 	return slices.ContainsFunc(configfile.HostsOf(a.Way[0].Value), func(host string) bool { return slices.Contains(hosts, host) })
 }
 
-// forged returns the identity headers of callers that a reverse_proxy passes on.
-func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []string) {
+// forged returns the identity headers of callers that a reverse_proxy passes on, and whether it passes on none that gatehouse_auth has set.
+func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []string, lost bool) {
 	ways, _ := c.reaching(ctx, h, c.leading(h))
+	for _, auth := range c.placed {
+		if auth.Name != authName || !sameSite(auth, h) {
+			continue
+		}
+		for _, sample := range c.leading(auth) {
+			ways = append(ways, slices.DeleteFunc(c.ways(ctx, h, sample, false), func(w *walk) bool { return w.end != h.Pointer })...)
+		}
+	}
 	for _, w := range ways {
+		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
+		if w.auth != "" && !w.anyway {
+			values, isSent := w.r.Header[upstream.HeaderBusinessID]
+			isAsserted := !isSent && c.app != nil && c.app.Assertion != nil
+			lost = lost || strings.Join(values, "") == "" && !isAsserted && !strings.Contains(fmt.Sprint(w.r.Header), verifiedValue)
+		}
 		if w.authenticated {
 			continue
 		}
-		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
 		for _, name := range c.identityHeaders() {
 			isSent := func(value string) bool { return strings.Contains(value, sentValue) }
 			if slices.ContainsFunc(w.r.Header[name], isSent) && !slices.Contains(passed, name) {
@@ -319,7 +337,7 @@ func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []stri
 			}
 		}
 	}
-	return passed
+	return passed, lost
 }
 
 // leading returns requests that match the matchers of the routes that lead to a handler, as far as these name methods and paths.
@@ -436,7 +454,7 @@ type walk struct {
 	invoked       int    // named routes
 	end           string // the pointer of the handler that ended it; "" if none did
 	reached       string // the same, if a handler with the wanted name serves the sample
-	authenticated bool
+	authenticated bool   // by another handler than gatehouse_auth
 	auth          string // the pointer of the gatehouse_auth that authenticated it
 }
 
@@ -446,8 +464,13 @@ func (w *walk) miss(rule, key, pointer, what string) {
 	}
 }
 
-// sentValue is the value of headers that sample requests have.
-const sentValue = "sent-by-gatehouse-check"
+const (
+	// sentValue is the value of headers that sample requests have.
+	sentValue = "sent-by-gatehouse-check"
+
+	// verifiedValue is that of the business's ID behind gatehouse_auth.
+	verifiedValue = "verified-by-gatehouse-auth"
+)
 
 // sentHeaders returns the headers that callers of a handler authenticate with, or that they may forge.
 func sentHeaders(handler string) []string {
@@ -474,7 +497,11 @@ func (w *walk) inspect(pointer, name string, step any) {
 	case "templates":
 		breaks("templates evaluates responses, which contain names that clients choose")
 	case authName:
-		w.authenticated, w.auth = true, pointer
+		w.auth = pointer
+		for _, header := range sentHeaders(proxyName) {
+			w.r.Header.Del(header)
+		}
+		w.r.Header.Set(upstream.HeaderBusinessID, verifiedValue)
 		breaks("gatehouse_auth in front lets only signed requests through, and removes their signatures")
 	case "authentication":
 		w.authenticated = true
