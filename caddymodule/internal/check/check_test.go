@@ -109,6 +109,8 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 			"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
 		"public.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/api/v1"}],"x-gatehouse-tenant":"none","paths":{"/hours":{"get":{
 			"operationId":"getHours","x-gatehouse-public":true,"responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
+		"mapped.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/api/v1"}],"x-gatehouse-tenant":"request","x-gatehouse-upstream":{"headers":{"X-Account":"{business}"}},
+			"paths":{"/all":{"get":{"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
 		"tagged.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all/{id}":{"delete":{
 			"operationId":"deleteOne","parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}},{"name":"If-Match","in":"header","schema":{"type":"string"}}],
 			"responses":{"204":{"description":""}}}}}}`,
@@ -391,6 +393,9 @@ func mistakes() [][3]string {
 		{"GH062", site, "http://api.example.com {\nreverse_proxy localhost:5 # HERE\n}\n" + site},
 		{"GH062", site, "https://{env.CHECK_HOST} {\ntls internal\nreverse_proxy localhost:3 # HERE\n}\n" + site},
 		{"GH062", site, "other.example.com {\nreverse_proxy localhost:3 # HERE\n}\n" + site},
+		// the header that a definition has for the business
+		{"GH062", options, options + "definition DIR/mapped.json\n}\nhandle /old/* {\nrequest_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy localhost:3 # HERE\n"},
+		{"GH062", soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:3 # HERE\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH066", api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403 # HERE\nhandle /api/* {\n" + api + "}\n"},
 		{"GH067", redis, redis + "limits {\nallow_replayed_writes # HERE\n}\n"},
 		{"GH069", options, "upstream http://localhost:3 {\ntransport http {\nmax_conns_per_host 32 # HERE\n}\n}\n"},
@@ -685,6 +690,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		api  = "\tgatehouse_api {\n\t\tupstream http://localhost:3\n\t}\n"
 
 		shop    = "https://shop.example.com {\n\ttls internal\n"
+		options = "upstream http://localhost:3\n"
 		connect = "\tgatehouse_connect {\n\t\tissuer https://api.example.com\n\t\tupstream http://localhost:2\n\t}\n"
 	)
 	for name, lines := range map[string][2]string{
@@ -728,6 +734,9 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		"one business":                     {site, shop + "gatehouse_auth shop\nreverse_proxy localhost:5 {\nheader_up X-Business-Id mine\n}\n}\n" + site},
 		"the business of the assertion":    {soundCaddyfile, strings.NewReplacer(site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5 {\nheader_up -X-Business-Id\n}\n}\n"+site, "keys.json\n", "keys.json\nassertion DIR/other.key\n").Replace(soundCaddyfile)},
 		"some paths without keys":          {site, shop + "handle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\nhandle {\nrequest_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy localhost:5\n}\n}\n" + site},
+		"a definition's header removed":    {options, options + "definition DIR/mapped.json\n}\nhandle /old/* {\nrequest_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy localhost:3 {\nheader_up -X-Account\n}\n"},
+		"a definition's header set":        {soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:3 {\nheader_up X-Account {header.X-Business-Id}\n}\n}\n"+site).Replace(soundCaddyfile)},
+		"a definition's header elsewhere":  {soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
 		"a lifetime for a service":         {site, shop + "header Cache-Control max-age=600\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		"handle_path":                      {api, "handle_path /api/* {\n" + api + "}\n"},
 		"a rewrite":                        {site, site + "rewrite /api/* /v2{uri}\n"},

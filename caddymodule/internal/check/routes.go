@@ -259,12 +259,40 @@ func (c *checker) checkMetrics(ctx caddy.Context) {
 	}
 }
 
-// identityHeaders returns the headers by which data services know for whom a request is.
-func (c *checker) identityHeaders() []string {
-	if slices.ContainsFunc(c.handlers, func(h *handlerConfig) bool { return h.connect != nil }) {
-		return []string{upstream.HeaderBusinessID, data.HeaderAccountID}
+// identityHeaders returns the headers by which data services know for whom a request is: ours, and those that the definition of an API maps
+// if a reverse_proxy has the address of one of its upstreams.
+func (c *checker) identityHeaders(proxy *serviceConfig) []string {
+	names := []string{upstream.HeaderBusinessID}
+	for _, h := range c.handlers {
+		if h.connect != nil && !slices.Contains(names, data.HeaderAccountID) {
+			names = append(names, data.HeaderAccountID)
+		}
+		if h.api == nil || !slices.ContainsFunc(h.upstreams, proxy.sharesAddress) {
+			continue
+		}
+		api := c.defaults.API(h.Value)
+		if api == nil {
+			continue
+		}
+		for _, op := range api.Operations() {
+			if op.Mapping == nil {
+				continue
+			}
+			for _, v := range op.Mapping.Headers {
+				if v.NamesBusiness() && !slices.Contains(names, v.Name) {
+					names = append(names, v.Name)
+				}
+			}
+		}
 	}
-	return []string{upstream.HeaderBusinessID}
+	return names
+}
+
+// sharesAddress reports whether another service has one of the addresses.
+func (s *serviceConfig) sharesAddress(other *serviceConfig) bool {
+	return slices.ContainsFunc(s.Upstreams, func(u *reverseproxy.Upstream) bool {
+		return slices.ContainsFunc(other.Upstreams, func(o *reverseproxy.Upstream) bool { return sameAddress(u.Dial, o.Dial) })
+	})
 }
 
 // checkProxies looks for proxied routes that pass on identity headers of callers: those of sites that have a Gatehouse handler for
@@ -281,12 +309,7 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 		beside := slices.ContainsFunc(c.placed, func(own configfile.Handler) bool {
 			return slices.Contains([]string{apiName, authName, connectName}, own.Name) && sameSite(own, h)
 		})
-		toService := slices.ContainsFunc(c.upstreams(), func(s *serviceConfig) bool {
-			return slices.ContainsFunc(s.Upstreams, func(u *reverseproxy.Upstream) bool {
-				return slices.ContainsFunc(to, func(address string) bool { return sameAddress(address, u.Dial) })
-			})
-		})
-		if !beside && !toService {
+		if !beside && !slices.ContainsFunc(c.upstreams(), c.proxies[h.Pointer].sharesAddress) {
 			continue
 		}
 		passed, lost := c.forged(ctx, h)
@@ -330,7 +353,7 @@ func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []stri
 		if w.authenticated {
 			continue
 		}
-		for _, name := range c.identityHeaders() {
+		for _, name := range c.identityHeaders(c.proxies[h.Pointer]) {
 			isSent := func(value string) bool { return strings.Contains(value, sentValue) }
 			if slices.ContainsFunc(w.r.Header[name], isSent) && !slices.Contains(passed, name) {
 				passed = append(passed, name)
@@ -421,6 +444,11 @@ func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, a
 		repl := caddy.NewReplacer()
 		for _, name := range sentHeaders(h.Name) {
 			r.Header.Set(name, sentValue)
+		}
+		if proxy := c.proxies[h.Pointer]; proxy != nil {
+			for _, name := range c.identityHeaders(proxy) {
+				r.Header.Set(name, sentValue)
+			}
 		}
 		w := &walk{checker: c, ctx: ctx, repl: repl, handler: h, sample: sample, anyway: anyway}
 		w.r = caddyhttp.PrepareRequest(r, repl, nil, new(caddyhttp.Server))
