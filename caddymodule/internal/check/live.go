@@ -187,14 +187,18 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 		{"TIME"},
 		{"EVAL", "return redis.call('TIME')", 1, key},
 		{"PUBLISH", "gatehouse:check", ""},
+		{"DEL", key},
 	}
-	if l.app.Limits.Algorithm == "gcra" {
-		commands = append(commands, command{"DEL", ratePrefix + key})
+	gcra := func(key string) []command {
+		return []command{{"GET", ratePrefix + key}, {"EVAL", "return redis.call('TIME')", 1, ratePrefix + key}}
+	}
+	if l.app.Limits.Algorithm == string(ratelimit.GCRA) {
+		commands = append(commands, gcra(key)...)
 	}
 	if l.hasConnect() {
 		key := audit.DefaultPrefix + "check:" + random
 		commands = append(commands, command{"SET", key, "", "PX", 1000})
-		for _, name := range []string{"HGETALL", "HLEN", "SMEMBERS", "ZCARD", "PTTL"} {
+		for _, name := range []string{"HGETALL", "HLEN", "HRANDFIELD", "SMEMBERS", "ZCARD", "PTTL"} {
 			commands = append(commands, command{name, key})
 		}
 		for _, name := range []string{"HGET", "HMGET", "HDEL", "SADD", "SREM", "ZREM", "ZSCORE"} {
@@ -204,15 +208,16 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 			command{"ZADD", key, 1, "x"}, command{"ZRANGE", key, 0, 0}, command{"ZREMRANGEBYSCORE", key, 0, 0},
 			command{"LPUSH", key, "x"}, command{"LRANGE", key, 0, 0}, command{"LREM", key, 0, "x"}, command{"LTRIM", key, 0, 0},
 			command{"XADD", key, "*", "x", "x"}, command{"XREVRANGE", key, "+", "-", "COUNT", 1}, command{"XTRIM", key, "MAXLEN", 0},
-			command{"EXPIRE", key, 1}, command{"PEXPIRE", key, 1000}, command{"GETEX", key, "PX", 1000}, command{"DEL", key},
-			command{"GET", ratePrefix + key}, command{"EVAL", "return redis.call('TIME')", 1, ratePrefix + key})
+			command{"EXPIRE", key, 1}, command{"PEXPIRE", key, 1000}, command{"GETEX", key, "PX", 1000}, command{"DEL", key})
+		commands = append(commands, gcra(key)...)
 	}
 	var denied []string
 	try := func(name string, err error) bool {
 		switch {
 		case err == nil, errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
-		case redis.HasErrorPrefix(err, "NOPERM"):
+		case redis.HasErrorPrefix(err, "NOPERM") && !slices.Contains(denied, name):
 			denied = append(denied, name)
+		case redis.HasErrorPrefix(err, "NOPERM"):
 		default:
 			l.report("GH030", pointer, "Redis refuses %s: %v", name, err)
 			return false
@@ -239,7 +244,7 @@ func (l *liveChecker) probeRedisCommands(ctx context.Context, client redis.Unive
 	_ = sub.Close()
 	try("SUBSCRIBE", err)
 	if len(denied) > 0 {
-		l.report("GH031", pointer, "the user of Redis may not run %s on the gateway's keys", strings.Join(slices.Compact(denied), ", "))
+		l.report("GH031", pointer, "the user of Redis may not run %s on the gateway's keys", strings.Join(denied, ", "))
 	}
 }
 

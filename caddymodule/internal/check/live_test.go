@@ -90,11 +90,12 @@ http://LISTEN {
 func TestCheckProbesRedis(t *testing.T) {
 	service := soundService(t)
 	const connectDocs = "~gatehouse:* ~rate:gatehouse:* &gatehouse:* +@connection +@scripting +@pubsub +@transaction +@read +@write +time -@dangerous +info"
-	const docs = "+@connection +@scripting +@pubsub +get +set +time -@dangerous +info ~gatehouse:limit:* &gatehouse:*"
+	const docs = "+@connection +@scripting +@pubsub +get +set +del +time -@dangerous +info ~gatehouse:limit:* ~rate:gatehouse:limit:* &gatehouse:*"
 	server := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithUser("limits", "pass", docs),
-		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +info ~gatehouse:* &gatehouse:*"),
+		redistest.WithUser("narrow", "pass", "+@connection +@pubsub +get +set +del +info ~gatehouse:* &gatehouse:*"),
 		redistest.WithUser("connect", "pass", connectDocs), redistest.WithUser("norate", "pass", strings.ReplaceAll(connectDocs, "~rate:gatehouse:*", "")),
-		redistest.WithUser("some", "pass", connectDocs+" -lrange -xadd -hincrby -getex"))
+		redistest.WithUser("some", "pass", connectDocs+" -lrange -xadd -hincrby -hrandfield -getex"),
+		redistest.WithUser("undeleted", "pass", strings.ReplaceAll(docs, "+del ", "")))
 	open := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
 	evicting := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
 	unlogged, stopped := redistest.Start(t), redistest.Start(t)
@@ -120,8 +121,10 @@ func TestCheckProbesRedis(t *testing.T) {
 		"the documented ACL for assistants": {probed{redis: as("connect"), connect: "name x"}, nil, ""},
 		"their limits":                      {probed{redis: as("norate"), connect: "name x"}, []string{"GH031"}, "may not run GET for rate:gatehouse:*, EVAL for rate:gatehouse:* on"},
 		"no log, for services":              {probed{redis: "redis " + unlogged.URL(), api: "upstream " + service + "\n}\nhandle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5"}, []string{"GH067", "GH064", "GH072"}, "appendonly"},
-		"gcra":                              {probed{redis: as("norate"), app: "limits {\nalgorithm gcra\n}"}, []string{"GH031"}, "may not run DEL for rate:gatehouse:* on"},
-		"some commands":                     {probed{redis: as("some"), connect: "name x"}, []string{"GH031"}, "may not run HINCRBY, LRANGE, XADD, GETEX on"},
+		"gcra":                              {probed{redis: as("norate"), app: "limits {\nalgorithm gcra\n}"}, []string{"GH031"}, "may not run GET for rate:gatehouse:*, EVAL for rate:gatehouse:* on"},
+		"the documented ACL for gcra":       {probed{redis: as("limits"), app: "limits {\nalgorithm gcra\n}"}, nil, ""},
+		"no deletion of writes":             {probed{redis: as("undeleted")}, []string{"GH031"}, "may not run DEL on"},
+		"some commands":                     {probed{redis: as("some"), connect: "name x"}, []string{"GH031"}, "may not run HRANDFIELD, HINCRBY, LRANGE, XADD, GETEX on"},
 		"a wrong clock":                     {probed{redis: "redis " + ahead.URL()}, []string{"GH043"}, "the clocks of Redis and this machine differ by 1"},
 		"a wrong password":                  {probed{redis: "redis " + server.URL() + " {\nusername limits\npassword {env.HOME}\n}"}, []string{"GH030"}, "WRONGPASS"},
 		"not a Cluster":                     {probed{redis: "redis " + open.URL() + " {\ncluster\n}"}, []string{"GH030"}, "cluster"},
