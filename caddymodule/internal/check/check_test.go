@@ -105,6 +105,7 @@ func checkFile(t *testing.T, caddyfile string, args ...string) (found []check.Fi
 		"keys.json":      `{"keys":{"pk_live_0123456789":{` + record + `,"resources":["shop","orders/5"]}}}`,
 		"malformed.json": `{"keys":{"pk_live_0123456789":{"status":"active"}}}`,
 		"unknown.json":   `{"keys":{"pk_live_0123456789":{` + record + `,"ressources":["jobs"]}}}`,
+		"newer.json":     `{"keys":{"pk_live_0123456789":{` + record + `,"format":1,"team":"billing"}}}`,
 		"refunds.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/v1"}],"x-gatehouse-tenant":"request","paths":{"/all":{"get":{
 			"operationId":"listAll","responses":{"200":{"description":"","content":{"application/json":{"schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}}}}}}}`,
 		"public.json": `{"openapi":"3.1.0","info":{"title":"x","version":"1"},"servers":[{"url":"/api/v1"}],"x-gatehouse-tenant":"none","paths":{"/hours":{"get":{
@@ -337,6 +338,7 @@ func mistakes() [][3]string {
 		{"GH045", "DIR/keys.json", "DIR/malformed.json # HERE"},
 		{"GH046", "DIR/keys.json", "DIR/expired.json # HERE"},
 		{"GH048", "DIR/keys.json", "DIR/unknown.json # HERE"},
+		{"GH074", "DIR/keys.json", "DIR/newer.json # HERE"},
 		{"GH003", site, shop + "gatehouse_auth /a/* shop { # HERE\nbase_path /b\n}\nreverse_proxy /a/* localhost:5\n}\n" + site},
 		{"GH004", site, shop + "handle /a/* {\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\nhandle /a/* {\ngatehouse_auth orders # HERE\nreverse_proxy localhost:6\n}\n}\n" + site},
 		{"GH004", site, shop + "route {\nrespond hello\ngatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n}\n" + site},
@@ -504,6 +506,7 @@ func TestOneBadRecordOrCertificateIsNoError(t *testing.T) {
 	for _, change := range [][2]string{
 		{"keys.json", "malformed.json"},
 		{"keys.json", "expired.json"},
+		{"keys.json", "newer.json"},
 		{"tls internal", "tls DIR/expired.pem DIR/expired.key"},
 	} {
 		found, status := checkFile(t, strings.Replace(soundCaddyfile, change[0], change[1], 1), "--offline")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/configfile"
+	"github.com/gatehouse-gateway/gatehouse/internal/similar"
 )
 
 // checkRecords decodes each record of the credential file.
@@ -48,8 +49,12 @@ func (c *checker) checkRecords() {
 			continue
 		}
 		unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Keys[key])), func(name string) bool { return slices.Contains(authsigner.RecordFields(), name) })
-		if len(unknown) > 0 {
-			c.report("GH048", pointer, "the record of the key %s has members that the gateway does not know: %s", key, strings.Join(unknown, ", "))
+		for _, name := range unknown {
+			if known := similar.Nearest(name, authsigner.RecordFields()); known != "" {
+				c.report("GH048", pointer, "the record of the key %s has the member %s: is it meant to be %s?", key, name, known)
+			} else {
+				c.report("GH074", pointer, "the record of the key %s has the member %s, which this version does not know", key, name)
+			}
 		}
 		switch {
 		case !cred.ExpiresAt.IsZero() && cred.ExpiresAt.Before(time.Now()):
