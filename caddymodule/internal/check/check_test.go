@@ -635,6 +635,10 @@ func TestCheckSurvivesInvalidInput(t *testing.T) {
 	for name, text := range map[string]string{
 		"no configuration":      `null`,
 		"no server":             `{"apps":{"http":{"servers":{"a":null}}}}`,
+		"no upstream":           `{"apps":{"http":{"servers":{"a":{"routes":[{"handle":[{"handler":"reverse_proxy","upstreams":[null]}]}]}}}}}`,
+		"no address of an API":  `{"apps":{"http":{"servers":{"a":{"routes":[{"handle":[{"handler":"gatehouse_api","upstreams":[{"handler":{"handler":"reverse_proxy","upstreams":[null]}}]}]}]}}}}}`,
+		"no policy for TLS":     `{"apps":{"http":{"servers":{"a":{"tls_connection_policies":[null],"routes":[{"handle":[{"handler":"gatehouse_auth"}]}]}}}}}`,
+		"no log":                `{"logging":{"logs":{"x":null}}}`,
 		"no routes":             `{"apps":{"http":{"servers":{"a":{"routes":[null,{"handle":[null]}],"errors":null,"named_routes":{"a":null}}}}}}`,
 		"credentials in a pipe": `{"apps":{"gatehouse":{"credentials":{"source":"file","path":"DIR/pipe"}}}}`,
 		"endless credentials":   `{"apps":{"gatehouse":{"credentials":{"source":"file","path":"/dev/zero"}}}}`,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -136,6 +137,9 @@ type serviceConfig struct {
 	transport reverseproxy.HTTPTransport
 }
 
+// dereferenced matches the pointers of values at whose null Caddy panics, and so would the rules.
+var dereferenced = regexp.MustCompile(`/(servers/[^/]+|upstreams/\d+|tls_connection_policies/\d+)$|^/logging/logs/[^/]+$`)
+
 // newChecker decodes the configuration. Loading the configuration would fail with the same errors.
 func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 	var cfg struct {
@@ -152,15 +156,21 @@ func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {
 	if c.Value == nil {
 		return nil, c.DecodeError(errors.New("it is null"))
 	}
+	var null error
+	each(c.Value, "", func(pointer string, value any) {
+		if value == nil && null == nil && dereferenced.MatchString(pointer) {
+			null = c.ErrorAt(pointer, errors.New("must not be null"))
+		}
+	})
+	if null != nil {
+		return nil, null
+	}
 	defaults.API = once(defaults.API)
 	checked := &checker{
 		Config: c, defaults: defaults, admin: cfg.Admin, logs: cfg.Logging.Logs, http: &cfg.Apps.HTTP, placed: c.Handlers(), servers: map[string]*serverConfig{}, proxies: map[string]*serviceConfig{},
 	}
 	for name, server := range cfg.Apps.HTTP.Servers {
 		s := &serverConfig{Server: server, pointer: "/apps/http/servers/" + name}
-		if server == nil { // Caddy would panic
-			return nil, c.ErrorAt(s.pointer, errors.New("the server is null"))
-		}
 		for _, raw := range server.ListenerWrappersRaw {
 			var w listenerWrapper
 			if err := json.Unmarshal(raw, &w); err != nil {
