@@ -132,7 +132,7 @@ func (c *checker) checkIneffective() {
 		}
 	}
 	for _, s := range c.gatehouseServers() {
-		if s.ClientIPHeaders != nil && s.TrustedProxiesRaw == nil {
+		if s.ClientIPHeaders != nil && !s.trustsProxies() {
 			c.report("GH006", s.pointer+"/client_ip_headers", "client_ip_headers has no effect without trusted_proxies")
 		}
 		if i := slices.IndexFunc(s.wrappers, isProxyProtocol); i >= 0 {
@@ -158,6 +158,11 @@ func (c *checker) checkIneffective() {
 
 func isProxyProtocol(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }
 
+// trustsProxies reports whether a server takes the client IP from headers, of proxies that trusted_proxies names or of all on a Unix socket.
+func (s *serverConfig) trustsProxies() bool {
+	return s.TrustedProxiesRaw != nil || s.TrustedProxiesUnix
+}
+
 func (c *checker) checkTrustedProxies() {
 	for _, s := range c.servers {
 		var proxies struct {
@@ -168,7 +173,10 @@ func (c *checker) checkTrustedProxies() {
 		if json.Unmarshal(s.TrustedProxiesRaw, &proxies) == nil && proxies.Source == "static" {
 			c.checkRanges(pointer, proxies.Ranges)
 		}
-		if s.TrustedProxiesRaw != nil && s.TrustedProxiesStrict == 0 {
+		if s.TrustedProxiesRaw == nil {
+			pointer += "_unix"
+		}
+		if s.trustsProxies() && s.TrustedProxiesStrict == 0 {
 			c.report("GH008", pointer, "the client IP is the first address in X-Forwarded-For, which callers can set")
 		}
 		for i, w := range s.wrappers {
@@ -616,7 +624,7 @@ func (c *checker) servesTLS(s *serverConfig) bool {
 
 func (c *checker) checkSiteTLS() {
 	for _, s := range c.public() {
-		if s.TrustedProxiesRaw != nil || slices.ContainsFunc(s.wrappers, isProxyProtocol) || c.servesTLS(s) {
+		if s.trustsProxies() || slices.ContainsFunc(s.wrappers, isProxyProtocol) || c.servesTLS(s) {
 			continue
 		}
 		for _, h := range slices.Backward(c.handlers) {
