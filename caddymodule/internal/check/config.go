@@ -115,8 +115,9 @@ type serverConfig struct {
 }
 
 type listenerWrapper struct {
-	Wrapper string   `json:"wrapper"`
-	Allow   []string `json:"allow"` // of proxy_protocol
+	Wrapper  string   `json:"wrapper"`
+	Allow    []string `json:"allow"`           // of proxy_protocol
+	Fallback string   `json:"fallback_policy"` // of proxy_protocol: for addresses that are not in Allow
 }
 
 // handlerConfig is a gatehouse_api, a gatehouse_connect or a gatehouse_auth.

@@ -137,7 +137,7 @@ func (c *checker) checkIneffective() {
 		}
 		if i := slices.IndexFunc(s.wrappers, isProxyProtocol); i >= 0 {
 			pointer := fmt.Sprintf("%s/listener_wrappers/%d/proxy_protocol", s.pointer, i)
-			if s.wrappers[i].Allow == nil {
+			if s.wrappers[i].Allow == nil && !s.wrappers[i].usesAll() {
 				c.report("GH006", pointer, "proxy_protocol ignores all addresses without allow, which names the load balancers")
 			}
 			if c.servesTLS(s) && !slices.ContainsFunc(s.wrappers[i:], func(w listenerWrapper) bool { return w.Wrapper == "tls" }) {
@@ -157,6 +157,11 @@ func (c *checker) checkIneffective() {
 }
 
 func isProxyProtocol(w listenerWrapper) bool { return w.Wrapper == "proxy_protocol" }
+
+// usesAll reports whether a proxy_protocol believes the header of each address that it does not deny.
+func (w listenerWrapper) usesAll() bool {
+	return isProxyProtocol(w) && (strings.EqualFold(w.Fallback, "use") || strings.EqualFold(w.Fallback, "require"))
+}
 
 // trustsProxies reports whether a server takes the client IP from headers, of proxies that trusted_proxies names or of all on a Unix socket.
 func (s *serverConfig) trustsProxies() bool {
@@ -181,6 +186,9 @@ func (c *checker) checkTrustedProxies() {
 		}
 		for i, w := range s.wrappers {
 			c.checkRanges(fmt.Sprintf("%s/listener_wrappers/%d/allow", s.pointer, i), w.Allow)
+			if w.usesAll() && slices.ContainsFunc(s.Listen, func(address string) bool { return !isLocal(address) }) {
+				c.report("GH007", fmt.Sprintf("%s/listener_wrappers/%d/fallback_policy", s.pointer, i), "fallback_policy %s trusts every address", w.Fallback)
+			}
 		}
 	}
 }
