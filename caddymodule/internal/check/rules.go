@@ -454,9 +454,22 @@ func (c *checker) checkErrorRoutes() {
 		responds := func(other configfile.Handler) bool {
 			return other.IsError && other.Server == h.Server && (configfile.HostsOf(other.Way[0].Value) == nil || sameSite(other, h))
 		}
-		if h.Name == "error" && !h.IsError && !slices.ContainsFunc(c.placed, responds) &&
-			slices.ContainsFunc(c.handlers, func(own *handlerConfig) bool { return own.api != nil && sameSite(own.Handler, h) }) {
-			c.report("GH066", h.Pointer, "the response to this error has no body: gatehouse_api is in a block, and the site has no handle_errors")
+		isInFront := func(own *handlerConfig) bool {
+			return strings.HasPrefix(own.Pointer, h.Pointer[:strings.LastIndex(h.Pointer, "/routes/")]+"/")
+		}
+		const why = "gatehouse_api is in a block, and the site has no handle_errors"
+		if h.IsError || slices.ContainsFunc(c.placed, responds) {
+			continue
+		}
+		for _, own := range c.handlers {
+			if own.api == nil || !sameSite(own.Handler, h) {
+				continue
+			}
+			if h.Name == "error" {
+				c.report("GH066", h.Pointer, "the response to this error has no body: "+why)
+			} else if h.Name == proxyName && isForwardAuth(h.Value) && isInFront(own) {
+				c.report("GH066", h.Pointer, "if the service of forward_auth fails, the response has no body, and the log gets the request's signature and query: "+why)
+			}
 		}
 	}
 }
