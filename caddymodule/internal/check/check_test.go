@@ -293,6 +293,9 @@ func mistakes() [][3]string {
 		{"GH022", site, shop + "gatehouse_auth /a/* shop\nreverse_proxy localhost:5 { # HERE\nheader_up -X-Business-Id\nheader_up -X-Account-Id\n}\n}\n" + site},
 		{"GH022", site, shop + "gatehouse_auth /a/* shop\nrequest_header -X-*\nreverse_proxy localhost:5 # HERE\n}\n" + site},
 		{"GH022", site, shop + "gatehouse_auth shop\nrequest_header X-Business-Id {query.business}\nreverse_proxy localhost:5 # HERE\n}\n" + site},
+		{"GH022", site, shop + "gatehouse_auth shop\ntemplates # HERE\nreverse_proxy localhost:5\n}\n" + site},
+		{"GH022", site, site + "intercept { # HERE\n@e status 4xx\nhandle_response @e {\nrespond sorry 200\n}\n}\n"},
+		{"GH022", site, site + "intercept { # HERE\nreplace_status 200\n}\n"},
 		// headers of responses that are changed when they are written
 		{"GH022", site, site + "header { # HERE\n-Server\nCache-Control \"public, max-age=600\"\n}\n"},
 		{"GH022", site, site + "header /api/* >Cache-Control \"max-age=600\" # HERE\n"},
@@ -767,6 +770,8 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		"a fallback behind a header":       {site, site + "request_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy /old/* localhost:5 {\n@down status 5xx\nhandle_response @down {\nreverse_proxy localhost:6\n}\n}\n"},
 		"a forward_auth written out":       {site, site + "reverse_proxy /old/* localhost:9 {\nmethod GET\nrewrite /check\n@ok status 2xx\nhandle_response @ok {\nrequest_header X-User {rp.header.X-User}\nreverse_proxy localhost:5\n}\n}\n"},
 		"copied headers":                   {site, site + "forward_auth localhost:9 {\nuri /check\ncopy_headers X-User\n}\n"},
+		"a header for some responses":      {site, site + "intercept {\n@ok status 2xx\nhandle_response @ok {\nheader X-Seen yes\nrequest_header X-Seen yes\n}\n}\n"},
+		"templates of files":               {site, shop + "gatehouse_auth /a/* shop\nreverse_proxy /a/* localhost:5\ntemplates /pages/*\nroot /pages/* /srv\nfile_server /pages/*\n}\n" + site},
 		"a page for errors of a proxy":     {site, site + "intercept /old/* {\n@down status 5xx\nhandle_response @down {\nrespond down\n}\n}\nreverse_proxy /old/* localhost:5 {\nheader_up -X-*\n}\n"},
 		"a proxy of another site":          {site, "www.example.com {\nreverse_proxy localhost:5\n}\n" + site},
 		"two kinds of keys":                {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n" + api},

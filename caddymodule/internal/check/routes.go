@@ -312,13 +312,16 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 		if !beside && !slices.ContainsFunc(c.upstreams(), c.proxies[h.Pointer].sharesAddress) {
 			continue
 		}
-		passed, lost := c.forged(ctx, h)
+		passed, lost, templates := c.forwarded(ctx, h)
 		service := cmp.Or(strings.Join(to, ", "), "dynamic addresses")
 		if passed != nil {
 			c.report("GH062", h.Pointer, "requests to %s pass on %s as callers send it", service, strings.Join(passed, " and "))
 		}
 		if lost {
 			c.report("GH022", h.Pointer, "requests to %s lack the X-Business-Id that gatehouse_auth has set, because it is removed or replaced behind it", service)
+		}
+		if templates != "" {
+			c.report("GH022", templates, "templates evaluates responses of %s, which contain what its customers write", service)
 		}
 	}
 }
@@ -332,8 +335,9 @@ func sameSite(a, b configfile.Handler) bool {
 	return slices.ContainsFunc(configfile.HostsOf(a.Way[0].Value), func(host string) bool { return slices.Contains(hosts, host) })
 }
 
-// forged returns the identity headers of callers that a reverse_proxy passes on, and whether it passes on none that gatehouse_auth has set.
-func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []string, lost bool) {
+// forwarded returns the identity headers of callers that a reverse_proxy passes on, whether it passes on none that gatehouse_auth has set,
+// and the pointer of the templates that evaluate its responses behind one.
+func (c *checker) forwarded(ctx caddy.Context, h configfile.Handler) (passed []string, lost bool, templates string) {
 	ways, _ := c.reaching(ctx, h, c.leading(h))
 	for _, auth := range c.placed {
 		if auth.Name != authName || !sameSite(auth, h) {
@@ -345,6 +349,7 @@ func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []stri
 	}
 	for _, w := range ways {
 		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
+		templates = cmp.Or(templates, w.templates)
 		if w.auth != "" && !w.anyway {
 			values, isSent := w.r.Header[upstream.HeaderBusinessID]
 			isAsserted := !isSent && c.app != nil && c.app.Assertion != nil
@@ -360,7 +365,7 @@ func (c *checker) forged(ctx caddy.Context, h configfile.Handler) (passed []stri
 			}
 		}
 	}
-	return passed, lost
+	return passed, lost, templates
 }
 
 // leading returns requests that match the matchers of the routes that lead to a handler, as far as these name methods and paths.
@@ -484,6 +489,7 @@ type walk struct {
 	reached       string // the same, if a handler with the wanted name serves the sample
 	authenticated bool   // by another handler than gatehouse_auth
 	auth          string // the pointer of the gatehouse_auth that authenticated it
+	templates     string // the pointer of the templates behind it
 }
 
 func (w *walk) miss(rule, key, pointer, what string) {
@@ -524,6 +530,18 @@ func (w *walk) inspect(pointer, name string, step any) {
 	switch name {
 	case "templates":
 		breaks("templates evaluates responses, which contain names that clients choose")
+		if w.auth != "" {
+			w.templates = cmp.Or(w.templates, pointer)
+		}
+	case "intercept":
+		for i, list := range configfile.ResponseRoutes(pointer, step) {
+			status := fmt.Sprint(configfile.Member(step, "handle_response", strconv.Itoa(i), "status_code"))
+			inner := *w // with a request of its own
+			inner.r = w.r.Clone(w.r.Context())
+			if inner.routes(list.Pointer, list.Value) || len(status) == 3 && status < "300" {
+				breaks("intercept replaces responses of the gateway, or their status")
+			}
+		}
 	case authName:
 		w.auth = pointer
 		for _, header := range sentHeaders(proxyName) {
@@ -710,7 +728,7 @@ func (w *walk) handle(pointer string, step any) bool {
 		} else if abort, _ := configfile.Member(step, "abort").(bool); abort {
 			name = "abort"
 		}
-	case "error", metricsName, apiName, errorsName:
+	case "error", "copy_response", metricsName, apiName, errorsName:
 	default:
 		w.inspect(pointer, name, step)
 		return false
