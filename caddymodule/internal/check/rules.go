@@ -566,8 +566,12 @@ func (c *checker) filters(logger, header string) bool {
 		filters := func(field string) bool {
 			return encoder.Fields[field] != nil || encoder.Fields["request"] != nil
 		}
-		headers := filters("request>headers") || filters(header)
-		if !isDiscarded(l) && (encoder.Format != "filter" || !headers || !filters("request>uri")) {
+		var uri struct {
+			Filter string `json:"filter"`
+		}
+		_ = json.Unmarshal(encoder.Fields["request>uri"], &uri)
+		hidden := encoder.Fields["request"] != nil || slices.Contains([]string{"delete", "replace", "hash", "regexp", "multi_regexp"}, uri.Filter) // query hides named values only
+		if !isDiscarded(l) && (encoder.Format != "filter" || !filters("request>headers") && !filters(header) || !hidden) {
 			return false
 		}
 	}
