@@ -216,6 +216,8 @@ func mistakes() [][3]string {
 		// handlers for responses
 		{"GH003", site, shop + "reverse_proxy /a/* localhost:9 {\nmethod GET\nrewrite /check\n@ok status 2xx\nhandle_response @ok {\ngatehouse_auth shop { # HERE\nbase_path /b\n}\nreverse_proxy localhost:5\n}\n}\n}\n" + site},
 		{"GH004", site, site + "handle /api/v1/events {\nrespond no # HERE\n}\n"},
+		// a host that is known when the gateway starts
+		{"GH004", site, "https://{env.CHECK_HOST} {\ntls internal\nrespond hello # HERE\ngatehouse_api {\nupstream http://localhost:3\n}\n}\n" + site},
 		// two handlers for the same paths of one site
 		{"GH004", api, api + "}\ngatehouse_api { # HERE\nupstream http://localhost:4\n"},
 		{"GH004", api, "handle /api/* {\n" + api + "}\n}\nhandle /api/* {\ngatehouse_api { # HERE\nupstream http://localhost:4\n}\n"},
@@ -708,6 +710,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		options = "upstream http://localhost:3\n"
 		connect = "\tgatehouse_connect {\n\t\tissuer https://api.example.com\n\t\tupstream http://localhost:2\n\t}\n"
 	)
+	t.Setenv("CHECK_HOST", "other.example.com")
 	for name, lines := range map[string][2]string{
 		"an unknown matcher":               {api, "@m remote_ip 10.0.0.0/8\ngatehouse_api @m {\nupstream http://localhost:3\n}\n"},
 		"a handler for some clients":       {site, site + "@m remote_ip 10.0.0.0/8\nrespond @m 403\n"},
@@ -781,6 +784,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		"a base path":                      {api, "handle /gw/* {\ngatehouse_api {\nbase_path /gw\nupstream http://localhost:3\n}\n}\n"},
 		"two instances":                    {api, "handle /api/v1/events* {\n" + api + "}\n" + api},
 		"a private readiness check":        {site, site + "gatehouse_health /healthz\n"},
+		"a host of the environment":        {site, "https://{env.CHECK_HOST} {\ntls internal\ngatehouse_health\ngatehouse_api {\nupstream http://localhost:3\n}\n}\n" + site},
 		"one host of a site":               {"https://api.example.com {", "https://*.example.com {"},
 		"a matcher for that host":          {site + "\tgatehouse_connect", "https://*.example.com {\ntls internal\n@a host api.example.com\nhandle @a {\ngatehouse_health\n}\n\tgatehouse_connect"},
 		"several paths":                    {api, "@m path /x /api/*\nhandle @m {\n" + api + "}\n"},

@@ -409,7 +409,7 @@ func isAccepted(response any) bool {
 }
 
 // send returns the way of a request for a handler at the host of its site where it reaches the handler, or else where it reaches
-// another handler with the same name, or else at the first. It returns nil if the hosts are not known.
+// another handler with the same name, or else at the first. It returns nil if no request can name the hosts.
 func (c *checker) send(ctx caddy.Context, h configfile.Handler, sample string) (best *walk) {
 	for _, w := range c.ways(ctx, h, sample, false) {
 		if w.end == h.Pointer {
@@ -430,16 +430,14 @@ func (c *checker) ways(ctx caddy.Context, h configfile.Handler, sample string, a
 			hosts = append(slices.Clip(hosts), host)
 		}
 	}
+	const other = "gatehouse.invalid"
 	if hosts == nil {
-		hosts = []string{"gatehouse.invalid"}
+		hosts = []string{other}
 	}
 	method, path, _ := strings.Cut(sample, " ")
 	for _, host := range hosts {
-		if strings.Contains(host, "{") {
-			if strings.HasPrefix(h.Name, "gatehouse_") {
-				return nil
-			}
-			host = "gatehouse.invalid"
+		if host = caddy.NewReplacer().ReplaceKnown(host, ""); host == "" || strings.Contains(host, "{") {
+			host = other // of the site, whose matcher is not evaluated either
 		}
 		r, err := http.NewRequestWithContext(ctx, method, "http://"+strings.ReplaceAll(host, "*", "gatehouse")+path, http.NoBody)
 		if err != nil {
