@@ -299,6 +299,7 @@ func mistakes() [][3]string {
 		{"GH022", site, shop + "gatehouse_auth shop\ntemplates # HERE\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH022", site, site + "intercept { # HERE\n@e status 4xx\nhandle_response @e {\nrespond sorry 200\n}\n}\n"},
 		{"GH022", site, site + "intercept { # HERE\nreplace_status 200\n}\n"},
+		{"GH075", soundCaddyfile, strings.NewReplacer(keys, keys+"assertion DIR/other.key\n", site, shop+"handle /a/* {\ngatehouse_auth\nreverse_proxy localhost:5\n}\nhandle /b/* {\ngatehouse_auth # HERE\nreverse_proxy localhost:6\n}\n}\n"+site).Replace(soundCaddyfile)},
 		// headers of responses that are changed when they are written
 		{"GH022", site, site + "header { # HERE\n-Server\nCache-Control \"public, max-age=600\"\n}\n"},
 		{"GH022", site, site + "header /api/* >Cache-Control \"max-age=600\" # HERE\n"},
@@ -759,6 +760,7 @@ func TestCheckSkipsUnknownMatchers(t *testing.T) {
 		"a definition's header removed":    {options, options + "definition DIR/mapped.json\n}\nhandle /old/* {\nrequest_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy localhost:3 {\nheader_up -X-Account\n}\n"},
 		"a definition's header set":        {soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:3 {\nheader_up X-Account {header.X-Business-Id}\n}\n}\n"+site).Replace(soundCaddyfile)},
 		"a definition's header elsewhere":  {soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:5\n}\n"+site).Replace(soundCaddyfile)},
+		"services with audiences":          {soundCaddyfile, strings.NewReplacer("keys.json\n", "keys.json\nassertion DIR/other.key\n", site, shop+"handle /a/* {\ngatehouse_auth\nreverse_proxy localhost:5\n}\nhandle /b/* {\ngatehouse_auth {\naudience b\n}\nreverse_proxy localhost:6\n}\nhandle /c/* {\ngatehouse_auth\nreverse_proxy localhost:5\n}\n}\n"+site).Replace(soundCaddyfile)},
 		"a lifetime for a service":         {site, shop + "header Cache-Control max-age=600\ngatehouse_auth shop\nreverse_proxy localhost:5\n}\n" + site},
 		"the PROXY protocol":               {"gatehouse_drain\n", "proxy_protocol {\nallow 10.0.0.0/8\nfallback_policy reject\n}\ntls\ngatehouse_drain\n"},
 		"proxies on a Unix socket":         {"trusted_proxies static 10.0.0.0/8\n", "trusted_proxies_unix\nclient_ip_headers X-Real-IP\n"},

@@ -59,6 +59,7 @@ func (c *checker) checkStatic(ctx context.Context) {
 	c.checkLoop()
 	c.checkHealthChecks()
 	c.checkConnections()
+	c.checkAudiences()
 	c.checkCertificates()
 	c.checkSecretFiles()
 	c.checkRecords()
@@ -715,6 +716,28 @@ func (c *checker) checkConnections() {
 		}
 		if n := u.transport.MaxConnsPerHost * max(1, len(u.Upstreams)); n > 0 && n <= inFlight {
 			c.report("GH069", u.pointer+"/transport/max_conns_per_host", "the data service has at most %d connections, and one key may have %d calls in progress", n, inFlight)
+		}
+	}
+}
+
+// checkAudiences looks for services with the same assertions, each of which can use those that it gets at the other.
+func (c *checker) checkAudiences() {
+	if c.app == nil || c.app.Assertion == nil {
+		return
+	}
+	first := map[string]*handlerConfig{}
+	for _, h := range c.handlers {
+		if h.Name != authName || len(h.upstreams) == 0 {
+			continue
+		}
+		audience, _ := h.Value["audience"].(string)
+		name, _ := h.Value["name"].(string)
+		audience = cmp.Or(audience, name, "auth")
+		other := first[audience]
+		if other == nil {
+			first[audience] = h
+		} else if !slices.ContainsFunc(h.upstreams, func(s *serviceConfig) bool { return slices.ContainsFunc(other.upstreams, s.sharesAddress) }) {
+			c.report("GH075", h.Pointer, "assertions for this service have the audience %s, as those for another service", audience)
 		}
 	}
 }
