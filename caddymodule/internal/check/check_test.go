@@ -409,6 +409,7 @@ func mistakes() [][3]string {
 		{"GH062", options, options + "definition DIR/mapped.json\n}\nhandle /old/* {\nrequest_header -X-Business-Id\nrequest_header -X-Account-Id\nreverse_proxy localhost:3 # HERE\n"},
 		{"GH062", soundCaddyfile, strings.NewReplacer(options, options+"definition DIR/mapped.json\n", site, shop+"gatehouse_auth shop\nreverse_proxy localhost:3 # HERE\n}\n"+site).Replace(soundCaddyfile)},
 		{"GH066", api, "@blocked client_ip 203.0.113.0/24\nerror @blocked 403 # HERE\nhandle /api/* {\n" + api + "}\n"},
+		{"GH066", soundCaddyfile, strings.NewReplacer(site, "&(auth) {\nforward_auth localhost:9 { # HERE\nuri /check\n}\n}\n"+site, api, "handle /api/* {\ninvoke auth\n"+api+"}\n").Replace(soundCaddyfile)},
 		{"GH066", api, "handle /api/* {\nforward_auth localhost:9 { # HERE\nuri /check\n}\n" + api + "}\n"},
 		{"GH067", redis, redis + "limits {\nallow_replayed_writes # HERE\n}\n"},
 		{"GH069", options, "upstream http://localhost:3 {\ntransport http {\nmax_conns_per_host 32 # HERE\n}\n}\n"},

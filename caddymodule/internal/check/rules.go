@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -455,8 +456,12 @@ func (c *checker) checkErrorRoutes() {
 		responds := func(other configfile.Handler) bool {
 			return other.IsError && other.Server == h.Server && (configfile.HostsOf(other.Way[0].Value) == nil || sameSite(other, h))
 		}
+		list := h.Way[:len(h.Way)-1] // the routes around this one, or around the one that invokes it by its name
+		if path.Base(path.Dir(h.Way[len(list)].Pointer)) == "named_routes" {
+			list = list[:len(list)-1]
+		}
 		isInFront := func(own *handlerConfig) bool {
-			return strings.HasPrefix(own.Pointer, h.Pointer[:strings.LastIndex(h.Pointer, "/routes/")]+"/")
+			return len(own.Way) > len(list) && slices.EqualFunc(own.Way[:len(list)], list, func(a, b configfile.Route) bool { return a.Pointer == b.Pointer })
 		}
 		const why = "gatehouse_api is in a block, and the site has no handle_errors"
 		if h.IsError || slices.ContainsFunc(c.placed, responds) {
