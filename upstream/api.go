@@ -422,9 +422,9 @@ func (a *API) find(path string, values *[MaxPathParams]string, fits func(string)
 	return a.tree.find(path[1:], values, 0, fits)
 }
 
-// cleanTarget returns a target that matches an operation as callers may have it: its query has only the documented parameters of the path's GET. It
-// returns "" for other targets, and if the target names another business: in a parameter, also of a path that has no GET, or in the query under the
-// name that the mapping gives it. Links of public operations may name any business: "-" is none.
+// cleanTarget returns a target that matches an operation as callers may have it. It returns "" for other targets, if the query has a parameter that
+// the path's GET does not document, because without it the target may be another page, and if the target names another business: in a parameter, also
+// of a path that has no GET, or in the query under the name that the mapping gives it. Links of public operations may name any business: "-" is none.
 func (a *API) cleanTarget(target, business string) string {
 	m, ok := a.Match(target)
 	if !ok {
@@ -440,7 +440,7 @@ func (a *API) cleanTarget(target, business string) string {
 	}
 	if query != "" && get != nil {
 		q, err := get.CleanQuery(m)
-		if err != nil || isOthers(get, q) || get.Mapping.namesOther(query, business) {
+		if err != nil || isOthers(get, q) || !get.documents(query, business, q) {
 			return ""
 		}
 		if q.Raw != "" {

@@ -2,10 +2,8 @@ package upstream
 
 import (
 	"cmp"
-	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,7 +215,7 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.documents(u.RawQuery)) {
+		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.Mapping.Query == nil && op.documents(u.RawQuery, business, Query{})) {
 			mapped = own + "?" + u.RawQuery
 			break
 		}
@@ -226,17 +224,6 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		return own
 	}
 	return ""
-}
-
-// documents reports whether a query of the service has only parameters that callers know by the same names. Others could name another business.
-func (op *Operation) documents(query string) bool {
-	sent, err := url.ParseQuery(query)
-	for name := range sent {
-		if !slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name }) {
-			return false
-		}
-	}
-	return err == nil && op.Method == http.MethodGet && op.Mapping.Query == nil
 }
 
 // callerPath returns the operation's path for a path of the data service, or "" if that does not match or names another business.

@@ -68,24 +68,23 @@ func nameBusiness(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Business })
 }
 
-// namesOther reports whether a query of the service has another business's ID where the mapping has that of this one.
-func (m *Mapping) namesOther(query, business string) bool {
-	if m == nil {
-		return false
-	}
+// documents reports whether a query of the service has only parameters that callers know by the same names, and values that the mapping adds for the
+// business.
+func (op *Operation) documents(query, business string, q Query) bool {
 	sent, err := url.ParseQuery(query)
-	return slices.ContainsFunc(m.Query, func(v MappedValue) bool {
-		if !nameBusiness(v.Value) {
-			return false
-		}
-		own := join(v.Value, &Call{BusinessID: business}, Query{}) // no parameters: {business} is the only placeholder
-		for name, values := range sent {
-			if strings.EqualFold(name, v.Name) && slices.ContainsFunc(values, func(value string) bool { return value != own }) {
-				return true
+	for name, values := range sent {
+		known := slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name })
+		for i := 0; op.Mapping != nil && i < len(op.Mapping.Query); i++ {
+			if v := op.Mapping.Query[i]; strings.EqualFold(name, v.Name) {
+				own := join(v.Value, &Call{BusinessID: business}, q) // what comes from parameters of the query is missing: it differs
+				known = !slices.ContainsFunc(values, func(value string) bool { return value != own })
 			}
 		}
-		return err != nil
-	})
+		if !known {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // apply changes a call as the operation's mapping says.

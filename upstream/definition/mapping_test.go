@@ -282,6 +282,8 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"/orders/{id}": {get: {x-gatehouse-upstream: {path: "/a/{business}/Order/{id}.json"}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
 			responses: {"204": {description: ""}}}},
 		"/list/": {get: {x-gatehouse-upstream: {path: "/a/{business}/List/"}, parameters: [{name: page, in: query, schema: {type: integer}}], responses: {"204": {description: ""}}}},
+		"/rows": {get: {x-gatehouse-upstream: {query: {n: "{page}", all: "1"}}, parameters: [{name: page, in: query, schema: {type: integer}}, {name: of, in: query, schema: {type: string}}],
+			responses: {"204": {description: ""}}}},
 		"/page": {get: {x-gatehouse-upstream: {path: "/a/{business}/Page", query: {from: "{page}"}}, parameters: [{name: page, in: query, schema: {type: integer}}], responses: {"204": {description: ""}}}},
 		"/lines/{id}": {get: {x-gatehouse-upstream: {query: {line: "{id}", account: "a-{business}"}}, parameters: [{name: id, in: path, required: true, schema: {type: string}}],
 			responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
@@ -308,7 +310,14 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"http://other/a/17/Order/9.json":       "",
 		"Order/9.json":                         "",
 		"/v1/lines/9":                          "/gw/v1/lines/9",
-		"/v1/lines/9?account=%61-17&n=2":       "/gw/v1/lines/9",
+		"/v1/lines/9?account=%61-17&line=9":    "/gw/v1/lines/9", // the gateway adds both
+		"/v1/lines/9?account=%61-17&n=2":       "",
+		"/v1/rows?all=1&of=a":                  "/gw/v1/rows?of=a",
+		"/v1/rows?n=9":                         "", // what callers know as page
+		"/v1/list/?page=2":                     "/gw/v1/list/?page=2",
+		"/v1/list/?page=2&%24skiptoken=ID-2":   "", // without it, the link would lead to another page
+		"/v1/list/?cursor=%zz":                 "",
+		"/v1/list/?":                           "/gw/v1/list/",
 		"/v1/lines/9?account=a-18":             "", // another business's
 		"/v1/lines/9?Account=a-18":             "",
 		"/v1/lines/9?account=a-17&account=18":  "",
