@@ -284,7 +284,7 @@ func decodeHarmless(encoded string) (name string, ok bool) {
 	name, err := url.QueryUnescape(encoded)
 	ok = err == nil && name != "" && len(name) <= maxIgnoredName
 	for i := 0; ok && i < len(name); i++ {
-		ok = isUnreserved(name[i])
+		ok = isUnreserved(name[i]) || strings.IndexByte("[]$:@", name[i]) >= 0
 	}
 	return name, ok
 }

@@ -201,6 +201,11 @@ func TestUnknownParametersAreNamed(t *testing.T) {
 	require.Equal(t, "page, filter, a.b", q.Ignored)
 	require.Empty(t, q.Raw)
 
+	m, _ = d.API.Match("/orders/1?page[size]=3&filter%5Bx%5D=1&expand[]=c&$top=5&a:b=2&@type=c&x,y=1&x%0dy=1&x%22=1")
+	q, err = m.Path.Operation(http.MethodGet).CleanQuery(m)
+	require.NoError(t, err)
+	require.Equal(t, "page[size], filter[x], expand[], $top, a:b, @type", q.Ignored, "the styles of JSON:API, OData and others")
+
 	longest := strings.Repeat("n", 64)
 	m, _ = d.API.Match("/orders/1?" + longest + "n=1&" + longest + "&a&b&c&d&e&f&g&h&i")
 	q, err = m.Path.Operation(http.MethodGet).CleanQuery(m)
