@@ -148,11 +148,13 @@ type Rules struct {
 func NewRules() *Rules { return &Rules{MaxLength: -1, MaxItems: -1, MaxMembers: -1} }
 
 // Choice is a value that is one of several alternatives. The JSON type of the value decides between them, and for objects the member Discriminator.
-// If several are left, they are tried in their order.
+// If several are left, they are tried.
 type Choice struct {
 	Alternatives  []*Schema          // at most MaxAlternatives
 	Discriminator string             // empty: no member decides
 	Values        map[string]*Schema // by the value of Discriminator
+
+	names map[string]bool // which members of an object an alternative publishes
 }
 
 // AnyJSON returns the schema of any JSON value. All objects in it have at most 1,000 members together.
@@ -225,7 +227,25 @@ func (s *Schema) compile() {
 		s.follows[i].Store(uint32(i))
 	}
 	s.Parts((*Schema).compile)
+	if s.Choice != nil && s.Choice.names == nil {
+		s.Choice.names = map[string]bool{}
+		s.addNames(s.Choice.names)
+	}
 	s.compileSources()
+}
+
+// addNames adds the names that published members of an object have at the data service.
+func (s *Schema) addNames(names map[string]bool) {
+	for i := range s.Properties {
+		if p := &s.Properties[i]; !p.Internal {
+			names[p.serviceName()] = true
+		}
+	}
+	if s.Choice != nil {
+		for _, alternative := range s.Choice.Alternatives {
+			alternative.addNames(names)
+		}
+	}
 }
 
 // Parts calls visit with the schemas that s is made of: of its members, items, further members (each nil if there is none) and alternatives.

@@ -218,11 +218,21 @@ func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 	return span{start, len(k.out), true}, nil
 }
 
+// attempt is how an alternative of a choice is read.
+type attempt struct {
+	trying bool // alternatives are being tried
+	strict bool // unknown members are invalid
+
+	published map[string]bool // what alternatives publish
+	objects   int             // the depth of their objects
+	lost      int             // how many published members of the object were removed
+}
+
 // choiceState is the part of a checker's state that is restored when an alternative does not fit.
 type choiceState struct {
 	pos, out, spans, extra, converted int
 	report                            Report
-	strict, trying                    bool
+	attempt
 }
 
 // choose reads a value that is one of several alternatives.
@@ -265,35 +275,49 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		return k.value(fitting[0], depth)
 	}
 	invalid, listed := k.invalid, len(k.listed)
-	before := choiceState{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.strict, k.trying}
-	k.trying = true
-	for _, strict := range [...]bool{true, false} {
-		if !strict && before.strict {
+	before := choiceState{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.attempt}
+	own := attempt{trying: true, published: s.Choice.names, objects: depth + 1}
+	if before.objects == own.objects { // s is itself an alternative
+		own.published = before.published
+	}
+	var makeshift *Schema // fits, but loses some of the members that alternatives publish, and no other one loses fewer
+	fewest := 0
+	for i := 0; i < 2*n || i == 2*n && makeshift != nil; i++ {
+		if i == n && before.strict {
 			break // an outer choice is being tried with unknown members forbidden
 		}
-		for _, alternative := range fitting[:n] {
-			k.strict, k.invalid = strict, fault{}
-			v, err := k.value(alternative, depth)
-			if err == nil {
-				err = k.countWork(k.pos - start)
-			}
-			if err != nil {
-				return span{}, err
-			}
-			k.strict, k.trying = before.strict, before.trying
-			if k.invalid.schema == nil {
-				k.invalid = invalid
+		alternative := fitting[i%n]
+		if i == 2*n {
+			alternative = makeshift
+		}
+		own.strict = i < n
+		k.attempt, k.invalid = own, fault{}
+		v, err := k.value(alternative, depth)
+		lost := k.lost
+		k.attempt = before.attempt
+		if err == nil {
+			err = k.countWork(k.pos - start)
+		}
+		if err != nil {
+			return span{}, err
+		}
+		if k.invalid.schema == nil {
+			if lost == 0 || i == 2*n {
+				if k.invalid = invalid; before.objects == own.objects {
+					k.lost += lost
+				}
 				return v, nil
 			}
-			k.listed = k.listed[:listed]
-			crossTenantRecords := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
-			k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
-			k.converted = k.converted[:before.converted]
-			k.report.CrossTenant = crossTenantRecords
-			k.trying = true
+			if makeshift == nil || lost < fewest {
+				makeshift, fewest = alternative, lost
+			}
 		}
+		k.listed = k.listed[:listed]
+		crossTenantRecords := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
+		k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
+		k.converted = k.converted[:before.converted]
+		k.report.CrossTenant = crossTenantRecords
 	}
-	k.trying = before.trying
 	k.invalid = invalid
 	rule := ruleChoice
 	if first == '{' || first == '[' || k.mustProve(s) {
@@ -353,13 +377,17 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 			k.addToList(ruleUndocumented, k.undocumented(rawName, false))
 		}
 	default:
+		why := "is removed: it is not documented"
+		if depth == k.objects && k.published[string(k.unquote(rawName))] {
+			k.lost, why = k.lost+1, "is removed: the alternatives with it do not fit"
+		}
 		switch {
 		case k.isRequest:
 			k.note(ruleAlways, s, k.undocumented(rawName, false), Undocumented)
 		case k.strict:
 			k.note(ruleAlways, s, "", "no undocumented members")
 		case k.listing && !k.allViolations:
-			k.addViolation(s, k.undocumented(rawName, false), "is removed: it is not documented")
+			k.addViolation(s, k.undocumented(rawName, false), why)
 		}
 		_, err = k.skip(depth)
 		return err

@@ -504,7 +504,7 @@ func (r *run) checkBody(x *exchange, asRule string) {
 		r.addFinding(rule, x, Finding{Pointer: v.Pointer, Expected: expected, Got: kind, Value: text, Times: v.Times})
 	}
 	for _, v := range r.contract.Removed(x.op, x.res, x.clean, business, x.body) {
-		expected := map[string]string{"is removed: it is not documented": "a documented member", "is removed: it is writeOnly": "no member that is writeOnly"}[v.Reason]
+		expected := map[string]string{"is removed: it is not documented": "a documented member", "is removed: the alternatives with it do not fit": "an object that fits one of the alternatives with this member", "is removed: it is writeOnly": "no member that is writeOnly"}[v.Reason]
 		if isJSON && expected != "" {
 			r.addFinding("undocumented", x, Finding{Pointer: v.Pointer, Expected: expected, Got: "one that the gateway removes", Times: v.Times})
 		}

@@ -758,14 +758,15 @@ func TestWhatIsRemovedFromResponsesIsListedWithoutValues(t *testing.T) {
 	t.Parallel()
 	const text = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: business_id, paths: {/x: {get: {responses: {"200": {description: "", x-gatehouse-records: {in: all},
 		content: {application/json: {schema: {type: object, properties: {all: {type: array, maxItems: 9, items: {type: object, required: [status], x-gatehouse-visible: {status: [open]},
-		properties: {business_id: {type: string}, status: {type: string}, n: {type: object, properties: {a: {type: integer}}}, m: {type: object, additionalProperties: {type: object, properties: {a: {type: integer}}}}}}}}}}}}}}}}}`
+		properties: {business_id: {type: string}, status: {type: string}, n: {type: object, properties: {a: {type: integer}}},
+		by: {anyOf: [{type: object, properties: {a: {type: string}}}, {type: object, properties: {b: {type: string}}, required: [b]}]}, m: {type: object, additionalProperties: {type: object, properties: {a: {type: integer}}}}}}}}}}}}}}}}}`
 	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(text)}, definition.Options{})
 	require.NoError(t, err)
 	m, _ := d.API.Match("/x")
 	op := m.Path.Operation(http.MethodGet)
 	res, err := op.CheckHeader(http.StatusOK, http.Header{"Content-Type": {"application/json"}}, false)
 	require.NoError(t, err)
-	const body = `{"debug":"secret","all":[{"business_id":"17","status":"open","cost":1,"n":{"a":1,"a secret":2},"m":{"secret":{"b":1}}},
+	const body = `{"debug":"secret","all":[{"business_id":"17","status":"open","cost":1,"n":{"a":1,"a secret":2},"by":{"a":"x","b":1,"c":2},"m":{"secret":{"b":1}}},
 		{"business_id":"17","status":"draft","secret":1},{"business_id":"17","status":"open","n":{"a":"secret"}}]}`
 	var removed []string
 	for _, v := range new(upstream.Contract).Removed(op, res, upstream.Query{}, "17", []byte(body)) {
@@ -773,6 +774,7 @@ func TestWhatIsRemovedFromResponsesIsListedWithoutValues(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"/debug is removed: it is not documented", "/all/0/cost is removed: it is not documented", "/all/0/n/* is removed: it is not documented",
+		"/all/0/by/b is removed: the alternatives with it do not fit", "/all/0/by/c is removed: it is not documented",
 		"/all/0/m/*/b is removed: it is not documented", "/all/1 is removed: it may not be seen", "/all/2/n/a expected an integer of at most 18 digits",
 	}, removed)
 }

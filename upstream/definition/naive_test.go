@@ -23,16 +23,18 @@ type object = map[string]any
 // the decoded answer, and shares nothing with the compiler and the checker.
 type naive struct {
 	schemas object
-	request bool // of bodies of requests
-	body    any  // of a request
-	patch   bool // the value is a merge patch: no member is required
-	other   bool // for another library: a read-only member may be null, and lists have no bound of their own
+	request bool            // of bodies of requests
+	body    any             // of a request
+	patch   bool            // the value is a merge patch: no member is required
+	others  map[string]bool // names of the alternatives for the next object
+	other   bool            // for another library: a read-only member may be null, and lists have no bound of their own
 }
 
 // verdict is what becomes of a value.
 type verdict struct {
 	value                    any
 	hidden, invalid, foreign bool // removed by visibility; not as documented; of another business
+	lost                     int  // how many members that another alternative publishes
 }
 
 func invalid(is bool) verdict { return verdict{invalid: is} }
@@ -370,16 +372,49 @@ func (d *naive) choose(parts []object, i int, v any, strict bool) verdict {
 		return d.judge(all[0], v, strict)
 	}
 	foreign := false // one seen on the way rejects the answer, too
+	makeshift := verdict{invalid: true}
+	names := d.others
+	if names == nil {
+		names = d.published(all)
+	}
 	for _, strictly := range []bool{true, false}[:2-map[bool]int{true: 1}[strict]] {
 		for _, schemas := range all {
+			d.others = names
 			r := d.judge(schemas, v, strictly)
-			if foreign = foreign || r.foreign; !r.invalid {
+			d.others = nil
+			if foreign = foreign || r.foreign; !r.invalid && r.lost == 0 {
 				r.foreign = foreign
 				return r
 			}
+			if !r.invalid && (makeshift.invalid || r.lost < makeshift.lost) {
+				makeshift = r
+			}
 		}
 	}
-	return verdict{invalid: true, foreign: foreign}
+	makeshift.foreign = foreign
+	return makeshift
+}
+
+// published returns the names of members that alternatives publish.
+func (d *naive) published(all [][]object) map[string]bool {
+	names := map[string]bool{}
+	for _, schemas := range all {
+		parts := d.parts(schemas)
+		if i := slices.IndexFunc(parts, isChoice); i >= 0 {
+			inner, _ := d.alternatives(parts, i)
+			maps.Copy(names, d.published(inner))
+			continue
+		}
+		for _, s := range parts {
+			properties, _ := s["properties"].(object)
+			for name := range properties {
+				if of := d.properties(parts, name); !d.refuses(of) {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return names
 }
 
 // fits reports whether the JSON type of a value is possible.
@@ -486,6 +521,7 @@ func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 		most = 1 << 30
 	}
 	r.invalid = r.invalid || len(v) > most
+	d.others = nil
 	defer d.whole()()
 	result := []any{}
 	for _, item := range v {
@@ -503,8 +539,8 @@ func (d *naive) array(parts []object, v []any, strict bool) (r verdict) {
 
 // object reads an object with properties, further members, or both.
 func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
-	result, names := object{}, isRequired(parts)
-	if d.patch {
+	result, names, others := object{}, isRequired(parts), d.others
+	if d.others = nil; d.patch {
 		names = nil
 		defer d.whole()()
 	}
@@ -514,6 +550,9 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 		switch {
 		case schemas == nil && !keep:
 			r.invalid = r.invalid || strict
+			if others[name] {
+				r.lost++
+			}
 			continue
 		case d.request && schemas != nil && d.refuses(schemas) && !(d.other && value == nil):
 			r.invalid = true

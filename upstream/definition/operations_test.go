@@ -562,6 +562,24 @@ actions:
 	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
 }
 
+// All that deviates from other alternatives fits one that requires nothing.
+func TestAlternativesThatRequireNothingCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for schema, want := range map[string]int{
+		"{anyOf: [{properties: {vat: {type: string}}}, {properties: {first: {type: string}}, required: [first]}]}":                       1,
+		"{anyOf: [{properties: {first: {type: string}}, required: [first]}, {properties: {vat: {type: string}}}]}":                       1,
+		"{anyOf: [{type: array, items: {properties: {a: {type: string}}}}, {type: array, items: {properties: {b: {type: string}}}}]}":    2,
+		"{anyOf: [{properties: {a: {type: string}}}, {properties: {a: {type: integer}, b: {type: string}}}]}":                            1,
+		"{anyOf: [{properties: {a: {type: string}}}, {properties: {a: {type: integer}}}]}":                                               0,
+		"{required: [id], properties: {id: {type: string}}, anyOf: [{properties: {a: {type: string}}}, {properties: {b: {enum: [1]}}}]}": 0,
+		"{anyOf: [{properties: {a: {type: string}}}, {type: string}]}":                                                                   0,
+		"{anyOf: [{properties: {a: {type: string}}, additionalProperties: true}, {properties: {b: {type: string}}, required: [b]}]}":     0,
+	} {
+		d := loaded(t, definition.Options{}, "x: {type: string}", "x: "+schema)
+		require.Equal(t, want, strings.Count(warnings(d), "requires nothing: an object that fits no other alternative becomes this one"), "%s\n%s", schema, warnings(d))
+	}
+}
+
 // What is said under 3.0 of a reference is ignored, as OpenAPI says, and what is ignored is listed.
 func TestWhatIsLeftOutIsListed(t *testing.T) {
 	t.Parallel()

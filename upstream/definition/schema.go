@@ -1095,7 +1095,8 @@ func (c *compiler) decide(s *upstream.Schema) {
 	}
 }
 
-// compareAlternatives reports a fault if objects, which may be the items of lists, differ in what decides whose they are or whether they may be seen.
+// compareAlternatives reports a fault if objects, which may be the items of lists, differ in what decides whose they are or whether they may be seen,
+// and warns of those that others become.
 // tried says that no member of them decides between them.
 func (c *compiler) compareAlternatives(info *schemaInfo, all []*upstream.Schema, tried bool) {
 	if info.view.request {
@@ -1110,6 +1111,17 @@ func (c *compiler) compareAlternatives(info *schemaInfo, all []*upstream.Schema,
 	}
 	c.faultIf(tried && slices.ContainsFunc(all, differs), info.node, "every alternative must have the same %s, or none: one without it would show what another hides. "+
 		"Or add a discriminator, or a constant that is required", extVisible)
+	names := map[string]bool{}
+	for _, o := range all {
+		for _, p := range o.Properties {
+			names[p.Name] = true
+		}
+	}
+	for _, o := range all {
+		if tried && !o.FreeJSON() && o.Additional == nil && len(c.infos[o].required) == 0 && len(o.Properties) < len(names) {
+			c.warn(c.infos[o].node, "requires nothing: an object that fits no other alternative becomes this one, and loses what only others have. Require a member, or add a discriminator")
+		}
+	}
 }
 
 // leaves returns the schemas that allow a type, and instead of a choice those in it.
