@@ -291,8 +291,8 @@ func (op *Operation) compileResponses() {
 	var accept []string
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		if r.succeeds() && !slices.Contains(r.Media, "application/json") { // some services would respond with 406
-			accept = slices.Concat(accept, r.Unchecked, r.Media)
+		if first := r.Media[:min(1, len(r.Media))]; r.succeeds() && !slices.Contains(first, "application/json") { // some services would respond with 406
+			accept = slices.Concat(accept, r.Unchecked, first) // the body is checked against the schema of the first
 		}
 		r.recordsIndex = -1
 		r.Body.compile()

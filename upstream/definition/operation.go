@@ -829,7 +829,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 				c.warn(e.value, "%s does not reach callers", media)
 			}
 		case r.Body != nil:
-			c.warn(e.value, "is checked against the schema of the first JSON media type of this response")
+			c.warn(e.value, "is checked against the schema of the first JSON media type of this response, and loses other members: remove the version that the service must not send")
 			r.Media = append(r.Media, media)
 		default:
 			c.allowOnly(e.value, "schema", "encoding")

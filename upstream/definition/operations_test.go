@@ -399,6 +399,9 @@ func TestServicesAreAskedForWhatIsDocumented(t *testing.T) {
 		"{application/pdf: {}}":                                             "application/pdf, application/json",
 		"{application/hal+json: {schema: {type: string}}}":                  "application/hal+json, application/json",
 		"{'*/*': {schema: {type: string}}}":                                 "application/json",
+		// Others than the first would be checked against its schema.
+		"{application/vnd.a.v1+json: {schema: {type: string}}, application/vnd.a.v2+json: {schema: {type: integer}}}": "application/vnd.a.v1+json, application/json",
+		"{application/vnd.a.v1+json: {schema: {type: string}}, application/json: {schema: {type: integer}}}":          "application/vnd.a.v1+json, application/json",
 	} {
 		extension := "x-gatehouse-tenant: request"
 		if strings.Contains(content, "pdf") {
