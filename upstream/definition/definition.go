@@ -409,7 +409,9 @@ func (c *compiler) allowOnly(n node, names ...string) {
 	for _, e := range n.entries() {
 		if !slices.Contains(names, e.name) && !isRemark(e.name) {
 			instead := "must be one of " + strings.Join(names, ", ")
-			if near := similar.Nearest(e.name, names); near != "" {
+			if slices.Contains(otherKeywords, e.name) { // to rename it would change its meaning
+				instead = fmt.Sprintf("an overlay can remove it, with the target $..[?@.%[1]s].%[1]s and remove: true", e.name)
+			} else if near := similar.Nearest(e.name, names); near != "" {
 				instead = "did you mean " + near + "?"
 			}
 			c.fault(e.value, "%s cannot be enforced here: %s", e.name, instead)

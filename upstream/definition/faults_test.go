@@ -122,6 +122,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 	_, allPaths, _ := strings.Cut(orders, "paths:\n")
 	for name, test := range map[string]change{
 		// Keywords.
+		"a keyword that looks like another":        field("{type: object, propertyNames: {pattern: a}, additionalProperties: {type: string}}", "/propertyNames", "propertyNames cannot be enforced here: an overlay can remove it, with the target $..[?@.propertyNames].propertyNames and remove: true"),
 		"an unknown keyword":                       field("{type: string, maxLenght: 3}", "/maxLenght", "maxLenght cannot be enforced here: did you mean maxLength?"),
 		"not":                                      field("{type: string, not: {const: a}}", "/not", "not cannot be enforced"),
 		"if":                                       field("{type: string, if: {const: a}}", "/if", "if cannot be enforced"),
@@ -506,6 +507,20 @@ func TestFaultsOfAnOverlayHaveItsFileAndLine(t *testing.T) {
 			require.Equal(t, fmt.Sprint(test.file, ":", test.line), fmt.Sprint(all[0].File, ":", all[0].Line))
 			require.Len(t, all, 1, err)
 		})
+	}
+}
+
+func TestKeywordsThatAreNotEnforcedCanBeRemoved(t *testing.T) {
+	t.Parallel()
+	for _, keyword := range []string{"not", "if", "then", "else", "multipleOf", "patternProperties", "propertyNames", "contains", "prefixItems", "dependentRequired"} {
+		text := strings.Replace(orders, "x: {type: string}", "x: {type: array, items: {type: integer, "+keyword+": {minimum: 3}}}", 1)
+		_, err := load(text, definition.Options{})
+		require.ErrorContains(t, err, keyword+" cannot be enforced here: an overlay can remove it, with the target ")
+		_, target, _ := strings.Cut(err.Error(), "the target ")
+		target, _, _ = strings.Cut(target, " and ")
+		overlay := "{overlay: 1.0.0, info: {title: T, version: v1}, actions: [{target: '" + target + "', remove: true}]}"
+		_, err = load(text, definition.Options{Overlays: []definition.File{{Name: "overlay.yaml", Text: []byte(overlay)}}})
+		require.NoError(t, err, overlay)
 	}
 }
 

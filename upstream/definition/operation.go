@@ -809,7 +809,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 			r.ETag = true
 		case name == "Location":
 			r.Location = true
-		case name == "Content-Type":
+		case name == "Content-Type", name == upstream.HeaderRequestID: // the gateway sends its own
 		case name == "Retry-After" && (status == http.StatusTooManyRequests || status == 4): // leaves with 429
 		default:
 			c.warn(e.value, "the header %s does not reach callers: must be one of %s", e.name, strings.Join(responseHeaders, ", "))

@@ -426,7 +426,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	d := loaded(t, definition.Options{},
 		"x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request",
 		theOperation, theOperation+"\n      x-gatehouse-unchecked: [application/pdf]",
-		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}, retry-after: {}}}
+		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}, retry-after: {}, x-request-id: {}}}
         "201": {content: {application/json: {schema: {type: integer}}}, headers: {location: {}}}
         "202": {content: {application/vnd.orders+json: {schema: {type: string}}}}
         "204": {}
@@ -439,6 +439,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
         "503": {}`)
 	op := d.API.Operations()[0]
 	require.Contains(t, warnings(d), "the header X-Other does not reach callers: must be one of ETag, Location")
+	require.NotContains(t, warnings(d), "x-request-id", "callers get the gateway's")
 	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not reach callers"), "it leaves with 429")
 	require.NotContains(t, warnings(d), "the header Retry-After")
 	for _, test := range []struct {
@@ -563,6 +564,15 @@ actions:
 	require.JSONEq(t, `{"company":"b","z":true}`, got)
 	_, err = answer(t, d, "/orders/1", 200, `{"z":true,"company":1}`)
 	require.ErrorIs(t, err, upstream.ErrCrossTenantRecord)
+}
+
+// Ruby's generators write such lists.
+func TestNamesThatAreRequiredOfOtherThanObjectsCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for _, schema := range []string{"{type: array, maxItems: 3, items: {type: string}, required: [id]}", "{allOf: [{type: string}, {required: [id]}]}"} {
+		d := loaded(t, definition.Options{}, "x: {type: string}", "x: "+schema)
+		require.Contains(t, warnings(d), "required/0: does nothing, because the type is not object", schema)
+	}
 }
 
 // All that deviates from other alternatives fits one that requires nothing.

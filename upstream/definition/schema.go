@@ -26,6 +26,12 @@ var schemaKeywords = []string{
 	"contentEncoding", "contentMediaType", "$defs", "definitions", extTenant, extVisible, extInternal, extFrom, extUntrusted,
 }
 
+// otherKeywords are those of JSON Schema that are not enforced.
+//
+//nolint:gochecknoglobals // a constant
+var otherKeywords = strings.Fields(`not if then else multipleOf patternProperties propertyNames contains minContains maxContains prefixItems
+	unevaluatedProperties unevaluatedItems dependentSchemas dependentRequired dependencies`)
+
 // annotations are keywords that do not restrict values, or are about the member that has the schema.
 //
 //nolint:gochecknoglobals // a constant
@@ -269,6 +275,10 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.required)) {
+		if s.Types&upstream.TypeObject == 0 {
+			c.warn(info.required[name], "does nothing, because the type is not object")
+			continue
+		}
 		c.faultIf(s.Property(name) == nil, info.required[name], "%s is not declared: add it to properties, or remove it from required", name)
 	}
 	switch {
@@ -283,7 +293,7 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 	case s.Types == 0 || isContradictory(s) || c.inChoices == 0 && hasNoValue(s): // with a choice, one of its alternatives may be excluded
 		c.fault(info.node, "no value%s can be valid: its rules contradict each other", info.of)
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
-		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes")
+		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes; with false, it has no members")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
 		c.fault(info.node, "an array needs items")
 	}
