@@ -410,7 +410,7 @@ func (a *API) Match(target string) (m Match, ok bool) {
 	if strings.IndexByte(query, '#') >= 0 {
 		return m, false
 	}
-	m.Query, m.Path = query, a.find(path, &m.values, isSegment)
+	m.Query, m.Path = query, a.find(path, &m.values, IsSegment)
 	return m, m.Path != nil && !a.leadsElsewhere(m.Path, target[:len(a.base)+len(path)], &m.values)
 }
 
@@ -506,8 +506,8 @@ func (n *node) find(rest string, values *[MaxPathParams]string, depth int, fits 
 // maxSegment is the maximum length of a parameter in a path.
 const maxSegment = 128
 
-// isSegment reports whether s can be the value of a parameter in a path.
-func isSegment(s string) bool {
+// IsSegment reports whether s can be the value of a parameter in a path.
+func IsSegment(s string) bool {
 	if s == "" || len(s) > maxSegment || s == "." || s == ".." {
 		return false
 	}

@@ -235,7 +235,7 @@ func (m *Mapping) callerPath(op *Operation, path, business string) string {
 	var values [MaxPathParams]string
 	for i, p := range m.placeholders {
 		value := found[i+1]
-		if p.Business && value != business || p.PathParam > 0 && (!isSegment(value) || values[p.PathParam-1] != "" && values[p.PathParam-1] != value) {
+		if p.Business && value != business || p.PathParam > 0 && (!IsSegment(value) || values[p.PathParam-1] != "" && values[p.PathParam-1] != value) {
 			return ""
 		}
 		if p.PathParam > 0 {

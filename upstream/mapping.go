@@ -90,7 +90,7 @@ func (op *Operation) documents(query, business string, q Query) bool {
 // apply changes a call as the operation's mapping says.
 func (m *Mapping) apply(c *Call, op *Operation, q Query) {
 	switch {
-	case nameBusiness(m.Path) && !isSegment(c.BusinessID):
+	case nameBusiness(m.Path) && !IsSegment(c.BusinessID):
 		c.invalid = fmt.Errorf("%w: the business ID cannot be part of the path that the definition has for %s", ErrIdentity, op.ID)
 	case m.Path != nil:
 		c.Path = join(m.Path, c, q)

@@ -259,7 +259,7 @@ func (op *Operation) Fill(path []string, query, business string) (Query, error) 
 }
 
 // isArgument reports whether s can be the value of a parameter in a path that the gateway makes itself.
-func isArgument(s string) bool { return isSegment(strings.NewReplacer(":", "_", "@", "_").Replace(s)) }
+func isArgument(s string) bool { return IsSegment(strings.NewReplacer(":", "_", "@", "_").Replace(s)) }
 
 func badParam(name, reason string) error {
 	return &ParameterError{Parameter: name, Reason: name + " " + reason}

@@ -278,6 +278,10 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"parameters that are an object":    {"- {name: id, in: path, required: true, schema: {type: string}}\n      - " + theParameter, "  {}", 9, operationAt + "/parameters", "must be a list"},
 		"a path's parameter of a kind":     {"{name: id, in: path, required: true, schema: {type: string}}", "{name: id, in: path, required: true, schema: {type: array, items: {type: string}}}", 9, operationAt + "/parameters/0", "must be a string, an integer, a number or a boolean"},
 
+		"a path's parameter with colons":   {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, format: date-time}", 9, operationAt + "/parameters/0", "no value can be in a path, where callers may send 1 to 128 letters, digits and -._~ only"},
+		"a path's parameter with slashes":  {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, enum: [a b, c/d, ..]}", 9, operationAt + "/parameters/0", "no value can be in a path"},
+		"a path's parameter that is long":  {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, minLength: 129}", 9, operationAt + "/parameters/0", "no value can be in a path"},
+
 		// Operations and paths.
 		"a path parameter that is not declared":     {"{name: id, in: path", "{name: it, in: path", 7, operationAt, "the parameter id of the path is not declared"},
 		"another method than those that are served": {"    get:", "    options:", 7, "/paths/~1orders~1{id}/options", "OPTIONS cannot be served: must be one of GET, POST, PUT, PATCH, DELETE"},

@@ -460,6 +460,7 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 			c.fault(p, "a parameter of a path must be a string, an integer, a number or a boolean")
 			own = &upstream.Param{Name: name, Schema: upstream.AnyJSON()}
 		}
+		c.checkSegment(p, own.Schema)
 		op.PathParams[i] = *own
 		return true
 	case "query":
@@ -490,6 +491,23 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 		op.Params = append(op.Params, *own)
 	}
 	return own != nil
+}
+
+// checkSegment reports a fault if no value of a path's parameter can be a segment, and warns of documented values that cannot. Assistants may send others.
+func (c *compiler) checkSegment(p node, s *upstream.Schema) {
+	values := constants(&upstream.Property{Schema: s})
+	others := slices.DeleteFunc(append([]string{p.get("example").text(), p.get("schema").get("example").text()}, values...), func(value string) bool {
+		return value == "" || upstream.IsSegment(value)
+	})
+	formats := []upstream.Format{upstream.FormatDateTime, upstream.FormatInstant, upstream.FormatTime, upstream.FormatTimeOfDay, upstream.FormatEmail, upstream.FormatURI}
+	never := slices.Contains(formats, s.Format) || values != nil && !slices.ContainsFunc(values, upstream.IsSegment) || s.Rules != nil && s.Rules.MinLength > 128
+	switch {
+	case c.o.Tools:
+	case never && s.Types == upstream.TypeString:
+		c.fault(p, "no value can be in a path, where callers may send 1 to 128 letters, digits and -._~ only")
+	case len(others) > 0:
+		c.warn(p, "%q cannot be in a path: it gets 404", others[0])
+	}
 }
 
 // sendsHeader reports whether the gateway sends a header to the service itself, so that callers need not.

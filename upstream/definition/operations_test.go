@@ -575,6 +575,23 @@ func TestNamesThatAreRequiredOfOtherThanObjectsCauseAWarning(t *testing.T) {
 	}
 }
 
+func TestValuesThatNoPathCanHaveCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for parameter, want := range map[string]string{
+		"schema: {type: string, enum: [a b, ok, 'x:y']}":           `"a b" cannot be in a path: it gets 404`,
+		"schema: {type: string}, example: acct:17/4":               `"acct:17/4" cannot be in a path`,
+		"schema: {type: string, example: urn:1}":                   `"urn:1" cannot be in a path`,
+		"schema: {type: string, format: uuid}":                     "",
+		"schema: {type: string, enum: [a], minLength: 1}":          "",
+		"schema: {type: integer, enum: [-1, 2]}":                   "",
+		"schema: {type: [string, integer], format: utc-date-time}": "",
+	} {
+		d := loaded(t, definition.Options{}, "in: path, required: true, schema: {type: string}", "in: path, required: true, "+parameter)
+		require.Equal(t, want != "", strings.Contains(warnings(d), "cannot be in a path"), parameter)
+		require.Contains(t, warnings(d), want)
+	}
+}
+
 // All that deviates from other alternatives fits one that requires nothing.
 func TestAlternativesThatRequireNothingCauseAWarning(t *testing.T) {
 	t.Parallel()
