@@ -101,11 +101,13 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 		if value := p.keyword(n, e, hidden); value != nil {
 			put(out, e.name, value)
 		}
-		if e.name == "format" {
+		if types := append(n.get("type").texts(), n.get("type").text()); e.name == "format" {
 			for _, rule := range p.rules.get("formats").get(e.value.text()).entries() {
-				if rule.name == "pattern" && n.get("pattern").Node != nil {
+				switch {
+				case rule.name == "pattern" && n.get("type").Node != nil && !slices.Contains(types, "string"): // it is not known for this type
+				case rule.name == "pattern" && n.get("pattern").Node != nil:
 					pattern = object("pattern", copyOf(rule.value.Node))
-				} else {
+				default:
 					put(out, rule.name, copyOf(rule.value.Node))
 				}
 			}
