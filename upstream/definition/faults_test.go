@@ -254,6 +254,8 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a parameter that is a text":       parameter("page", "", "an object is missing"),
 		"a required object":                parameter("{name: c, in: query, required: true, style: deepObject, schema: {properties: {a: {type: string}}}}", "", "is required, and can only be a string"),
 		"a required choice":                parameter("{name: c, in: query, required: true, schema: {oneOf: [{type: string}, {type: integer}]}}", "", "is required, and can only be a string"),
+		"another idempotency key":          parameter("{name: x-idempotency-key, in: header, required: true, schema: {type: string}}", "", "the header x-idempotency-key is required, and callers send it as Idempotency-Key: rename the parameter in an overlay, and let header_up of the upstream set x-idempotency-key from it"),
+		"a request ID that is a key":       parameter("{name: Repeatability-Request-ID, in: header, required: true, schema: {type: string}}", "", "and callers send it as Idempotency-Key"),
 		"a required header":                parameter("{name: X-Api-Key, in: header, required: true, schema: {type: string}}", "", "only these are forwarded: Idempotency-Key"),
 		"required that is not a flag":      parameter("{name: c, in: query, required: yes please, schema: {type: string}}", "/required", "must be true or false"),
 		"an unknown member of a parameter": parameter("{name: c, in: query, schema: {type: string}, type: string}", "/type", "type cannot be enforced here"),
@@ -278,9 +280,9 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"parameters that are an object":    {"- {name: id, in: path, required: true, schema: {type: string}}\n      - " + theParameter, "  {}", 9, operationAt + "/parameters", "must be a list"},
 		"a path's parameter of a kind":     {"{name: id, in: path, required: true, schema: {type: string}}", "{name: id, in: path, required: true, schema: {type: array, items: {type: string}}}", 9, operationAt + "/parameters/0", "must be a string, an integer, a number or a boolean"},
 
-		"a path's parameter with colons":   {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, format: date-time}", 9, operationAt + "/parameters/0", "no value can be in a path, where callers may send 1 to 128 letters, digits and -._~ only"},
-		"a path's parameter with slashes":  {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, enum: [a b, c/d, ..]}", 9, operationAt + "/parameters/0", "no value can be in a path"},
-		"a path's parameter that is long":  {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, minLength: 129}", 9, operationAt + "/parameters/0", "no value can be in a path"},
+		"a path's parameter with colons":  {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, format: date-time}", 9, operationAt + "/parameters/0", "no value can be in a path, where callers may send 1 to 128 letters, digits and -._~ only"},
+		"a path's parameter with slashes": {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, enum: [a b, c/d, ..]}", 9, operationAt + "/parameters/0", "no value can be in a path"},
+		"a path's parameter that is long": {"name: id, in: path, required: true, schema: {type: string}", "name: id, in: path, required: true, schema: {type: string, minLength: 129}", 9, operationAt + "/parameters/0", "no value can be in a path"},
 
 		// Operations and paths.
 		"a path parameter that is not declared":     {"{name: id, in: path", "{name: it, in: path", 7, operationAt, "the parameter id of the path is not declared"},
@@ -291,6 +293,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"steps of enforcement":                    operation("x-gatehouse-enforce: [tenant]", "/x-gatehouse-enforce", "must be one of tenant, members, all"),
 		"an answer that is not enforced":          {theOperation, "x-gatehouse-answer: {x: a}\n      x-gatehouse-enforce: all", 8, operationAt + "/x-gatehouse-enforce", "the gateway answers this operation itself"},
 		"a body that is a form":                   {"    get:", "    post:\n      requestBody: {content: {application/x-www-form-urlencoded: {schema: {type: object}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1x-www-form-urlencoded", "cannot be enforced: must be application/json or application/merge-patch+json"},
+		"a body of JSON:API":                      {"    get:", "    post:\n      requestBody: {content: {application/vnd.api+json: {schema: {type: object}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1vnd.api+json", "must be application/json or application/merge-patch+json. If the service takes it as application/json, add that in an overlay"},
 		"a body without a media type":             {"    get:", "    post:\n      requestBody: {required: true}", 7, "/paths/~1orders~1{id}/post/requestBody/content", "a media type is missing"},
 		"a body with an unknown member":           {"    get:", "    post:\n      requestBody: {schema: {}, content: {application/json: {schema: {type: string}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/schema", "schema cannot be enforced here"},
 		"a body's schema that cannot be enforced": {"    get:", "    post:\n      requestBody: {content: {application/json: {schema: {type: string, not: {}}}}}", 7, "/paths/~1orders~1{id}/post/requestBody/content/application~1json/schema/not", "not cannot be enforced here"},
@@ -342,6 +345,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a status code that is none":               {`"200":`, "\"204\": {}\n        \"2000\":", 14, operationAt + "/responses/2000", `"2000" is not a status code`},
 		"XML alone":                                response("content: {application/xml: {schema: {type: string}}}", "/content/application~1xml", "application/xml cannot be enforced: use application/json"),
 		"a form alone":                             response("content: {application/x-www-form-urlencoded: {schema: {type: string}}}", "/content/application~1x-www-form-urlencoded", "cannot be enforced"),
+		"a stream":                                 response("content: {text/event-stream: {schema: {type: string}}}", "/content/text~1event-stream", "text/event-stream cannot be enforced: a stream cannot pass. Leave the operation out, or serve it with gatehouse_auth"),
 		"a media type that is none":                response(`content: {"a b": {}}`, "/content/a b", "is not a media type"),
 		"a response without a schema":              response("content: {application/json: {}}", "/content/application~1json/schema", "the schema is missing"),
 		"content that is a list":                   response("content: []", "/content", "must be an object"),

@@ -218,7 +218,7 @@ func (c *compiler) checkQueryNames(op *upstream.Operation, m *upstream.Mapping, 
 				return part.Param == i+1 || part.Page > 0 && (p.Number == part.Page || p.Number == part.Size)
 			})
 		})
-		c.faultIf(!used && taken(p.Name, m.Query), ext, "the parameter %s of callers would come beside a value of this name", p.Name)
+		c.faultIf(!used && taken(p.Name, m.Query), ext, "the parameter %s of callers would come beside a value of this name: remove it, in an overlay", p.Name)
 	}
 }
 

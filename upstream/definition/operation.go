@@ -159,7 +159,7 @@ func (c *compiler) base() string {
 		return ""
 	}
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if c.faultIf(path[0] != '/' || !literalSegment(segment), url, "the path of the server must be one such as /api/v1") {
+		if c.faultIf(path[0] != '/' || !literalSegment(segment), url, "the path of the server must be one such as /api/v1, without variables: an overlay can replace it, with the target $.servers[0] and update: {url: /api/v1}") {
 			break
 		}
 	}
@@ -372,10 +372,10 @@ func (c *compiler) path(op *upstream.Operation, n *operationNode) {
 			c.faultIf(slices.ContainsFunc(op.PathParams, func(p upstream.Param) bool { return p.Name == name }), n.item, "the path has the parameter {%s} twice", name)
 			op.PathParams = append(op.PathParams, upstream.Param{Name: name})
 		case !literalSegment(segment):
-			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@; a slash may follow the last one")
+			c.fault(n.item, "each segment of a path must be a parameter such as {id}, or letters, digits and -._~!$&'()*+,=:@; a slash may follow the last one. Or write the operation under another path, with this one in %s", extUpstream)
 		}
 	}
-	c.faultIf(strings.HasPrefix(n.path, "/{"), n.item, "the first segment of a path names the resource, and cannot be a parameter")
+	c.faultIf(strings.HasPrefix(n.path, "/{"), n.item, "the first segment of a path names the resource, and cannot be a parameter: write the operation under another path, with this one in %s", extUpstream)
 	if len(op.PathParams) > upstream.MaxPathParams {
 		c.fault(n.item, "at most %d parameters of a path", upstream.MaxPathParams)
 		op.PathParams = op.PathParams[:upstream.MaxPathParams]
@@ -441,6 +441,8 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 			op.Headers = append(op.Headers, *own)
 			return true
 		case c.sendsHeader(op, n, canonical): // itself
+		case required && (strings.Contains(canonical, "Idempot") || strings.HasSuffix(canonical, "-Request-Id")):
+			c.fault(p, "the header %s is required, and callers send it as Idempotency-Key: rename the parameter in an overlay, and let header_up of the upstream set %[1]s from it", name)
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s. If the service needs it, set it with %s", name, strings.Join(requestHeaders, ", "), extUpstream)
 		default:
@@ -664,6 +666,8 @@ func (c *compiler) requestBody(op *upstream.Operation, n node) {
 			op.Body.Kinds = append(op.Body.Kinds, upstream.BodyKind{Media: e.name, Schema: c.schema(e.value.get("schema"))})
 		case slices.ContainsFunc(content, isPossible):
 			c.warn(e.value, "%s is not accepted: must be %s or %s", e.name, mediaJSON, mediaPatch)
+		case isJSON(e.name):
+			c.fault(e.value, "%s cannot be enforced: must be %s or %s. If the service takes it as %[2]s, add that in an overlay", e.name, mediaJSON, mediaPatch)
 		default:
 			c.fault(e.value, "%s cannot be enforced: must be %s or %s", e.name, mediaJSON, mediaPatch)
 		}
@@ -795,6 +799,9 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 			success = true
 		case status < 400 || status >= 500 || status == http.StatusUnauthorized || status == http.StatusProxyAuthRequired:
 			c.noExtensions(e.value, "")
+			if status > 300 && status < 400 && status != http.StatusNotModified {
+				c.warn(e.value, "becomes 502: redirects do not reach callers")
+			}
 			continue // not forwarded as documented: see Operation.CheckHeader
 		}
 		if value := c.resolve(e.value); value.Node != nil {
@@ -841,7 +848,9 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 		case slices.Contains(unchecked, media):
 			r.Unchecked = append(r.Unchecked, media)
 		case !isJSON(media):
-			if !slices.ContainsFunc(content, func(e entry) bool { return isJSON(e.name) }) {
+			if hasJSON := slices.ContainsFunc(content, func(e entry) bool { return isJSON(e.name) }); !hasJSON && (media == "text/event-stream" || media == "multipart/x-mixed-replace") {
+				c.fault(e.value, "%s cannot be enforced: a stream cannot pass. Leave the operation out, or serve it with gatehouse_auth", media)
+			} else if !hasJSON {
 				c.fault(e.value, "%s cannot be enforced: use application/json, or let it pass with %s", media, extUnchecked)
 			} else {
 				c.warn(e.value, "%s does not reach callers", media)

@@ -440,6 +440,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	op := d.API.Operations()[0]
 	require.Contains(t, warnings(d), "the header X-Other does not reach callers: must be one of ETag, Location")
 	require.NotContains(t, warnings(d), "x-request-id", "callers get the gateway's")
+	require.Contains(t, warnings(d), "/responses/302: becomes 502: redirects do not reach callers")
 	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not reach callers"), "it leaves with 429")
 	require.NotContains(t, warnings(d), "the header Retry-After")
 	for _, test := range []struct {
@@ -589,6 +590,21 @@ func TestValuesThatNoPathCanHaveCauseAWarning(t *testing.T) {
 		d := loaded(t, definition.Options{}, "in: path, required: true, schema: {type: string}", "in: path, required: true, "+parameter)
 		require.Equal(t, want != "", strings.Contains(warnings(d), "cannot be in a path"), parameter)
 		require.Contains(t, warnings(d), want)
+	}
+}
+
+func TestTypesOfWhichOnlyNullIsLeftCauseAWarning(t *testing.T) {
+	t.Parallel()
+	for schema, want := range map[string]bool{
+		"{type: [object, 'null'], allOf: [{type: [string, 'null']}]}":                                true,
+		"{type: object, nullable: true, allOf: [{$ref: '#/components/schemas/Order/properties/y'}]}": true,
+		"{type: ['null']}":            false,
+		"{enum: [null]}":              false,
+		"{allOf: [{type: 'null'}]}":   true,
+		"{type: string, allOf: [{}]}": false,
+	} {
+		d := loaded(t, definition.Options{}, "x: {type: string}", "x: "+schema, "y: {type: string}", "y: {type: [string, 'null']}")
+		require.Equal(t, want, strings.Contains(warnings(d), "x: only null is possible: no other type is in all of its parts"), "%s\n%s", schema, warnings(d))
 	}
 }
 

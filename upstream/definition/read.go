@@ -109,7 +109,7 @@ func (r *reader) value(n node, levels int) {
 	case r.isFull():
 		r.fault(n, "the document has more than %d names and values", maxNodes)
 	case n.Kind == yaml.AliasNode:
-		r.fault(n, "an alias is not possible: write the value itself, or $ref")
+		r.fault(n, "an alias is not possible: write the value itself, as yq 'explode(.)' does, or yq -y . of Debian and Ubuntu, or $ref")
 	case n.Style&yaml.TaggedStyle != 0 && (n.Kind != yaml.ScalarNode || tag != "!!str"):
 		r.fault(n, "the tag %s is not possible: only !!str is", tag)
 	case tag == "!!timestamp" || tag == "!!merge":

@@ -96,9 +96,9 @@ func TestWhatCannotBeReadIsRefusedWithItsPlace(t *testing.T) {
 		}},
 		"names that stand twice in JSON": {"{\"a\": [{\"b/c\": 1,\n\"b/c\": 2}]}", []string{"f:2: /a/0/b~1c: duplicate member b/c: first in line 1"}},
 		"aliases": {"a: &x 1\nb: *x\nc: [*x]\n*x : 1\n", []string{
-			"f:2: /b: an alias is not possible: write the value itself, or $ref",
-			"f:3: /c/0: an alias is not possible: write the value itself, or $ref",
-			"f:4: /x: an alias is not possible: write the value itself, or $ref",
+			"f:2: /b: an alias is not possible: write the value itself, as yq 'explode(.)' does, or yq -y . of Debian and Ubuntu, or $ref",
+			"f:3: /c/0: an alias is not possible: write the value itself, as yq 'explode(.)' does, or yq -y . of Debian and Ubuntu, or $ref",
+			"f:4: /x: an alias is not possible: write the value itself, as yq 'explode(.)' does, or yq -y . of Debian and Ubuntu, or $ref",
 		}},
 		"a merge key":         {"a:\n  <<: {b: 1}\n", []string{"f:2: /a/<<: << is not possible: write the members themselves"}},
 		"an object as a name": {"? {a: 1}\n: x\n? [a]\n: y", []string{"f:1: : member names must be strings", "f:3: : member names must be strings"}},

@@ -292,6 +292,8 @@ func (c *compiler) complete(s *upstream.Schema, info *schemaInfo) {
 		c.fault(info.node, "the type is missing: give the one or, in OpenAPI 3.1, all that are possible, such as [string, integer]")
 	case s.Types == 0 || isContradictory(s) || c.inChoices == 0 && hasNoValue(s): // with a choice, one of its alternatives may be excluded
 		c.fault(info.node, "no value%s can be valid: its rules contradict each other", info.of)
+	case s.Types == upstream.TypeNull && c.inChoices == 0 && (info.node.get("allOf").Node != nil || info.node.get("$ref").Node != nil):
+		c.warn(info.node, "only null is possible: no other type is in all of its parts")
 	case s.Types&upstream.TypeObject != 0 && !info.shaped:
 		c.fault(info.node, "an object needs properties or additionalProperties: otherwise it would always be emptied. With additionalProperties: true, any JSON passes; with false, it has no members")
 	case s.Types&upstream.TypeArray != 0 && s.Items == nil:
