@@ -159,10 +159,11 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	defer cancel()
 	err := req.next.ServeHTTP(w, r.WithContext(ctx))
 	req.writer.end = time.Time{} // an error can still be written
+	unhandled, _ := caddyhttp.GetVar(r.Context(), "unhandled").(bool)
 	switch {
 	case err != nil:
 		return quietError{err}
-	case req.writer.status == 0: // no handler responded, and Caddy would with an empty 200
+	case unhandled && req.writer.status == 0: // Caddy would respond with an empty 200
 		h.forget(r, s)
 		return errNotFound
 	}

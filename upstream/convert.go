@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -215,7 +216,7 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.Mapping.Query == nil && op.documents(u.RawQuery, business, Query{})) {
+		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.Method == http.MethodGet && op.Mapping.Query == nil && op.documents(u.RawQuery, business, Query{})) {
 			mapped = own + "?" + u.RawQuery
 			break
 		}
