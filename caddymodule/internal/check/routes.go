@@ -347,13 +347,15 @@ func (c *checker) forwarded(ctx caddy.Context, h configfile.Handler) (passed []s
 			ways = append(ways, slices.DeleteFunc(c.ways(ctx, h, sample, false), func(w *walk) bool { return w.end != h.Pointer })...)
 		}
 	}
+	// The site may send the business elsewhere, such as in another header or in the path.
+	elsewhere := strings.Contains(strings.ToLower(fmt.Sprint(h.Way[0].Value)), strings.ToLower("request.header."+upstream.HeaderBusinessID))
 	for _, w := range ways {
 		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
 		templates = cmp.Or(templates, w.templates)
 		if w.auth != "" && !w.anyway {
 			values, isSent := w.r.Header[upstream.HeaderBusinessID]
 			isAsserted := !isSent && c.app != nil && c.app.Assertion != nil
-			lost = lost || strings.Join(values, "") == "" && !isAsserted && !strings.Contains(fmt.Sprint(w.r.Header), verifiedValue)
+			lost = lost || strings.Join(values, "") == "" && !isAsserted && !elsewhere
 		}
 		if w.authenticated {
 			continue
@@ -401,7 +403,7 @@ func isForwardAuth(step any) bool {
 // isAccepted reports whether routes for responses let requests pass that a forward_auth accepts.
 func isAccepted(response any) bool {
 	statuses, _ := configfile.Member(response, "match", "status_code").([]any)
-	accepted := slices.Contains(statuses, any(float64(2)))
+	accepted := slices.ContainsFunc(statuses, func(status any) bool { return status == 2.0 || status == 200.0 })
 	each(response, "", func(_ string, value any) {
 		accepted = accepted && configfile.Member(value, "handler") != "copy_response"
 	})
@@ -533,6 +535,9 @@ func (w *walk) inspect(pointer, name string, step any) {
 		}
 	case "intercept":
 		for i, list := range configfile.ResponseRoutes(pointer, step) {
+			if configfile.Member(step, "handle_response", strconv.Itoa(i), "match", "headers") != nil {
+				continue // of responses of services, such as X-Accel-Redirect
+			}
 			status := fmt.Sprint(configfile.Member(step, "handle_response", strconv.Itoa(i), "status_code"))
 			inner := *w // with a request of its own
 			inner.r = w.r.Clone(w.r.Context())

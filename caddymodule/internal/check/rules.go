@@ -741,7 +741,8 @@ func (c *checker) checkAudiences() {
 		other := first[audience]
 		if other == nil {
 			first[audience] = h
-		} else if !slices.ContainsFunc(h.upstreams, func(s *serviceConfig) bool { return slices.ContainsFunc(other.upstreams, s.sharesAddress) }) {
+		} else if !slices.ContainsFunc(slices.Concat(h.upstreams, other.upstreams), func(s *serviceConfig) bool { return s.Upstreams == nil }) && // not dynamic
+			!slices.ContainsFunc(h.upstreams, func(s *serviceConfig) bool { return slices.ContainsFunc(other.upstreams, s.sharesAddress) }) {
 			c.report("GH075", h.Pointer, "assertions for this service have the audience %s, as those for another service", audience)
 		}
 	}
