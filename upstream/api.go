@@ -166,7 +166,7 @@ func NewAPI(name, base string, operations []*Operation, leftOut ...string) *API 
 
 // Success returns the first successful response, or nil.
 func (op *Operation) Success() *DocumentedResponse {
-	return find(op.Responses, (*DocumentedResponse).succeeds)
+	return find(op.Responses, (*DocumentedResponse).Succeeds)
 }
 
 // find returns the first element for which match returns true, or nil.
@@ -291,7 +291,7 @@ func (op *Operation) compileResponses() {
 	var accept []string
 	for i := range op.Responses {
 		r := &op.Responses[i]
-		if first := r.Media[:min(1, len(r.Media))]; r.succeeds() && !slices.Contains(first, "application/json") { // some services would respond with 406
+		if first := r.Media[:min(1, len(r.Media))]; r.Succeeds() && !slices.Contains(first, "application/json") { // some services would respond with 406
 			accept = slices.Concat(accept, r.Unchecked, first) // the body is checked against the schema of the first
 		}
 		r.recordsIndex = -1
@@ -324,7 +324,8 @@ func (op *Operation) compileResponses() {
 	op.accept = strings.Join(append(accept, "application/json"), ", ")
 }
 
-func (r *DocumentedResponse) succeeds() bool { return r.Status == 2 || r.Status/100 == 2 }
+// Succeeds reports whether the status is successful (RFC 9110, section 15.3), or the range 2XX.
+func (r *DocumentedResponse) Succeeds() bool { return r.Status == 2 || r.Status/100 == 2 }
 
 // IsList reports whether the records are a list.
 func (r *DocumentedResponse) IsList() bool { return r.list }

@@ -252,7 +252,7 @@ func (c *Contract) newChecker(op *Operation, res *DocumentedResponse, q Query, b
 	}
 	k.contract, k.op, k.res, k.q, k.business, k.body, k.out = c, op, res, q, business, body, out
 	k.passUnknown, k.enforce, k.recordIndex, k.ordered = c.PassUnknownFields[op.Resource], op.Enforce, -1, true
-	k.proved = c.AllowMissingTenant || res.Records != nil || !res.succeeds() || op.Tenant == TenantByService || op.Tenant == TenantNone
+	k.proved = c.AllowMissingTenant || res.Records != nil || !res.Succeeds() || op.Tenant == TenantByService || op.Tenant == TenantNone
 	k.maxDepth, k.matcher.left = maxDepth, maxMatching*time.Duration(1+len(body)>>20)
 	return k
 }

@@ -320,7 +320,7 @@ func tenantPlaces(op *upstream.Operation) (places []string) {
 		}
 	}
 	for _, r := range op.Responses {
-		if r.Status/100 == 2 || r.Status == 2 {
+		if r.Succeeds() {
 			find(r.Body, "")
 		}
 	}

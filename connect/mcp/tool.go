@@ -116,7 +116,7 @@ func (t *tool) prepare(described map[*upstream.Schema]bool, explained string) er
 	for _, one := range append([]*upstream.Operation{op}, t.With...) {
 		for i := range one.Responses {
 			r := &one.Responses[i]
-			t.untrusted = t.untrusted || (r.Status == 2 || r.Status/100 == 2) && hasUntrusted(r.Body, map[*upstream.Schema]bool{})
+			t.untrusted = t.untrusted || r.Succeeds() && hasUntrusted(r.Body, map[*upstream.Schema]bool{})
 		}
 	}
 	t.key = (t.Kind == definition.KindCreate || t.Kind == definition.KindRun || t.upserts()) && op.Forwards("Idempotency-Key")

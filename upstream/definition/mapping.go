@@ -306,7 +306,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 	case query && isOffset && index(op.Params, page) > 0:
 		size := node{}
 		for _, r := range op.Responses {
-			if at := c.resolve(n.responses[r.Status]).get(extRecords).get("at_most"); size.Node == nil && (r.Status == 2 || r.Status/100 == 2) {
+			if at := c.resolve(n.responses[r.Status]).get(extRecords).get("at_most"); size.Node == nil && r.Succeeds() {
 				size = at
 			}
 		}

@@ -883,7 +883,7 @@ func (c *compiler) finishOperation(n *operationNode) {
 	for i := range op.Responses {
 		r := &op.Responses[i]
 		response := c.resolve(n.responses[r.Status])
-		success := r.Status/100 == 2 || r.Status == 2
+		success := r.Succeeds()
 		c.checkNesting(r.Body, 1)
 		for _, extension := range []node{response.get(extRecords), response.get(extPage)} {
 			switch {
