@@ -164,8 +164,7 @@ func (h *Auth) handle(w http.ResponseWriter, r *http.Request, req *request) erro
 	case err != nil:
 		return quietError{err}
 	case unhandled && req.writer.status == 0: // Caddy would respond with an empty 200
-		h.forget(r, s)
-		return errNotFound
+		return errNotFound // a service may have got the request, if handle_response wrote nothing, so it stays remembered
 	}
 	return nil
 }

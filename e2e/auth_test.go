@@ -297,11 +297,24 @@ func TestWriteThatWasNotSentLeavesNoMark(t *testing.T) {
 		t.Parallel()
 		nothing := protect(t, highLimits, "", "", "respond /else OK")
 		h := headerOf(signedAt(nothing.writes, time.Now().Add(-time.Minute), "POST", "/order", ""))
-		for range 2 {
-			a, err := nothing.writes.Send(t.Context(), "POST", nothing.g.URL, "/order", h, nil)
+		a, err := nothing.writes.Send(t.Context(), "POST", nothing.g.URL, "/order", h, nil)
+		require.NoError(t, err)
+		requireProblem(t, a, 404, "NOT_FOUND")
+	})
+	// It may have been carried out, although no handler wrote a response.
+	t.Run("no response", func(t *testing.T) {
+		t.Parallel()
+		silent := newProtected(t)
+		o := silent.options(highLimits, "")
+		o.Site = "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(silent.dataURL, "http://") + " {\n\t\t@ok status 2xx\n\t\thandle_response @ok {\n\t\t\tcopy_response_headers {\n\t\t\t\tinclude Location\n\t\t\t}\n\t\t}\n\t}"
+		g := gatewaytest.Start(t, o)
+		h := headerOf(signedAt(silent.writes, time.Now().Add(-time.Minute), "POST", "/orders", ""))
+		for _, want := range []int{404, 409} {
+			a, err := silent.writes.Send(t.Context(), "POST", g.URL, "/orders", h, nil)
 			require.NoError(t, err)
-			requireProblem(t, a, 404, "NOT_FOUND")
+			require.Equal(t, want, a.Status, a.Body)
 		}
+		require.Equal(t, 1, silent.data.count())
 	})
 	t.Run("unreachable", func(t *testing.T) {
 		t.Parallel()

@@ -75,7 +75,9 @@ func (op *Operation) documents(query, business string, q Query) bool {
 	for name, values := range sent {
 		known := slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name })
 		for i := 0; op.Mapping != nil && i < len(op.Mapping.Query); i++ {
-			if v := op.Mapping.Query[i]; strings.EqualFold(name, v.Name) {
+			v := op.Mapping.Query[i]
+			same := known && len(v.Value) == 1 && v.Value[0].Param > 0 && op.Params[v.Value[0].Param-1].Name == name // page: "{page}"
+			if strings.EqualFold(name, v.Name) && !same {
 				own := join(v.Value, &Call{BusinessID: business}, q) // what comes from parameters of the query is missing: it differs
 				known = !slices.ContainsFunc(values, func(value string) bool { return value != own })
 			}

@@ -302,7 +302,9 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			return span{}, err
 		}
 		if k.invalid.schema == nil {
-			if lost == 0 || i == 2*n {
+			// Choices within alternatives that are tried multiply the work: they take the first one that fits, and so does a body that has cost much.
+			first := before.trying && before.objects != own.objects || k.work > (maxWork*len(k.body)+workAllowance)/4
+			if lost == 0 || i == 2*n || first {
 				if k.invalid = invalid; before.objects == own.objects {
 					k.lost += lost
 				}

@@ -441,8 +441,8 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 			op.Headers = append(op.Headers, *own)
 			return true
 		case c.sendsHeader(op, n, canonical): // itself
-		case required && (strings.Contains(canonical, "Idempot") || strings.HasSuffix(canonical, "-Request-Id")):
-			c.fault(p, "the header %s is required, and callers send it as Idempotency-Key: rename the parameter in an overlay, and let header_up of the upstream set %[1]s from it", name)
+		case required && (strings.Contains(canonical, "Idempot") || canonical == "Repeatability-Request-Id" || canonical == "Paypal-Request-Id"):
+			c.fault(p, "the header %s is required, but callers can only send it as Idempotency-Key: rename the parameter in an overlay, and let header_up of the upstream set %[1]s from it", name)
 		case required:
 			c.fault(p, "the header %s is required, but only these are forwarded: %s. If the service needs it, set it with %s", name, strings.Join(requestHeaders, ", "), extUpstream)
 		default:

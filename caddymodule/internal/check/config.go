@@ -139,7 +139,7 @@ type serviceConfig struct {
 }
 
 // dereferenced matches the pointers of values at whose null Caddy panics, and so would the rules.
-var dereferenced = regexp.MustCompile(`/(servers/[^/]+|upstreams/\d+|tls_connection_policies/\d+)$|^/logging/logs/[^/]+$`)
+var dereferenced = regexp.MustCompile(`/(servers/[^/]+(/named_routes/[^/]+)?|upstreams/\d+|(tls_connection_)?policies/\d+)$|^/logging/logs/[^/]+$`)
 
 // newChecker decodes the configuration. Loading the configuration would fail with the same errors.
 func newChecker(c *configfile.Config, defaults Defaults) (*checker, error) {

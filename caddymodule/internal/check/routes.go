@@ -318,7 +318,7 @@ func (c *checker) checkProxies(ctx caddy.Context) {
 			c.report("GH062", h.Pointer, "requests to %s pass on %s as callers send it", service, strings.Join(passed, " and "))
 		}
 		if lost {
-			c.report("GH022", h.Pointer, "requests to %s lack the X-Business-Id that gatehouse_auth has set, because it is removed or replaced behind it", service)
+			c.report("GH022", h.Pointer, "request_header removes or replaces the X-Business-Id that gatehouse_auth has set for %s", service)
 		}
 		if templates != "" {
 			c.report("GH022", templates, "templates evaluates responses of %s, which contain what its customers write", service)
@@ -348,15 +348,15 @@ func (c *checker) forwarded(ctx caddy.Context, h configfile.Handler) (passed []s
 		}
 	}
 	// The site may send the business elsewhere, such as in another header or in the path.
-	elsewhere := strings.Contains(strings.ToLower(fmt.Sprint(h.Way[0].Value)), strings.ToLower("request.header."+upstream.HeaderBusinessID))
+	elsewhere := strings.Contains(strings.ToLower(fmt.Sprint(h.Way[min(1, len(h.Way)-1)].Value)), strings.ToLower("request.header."+upstream.HeaderBusinessID))
 	for _, w := range ways {
-		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
-		templates = cmp.Or(templates, w.templates)
 		if w.auth != "" && !w.anyway {
 			values, isSent := w.r.Header[upstream.HeaderBusinessID]
 			isAsserted := !isSent && c.app != nil && c.app.Assertion != nil
 			lost = lost || strings.Join(values, "") == "" && !isAsserted && !elsewhere
 		}
+		w.inspect(h.Pointer, "headers", map[string]any{"request": configfile.Member(h.Value, "headers", "request")})
+		templates = cmp.Or(templates, w.templates)
 		if w.authenticated {
 			continue
 		}
@@ -403,7 +403,10 @@ func isForwardAuth(step any) bool {
 // isAccepted reports whether routes for responses let requests pass that a forward_auth accepts.
 func isAccepted(response any) bool {
 	statuses, _ := configfile.Member(response, "match", "status_code").([]any)
-	accepted := slices.ContainsFunc(statuses, func(status any) bool { return status == 2.0 || status == 200.0 })
+	accepted := slices.ContainsFunc(statuses, func(status any) bool {
+		code, _ := status.(float64)
+		return code == 2 || code >= 200 && code < 300
+	})
 	each(response, "", func(_ string, value any) {
 		accepted = accepted && configfile.Member(value, "handler") != "copy_response"
 	})

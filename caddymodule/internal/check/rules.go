@@ -473,7 +473,7 @@ func (c *checker) checkErrorRoutes() {
 			}
 			if h.Name == "error" {
 				c.report("GH066", h.Pointer, "the response to this error has no body: "+why)
-			} else if h.Name == proxyName && isForwardAuth(h.Value) && isInFront(own) {
+			} else if h.Name == proxyName && isForwardAuth(h.Value) && isInFront(own) && configfile.Member(h.Way[len(h.Way)-1].Value, "match") == nil {
 				c.report("GH066", h.Pointer, "if the service of forward_auth fails, the response has no body, and the log gets the request's signature and query: "+why)
 			}
 		}
@@ -655,7 +655,7 @@ func (c *checker) servesTLS(s *serverConfig) bool {
 
 func (c *checker) checkSiteTLS() {
 	for _, s := range c.public() {
-		if s.trustsProxies() || slices.ContainsFunc(s.wrappers, isProxyProtocol) || c.servesTLS(s) {
+		if s.TrustedProxiesRaw != nil || slices.ContainsFunc(s.wrappers, isProxyProtocol) || c.servesTLS(s) {
 			continue
 		}
 		for _, h := range slices.Backward(c.handlers) {
