@@ -424,8 +424,9 @@ func (a *API) find(path string, values *[MaxPathParams]string, fits func(string)
 }
 
 // cleanTarget returns a target that matches an operation as callers may have it. It returns "" for other targets, if the query has a parameter that
-// the path's GET does not document, because without it the target may be another page, and if the target names another business: in a parameter, also
-// of a path that has no GET, or in the query under the name that the mapping gives it. Links of public operations may name any business: "-" is none.
+// the path's GET does not document, because without it the target may be another page, unless the path ends with the ID of one record, and if the
+// target names another business: in a parameter, also of a path that has no GET, or in the query under the name that the mapping gives it. Links of
+// public operations may name any business: "-" is none.
 func (a *API) cleanTarget(target, business string) string {
 	m, ok := a.Match(target)
 	if !ok {
@@ -441,7 +442,7 @@ func (a *API) cleanTarget(target, business string) string {
 	}
 	if query != "" && get != nil {
 		q, err := get.CleanQuery(m)
-		if err != nil || isOthers(get, q) || !get.documents(query, business, q) {
+		if err != nil || isOthers(get, q) || !get.documents(query, business, q, strings.HasSuffix(get.Path, "}")) {
 			return ""
 		}
 		if q.Raw != "" {

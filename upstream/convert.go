@@ -216,7 +216,7 @@ func (a *API) callerPath(target, business string, mayLookUp func() bool) string 
 		if !mayLookUp() {
 			return ""
 		}
-		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.Method == http.MethodGet && op.Mapping.Query == nil && op.documents(u.RawQuery, business, Query{})) {
+		if own := op.Mapping.callerPath(op, path, business); own != "" && (u.RawQuery == "" || op.Method == http.MethodGet && op.Mapping.Query == nil && op.documents(u.RawQuery, business, Query{}, false)) {
 			mapped = own + "?" + u.RawQuery
 			break
 		}

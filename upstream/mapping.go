@@ -68,12 +68,12 @@ func nameBusiness(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Business })
 }
 
-// documents reports whether a query of the service has only parameters that callers know by the same names, and values that the mapping adds for the
-// business.
-func (op *Operation) documents(query, business string, q Query) bool {
+// documents reports whether a query of the service has only parameters that callers know by the same names, or any others, and values that the
+// mapping adds for the business.
+func (op *Operation) documents(query, business string, q Query, others bool) bool {
 	sent, err := url.ParseQuery(query)
 	for name, values := range sent {
-		known := slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name })
+		known := others || slices.ContainsFunc(op.Params, func(p Param) bool { return p.Name == name })
 		for i := 0; op.Mapping != nil && i < len(op.Mapping.Query); i++ {
 			v := op.Mapping.Query[i]
 			same := known && len(v.Value) == 1 && v.Value[0].Param > 0 && op.Params[v.Value[0].Param-1].Name == name // page: "{page}"

@@ -311,7 +311,7 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 		"Order/9.json":                         "",
 		"/v1/lines/9":                          "/gw/v1/lines/9",
 		"/v1/lines/9?account=%61-17&line=9":    "/gw/v1/lines/9", // the gateway adds both
-		"/v1/lines/9?account=%61-17&n=2":       "",
+		"/v1/lines/9?account=%61-17&n=2":       "/gw/v1/lines/9",
 		"/v1/rows?all=1&of=a":                  "/gw/v1/rows?of=a",
 		"/v1/rows?n=9":                         "", // what callers know as page
 		"/v1/list/?page=2":                     "/gw/v1/list/?page=2",
