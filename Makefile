@@ -39,10 +39,10 @@ LINT_VERSION := $(shell sed -n 's|^\tgithub.com/golangci/golangci-lint/v2 \(v[^ 
 GOLANGCI_LINT = $(CACHE_BIN)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 # SQLite and gopher-lua are not instrumented for the race detector: SQLite's C code translated to Go would run three times as
-# long. A package that uses generic types of others, such as those behind sync.Map, must be instrumented: the linker may take its copy
+# long. A package that uses generic types of others, as modernc.org/sqlite does with sync.Map, must be instrumented: the linker may take its copy
 # of their code for all, and the detector then reports races that are none. With -trimpath, all clones of the repository share compiled
 # packages.
-RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0' '-gcflags=github.com/yuin/gopher-lua/...=-race=false'
+RACE := -race -trimpath '-gcflags=modernc.org/...=-race=false -d=checkptr=0' '-gcflags=modernc.org/sqlite=-d=checkptr=0' '-gcflags=github.com/yuin/gopher-lua/...=-race=false'
 
 # -count=1: results of tests that use servers must not be cached.
 TEST_FLAGS ?= $(RACE) '-ldflags=-s -w' -p=3 -shuffle=on -count=1 -vet=off -timeout=40m -tags=$(GOTAGS)
