@@ -222,6 +222,7 @@ func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 type attempt struct {
 	trying bool // alternatives are being tried
 	strict bool // unknown members are invalid
+	inner  bool // within an object that has such alternatives: the first one that fits is taken, because each level multiplies the work
 
 	published map[string]bool // what alternatives publish
 	objects   int             // the depth of their objects
@@ -277,6 +278,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	invalid, listed := k.invalid, len(k.listed)
 	before := choiceState{k.pos, len(k.out), len(k.spans), len(k.extra), len(k.converted), k.report, k.attempt}
 	own := attempt{trying: true, published: s.Choice.names, objects: depth + 1}
+	own.inner = before.trying && (before.inner || before.objects != own.objects)
 	if before.objects == own.objects { // s is itself an alternative
 		own.published = before.published
 	}
@@ -302,9 +304,8 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			return span{}, err
 		}
 		if k.invalid.schema == nil {
-			// Choices within alternatives that are tried multiply the work: they take the first one that fits, and so does a body that has cost much.
-			first := before.trying && before.objects != own.objects || k.work > (maxWork*len(k.body)+workAllowance)/4
-			if lost == 0 || i == 2*n || first {
+			isCostly := k.work > (maxWork*len(k.body)+workAllowance)/4 // to be finished, the body needs what is left
+			if lost == 0 || i == 2*n || own.inner || isCostly {
 				if k.invalid = invalid; before.objects == own.objects {
 					k.lost += lost
 				}

@@ -138,7 +138,7 @@ func TestMembersComeFromWhereTheDataServiceHasThem(t *testing.T) {
 		},
 		"an envelope that is null":        {"/v1/invoices", `{"data":{"items":[]},"meta":null}`, `{"invoices":[],"pagination":{"current_page":1,"next_cursor":null}}`},
 		"values as texts":                 {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"total_cents":"1","created":"0","st":"9"}}`, `{"id":"7","customer":{"name":"A"},"total_amount":"0.01","created_at":"1970-01-01T00:00:00Z","status":"unknown"}`},
-		"a URL that is no operation's":    {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"https://internal/admin"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
+		"a URL of another service":        {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"https://internal/admin"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a URL of another business":       {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/18/invoices/7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a URL with another parameter":    {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"/v2/accounts/17/invoices/..%2F7.json"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":null}`},
 		"a URL under its own path":        {"/v1/invoices/7", `{"data":{"invoice_no":"7","cust":{"nm":"A"},"st":"O","pdf":"http://x/v1/invoices/8"}}`, `{"id":"7","customer":{"name":"A"},"status":"open","pdf_url":"/gw/v1/invoices/8"}`},

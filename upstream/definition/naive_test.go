@@ -27,6 +27,8 @@ type naive struct {
 	body    any             // of a request
 	patch   bool            // the value is a merge patch: no member is required
 	others  map[string]bool // names of the alternatives for the next object
+	trying  bool            // the value is in an alternative that is tried
+	inner   bool            // in an object within one: the first alternative that fits is taken
 	other   bool            // for another library: a read-only member may be null, and lists have no bound of their own
 }
 
@@ -374,6 +376,8 @@ func (d *naive) choose(parts []object, i int, v any, strict bool) verdict {
 	foreign := false // one seen on the way rejects the answer, too
 	makeshift := verdict{invalid: true}
 	names := d.others
+	defer func(trying, inner bool) { d.trying, d.inner = trying, inner }(d.trying, d.inner)
+	d.trying, d.inner = true, d.trying && (d.inner || names == nil)
 	if names == nil {
 		names = d.published(all)
 	}
@@ -382,7 +386,7 @@ func (d *naive) choose(parts []object, i int, v any, strict bool) verdict {
 			d.others = names
 			r := d.judge(schemas, v, strictly)
 			d.others = nil
-			if foreign = foreign || r.foreign; !r.invalid && r.lost == 0 {
+			if foreign = foreign || r.foreign; !r.invalid && (r.lost == 0 || d.inner) {
 				r.foreign = foreign
 				return r
 			}
