@@ -313,7 +313,11 @@ func (d *frontDoor) log(r *http.Request, req *request, op *operation, status int
 		fields = append(fields, zap.Stringer("trace_id", span.TraceID()))
 	}
 	if req.cause != nil {
-		fields = append(fields, zap.NamedError("cause", req.cause))
+		cause := req.cause.Error()
+		if strings.Contains(r.RemoteAddr, ":") { // not on a Unix socket; errors of the connection have it, which ip_mask cannot mask
+			cause = strings.ReplaceAll(cause, r.RemoteAddr, "client")
+		}
+		fields = append(fields, zap.String("cause", cause))
 	}
 	entry.Write(fields...)
 }

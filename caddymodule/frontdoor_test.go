@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +124,7 @@ func (w *faultyWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder 
 func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 	t.Parallel()
 	deadline := os.ErrDeadlineExceeded
+	reset := &net.OpError{Op: "write", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1234}, Err: syscall.ECONNRESET}
 	for name, tc := range map[string]struct {
 		protocol int
 		faults   faultyWriter
@@ -134,6 +136,7 @@ func TestResponseThatCannotBeWrittenIsAborted(t *testing.T) {
 		"write fails over HTTP/2":         {2, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
 		"write fails over HTTP/3":         {3, faultyWriter{write: deadline}, 200, true, "writing the response: i/o timeout"},
 		"error response fails":            {1, faultyWriter{write: deadline}, 0, true, errNotFound.Error()},
+		"client's address, not logged":    {1, faultyWriter{write: reset}, 200, true, "writing the response: write tcp client: connection reset by peer"},
 		"write is short":                  {1, faultyWriter{short: 1}, 200, true, "writing the response: short write"},
 		"flush fails over HTTP/3":         {3, faultyWriter{flushing: deadline}, 200, true, "writing the response: i/o timeout"},
 		"nothing fails":                   {3, faultyWriter{}, 200, false, nil},

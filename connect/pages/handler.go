@@ -2,7 +2,6 @@ package pages
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"mime"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/gatehouse-gateway/gatehouse/connect/requestlog"
-	"github.com/gatehouse-gateway/gatehouse/internal/cleantext"
 )
 
 // MaxBody is the maximum size of a request body in bytes.
@@ -101,8 +99,7 @@ func (p *Pages) handle(w http.ResponseWriter, r *http.Request) error {
 // checkForm parses a form and rejects one of another origin. It does not check the form's token.
 func (p *Pages) checkForm(w http.ResponseWriter, r *http.Request) error {
 	if err := p.crossOrigin.Check(r); err != nil { // a second defence, besides the form tokens
-		return forged(fmt.Errorf("origin %q, Sec-Fetch-Site %q: %w", cleantext.Line(r.Header.Get("Origin"), maxLabel),
-			cleantext.Line(r.Header.Get("Sec-Fetch-Site"), maxLabel), err))
+		return forged(err)
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
