@@ -139,6 +139,20 @@ func TestDeadAddressIsAvoided(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{available, avoided})
 }
 
+// Requests that fail at one address must not make all go to another one that is down.
+func TestDeadAddressIsNotTriedTwiceBecauseAnotherHasMoreFailures(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, dead.Close())
+	handler := services(t, 1, false, func(http.ResponseWriter, *http.Request) {}, `,"load_balancing":{"selection_policy":{"policy":"first"},"retries":1},
+		"health_checks":{"passive":{"fail_duration":"1h"}}`)
+	s := loaded(t, strings.Replace(handler, `[{`, `[{"dial":"`+dead.Addr().String()+`"},{`, 1))
+	s.static[1].fails.Store(9)
+	for range 3 {
+		require.NoError(t, do(t, s, callOf("b", "/", patience)))
+	}
+}
+
 // nameServer is a DNS server that has the address 127.0.0.1 for all names.
 type nameServer struct {
 	address string

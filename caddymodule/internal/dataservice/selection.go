@@ -19,10 +19,10 @@ type selectionPolicy struct {
 	roundRobin atomic.Uint64 // counter of weighted_round_robin
 }
 
-// acquire chooses a backend and counts the request there. It returns nil if no backend is available.
-func (p *selectionPolicy) acquire(req *http.Request, all []*backend) *backend {
+// acquire chooses a backend and counts the request there. tried is the address of the attempt before. It returns nil if no backend is available.
+func (p *selectionPolicy) acquire(req *http.Request, all []*backend, tried string) *backend {
 	for {
-		b := p.choose(req, all)
+		b := p.choose(req, all, tried)
 		if b == nil || b.acquire() {
 			return b
 		}
@@ -43,49 +43,47 @@ func (b *backend) acquire() bool {
 }
 
 // choose returns nil if no backend is available. If passive checks rule out all backends that are otherwise available, the requests
-// rather than the addresses are at fault. Then choose takes one of the backends with the fewest failures.
-func (p *selectionPolicy) choose(req *http.Request, all []*backend) *backend {
-	if b := p.chooseBelow(p.maxFails, req, all); b != nil {
-		return b
-	}
-	fewest := int64(math.MaxInt64)
-	for _, b := range all {
-		if b.isAvailable(math.MaxInt64) {
-			fewest = min(fewest, b.fails.Load())
-		}
-	}
-	if fewest == math.MaxInt64 {
-		return nil
-	}
-	return p.chooseBelow(fewest+1, req, all)
-}
-
-// chooseBelow chooses among the available backends that have had fewer failures than fails.
-func (p *selectionPolicy) chooseBelow(fails int64, req *http.Request, all []*backend) *backend {
+// rather than the addresses are at fault. Then choose takes one of the backends with the fewest failures; after a failed attempt, of the others,
+// because an address that is down has the fewest while others fail more often.
+func (p *selectionPolicy) choose(req *http.Request, all []*backend, tried string) *backend {
 	if len(all) == 1 {
-		if !all[0].isAvailable(fails) {
+		if !all[0].isAvailable(math.MaxInt64) {
 			return nil
 		}
 		return all[0]
 	}
+	if b := p.chooseFrom(onlyAvailable(all, p.maxFails), req, all); b != nil {
+		return b
+	}
+	some := onlyAvailable(all, math.MaxInt64)
+	if slices.ContainsFunc(some, func(b *backend) bool { return b.dial.Address != tried }) {
+		some = slices.DeleteFunc(some, func(b *backend) bool { return b.dial.Address == tried })
+	}
+	fewest := int64(math.MaxInt64)
+	for _, b := range some {
+		fewest = min(fewest, b.fails.Load())
+	}
+	return p.chooseFrom(slices.DeleteFunc(some, func(b *backend) bool { return b.fails.Load() > fewest }), req, all)
+}
+
+// chooseFrom chooses one of the available backends.
+func (p *selectionPolicy) chooseFrom(available []*backend, req *http.Request, all []*backend) *backend {
 	switch policy := p.proxy.LoadBalancing.SelectionPolicy.(type) {
 	case *reverseproxy.LeastConnSelection:
-		return leastBusy(onlyAvailable(all, fails))
+		return leastBusy(available)
 	case *reverseproxy.RandomChoiceSelection:
-		some := onlyAvailable(all, fails)
-		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] }) //nolint:gosec // G404: not security-relevant
-		return leastBusy(some[:min(len(some), policy.Choose)])
+		rand.Shuffle(len(available), func(i, j int) { available[i], available[j] = available[j], available[i] }) //nolint:gosec // G404: not security-relevant
+		return leastBusy(available[:min(len(available), policy.Choose)])
 	case *reverseproxy.WeightedRoundRobinSelection:
-		return p.chooseWeighted(onlyAvailable(all, fails), all, policy.Weights)
+		return p.chooseWeighted(available, all, policy.Weights)
 	default:
-		backends := onlyAvailable(all, fails)
-		pool := make(reverseproxy.UpstreamPool, len(backends))
-		for i, b := range backends {
+		pool := make(reverseproxy.UpstreamPool, len(available))
+		for i, b := range available {
 			pool[i] = b.upstream
 		}
 		chosen := p.proxy.LoadBalancing.SelectionPolicy.Select(pool, req, discardWriter{})
 		if i := slices.Index(pool, chosen); i >= 0 {
-			return backends[i]
+			return available[i]
 		}
 		return nil
 	}

@@ -23,7 +23,7 @@ func TestSelectionPolicyMayWriteToItsResponse(t *testing.T) {
 	t.Parallel()
 	policy := selectionPolicy{maxFails: 1, proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: writingPolicy{}}}}
 	backends := []*backend{{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}, {upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}}
-	require.Same(t, backends[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), backends))
+	require.Same(t, backends[1], policy.choose(httptest.NewRequest(http.MethodGet, "/", http.NoBody), backends, ""))
 }
 
 // busyPolicy selects the first address. In the meantime, another request is sent to one.
@@ -39,7 +39,7 @@ func TestConcurrentRequestsDoNotExceedTheMaximum(t *testing.T) {
 	limited := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host), MaxRequests: 1}}
 	other := &backend{upstream: &reverseproxy.Upstream{Host: new(reverseproxy.Host)}}
 	policy := selectionPolicy{maxFails: 1, proxy: &reverseproxy.Handler{LoadBalancing: &reverseproxy.LoadBalancing{SelectionPolicy: busyPolicy{limited}}}}
-	require.Same(t, other, policy.acquire(httptest.NewRequest(http.MethodGet, "/", http.NoBody), []*backend{limited, other}))
+	require.Same(t, other, policy.acquire(httptest.NewRequest(http.MethodGet, "/", http.NoBody), []*backend{limited, other}, ""))
 	require.EqualValues(t, 1, limited.inFlight.Load())
 	require.EqualValues(t, 1, other.inFlight.Load())
 }

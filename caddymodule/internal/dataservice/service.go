@@ -298,7 +298,7 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 	if err != nil {
 		return err
 	}
-	b := s.policy.acquire(req, backends)
+	b := s.policy.acquire(req, backends, res.Address)
 	if b == nil {
 		return errNoBackend
 	}
