@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -37,6 +38,9 @@ type Service struct {
 
 	// Asserted reports whether calls have a hop assertion.
 	Asserted bool
+
+	// Uncalled are the resources of which no operation can be called: each requires a parameter, or writes.
+	Uncalled []string
 
 	// MaxResponse is the maximum size of a response in bytes.
 	MaxResponse int64
@@ -126,6 +130,21 @@ func connectCalls(operations []*upstream.Operation) []call {
 		}})
 	}
 	return calls
+}
+
+// connection is for a data service of which no operation can be called. It connects to its address.
+func connection() call {
+	return call{path: "no path", public: true, send: func(ctx context.Context, p *probe) error {
+		network := "tcp"
+		if strings.HasPrefix(p.address, "/") {
+			network = "unix"
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, p.address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}}
 }
 
 // healthCall returns the request of an active health check. Every response is returned as an error, except for those that it expects.
@@ -274,6 +293,10 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 			calls = append(calls, operationCall(op, service.Contract))
 		}
 	}
+	asserts := service.Asserted && calls != nil
+	if calls == nil {
+		calls = []call{connection()}
+	}
 	common := probe{service: service, host: h.probeHost(), business: cmp.Or(l.business, DefaultBusiness)}
 	addresses, err := service.Addresses(ctx)
 	if err != nil {
@@ -281,8 +304,11 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 		return nil
 	}
 	for i, name := range addresses {
-		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: service.Asserted, own: h.api != nil && h.api.Definition.File != ""}
+		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: asserts, own: h.api != nil && h.api.Definition.File != ""}
 		common.address = name
+		if service.Uncalled != nil {
+			l.skip(strings.Join(service.Uncalled, ", ")+" of the data service at "+name, "each operation requires a parameter, or writes")
+		}
 		for _, c := range calls {
 			p := common
 			p.call = c

@@ -317,6 +317,45 @@ func TestCheckAsksOnlyKnownBusinessesOfOwnAPIs(t *testing.T) {
 	}
 }
 
+// A service without such an operation could be down, or another one, although everything seems to be checked.
+func TestCheckNamesResourcesOfWhichItCanCallNoOperation(t *testing.T) {
+	redis := "redis " + redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL()
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: Shop, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		/days: {get: {operationId: listDays, responses: {"200": {description: x, content: {application/json: {schema: {type: array, maxItems: 9, items: {type: string}}}}}}}},
+		"/refunds/{id}": {get: {operationId: getRefund, parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {"204": {description: x}}}},
+		/claims: {post: {operationId: makeClaim, responses: {"204": {description: x}}}}}}`), 0o600))
+	live := startService(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "[]")
+	})
+	app := "assertion " + filepath.Join(filepath.Dir(file), "hop.key")
+	writeCertificate(t, filepath.Join(filepath.Dir(file), "hop"), "example.com", time.Hour)
+	for name, c := range map[string]struct {
+		options string
+		want    []string
+		skipped int
+	}{
+		"of one service":      {"upstream " + live, nil, 1},
+		"of two services":     {"upstream " + live + "\nupstream refunds " + live, nil, 2},
+		"of one that is down": {"upstream " + live + "\nupstream refunds http://127.0.0.1:1", []string{"GH050"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, text, _ := probeWith(t, probed{redis: redis, app: app, api: "definition " + file + "\n" + c.options}, "--business", "17")
+			var ids []string
+			for _, f := range report.Findings {
+				if f.Rule != "GH051" { // it looks at no assertion
+					ids = append(ids, f.Rule)
+				}
+			}
+			assert.Equal(t, c.want, ids, text)
+			assert.Len(t, report.Skipped, c.skipped, text)
+			assert.Contains(t, text, "refunds of the data service at")
+			assert.Contains(t, text, "each operation requires a parameter, or writes")
+		})
+	}
+}
+
 // A call that ends because all probes must end says nothing about the data service.
 func TestCheckDoesNotBlameServicesForItsOwnLimit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
