@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-gateway/gatehouse/caddymodule/internal/dataservice"
 	"github.com/gatehouse-gateway/gatehouse/ratelimit"
 	"github.com/gatehouse-gateway/gatehouse/upstream"
+	"github.com/gatehouse-gateway/gatehouse/upstream/definition"
 )
 
 // API serves the signed API: it authenticates requests, enforces rate limits, calls the data services, and returns the parts of
@@ -154,10 +155,7 @@ func (h *API) Provision(ctx caddy.Context) error {
 	if err := cmp.Or(app.claimNames(h.api, h.Definition), app.claimPaths(ctx, h)); err != nil {
 		return err
 	}
-	for _, w := range loaded.Warnings {
-		h.logger.Warn("warning about the definition", zap.Error(w))
-	}
-	h.logTrust()
+	logDefinition(h.logger, loaded)
 	if app.asserter != nil {
 		app.asserter.AddAudiences(h.api.Resources(true)...)
 	}
@@ -201,22 +199,25 @@ func (h *API) Provision(ctx caddy.Context) error {
 	return h.provisionDocs(loaded)
 }
 
-// logTrust names the operations for which data services are trusted.
-func (h *API) logTrust() {
+// logDefinition logs the warnings about a definition, and names the operations for which data services are trusted.
+func logDefinition(logger *zap.Logger, d *definition.Definition) {
+	for _, w := range d.Warnings {
+		logger.Warn("warning about the definition", zap.Error(w))
+	}
 	var trusted, unchecked []string
-	for _, op := range h.api.Operations() {
-		if op.Tenant == upstream.TenantByService {
-			trusted = append(trusted, label(h.api, op))
+	for _, op := range d.API.Operations() {
+		if op.TrustsService() {
+			trusted = append(trusted, label(d.API, op))
 		}
 		if op.Unchecked() {
-			unchecked = append(unchecked, label(h.api, op))
+			unchecked = append(unchecked, label(d.API, op))
 		}
 	}
 	if trusted != nil {
-		h.logger.Info("these operations trust the data service to respond only for the business in the request", zap.Strings("operations", trusted))
+		logger.Info("these operations trust the data service to respond only for the business in the request", zap.Strings("operations", trusted))
 	}
 	if unchecked != nil {
-		h.logger.Info("bodies of some media types are passed on unchecked", zap.Strings("operations", unchecked))
+		logger.Info("bodies of some media types are passed on unchecked", zap.Strings("operations", unchecked))
 	}
 }
 

@@ -127,11 +127,12 @@ func (h *Connect) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("gatehouse_connect: %w", err)
 	}
+	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
+	logDefinition(logger, tools)
 	stopping := make(chan struct{})
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		server.RegisterOnShutdown(sync.OnceFunc(func() { close(stopping) }))
 	}
-	logger, resource := ctx.Logger(), app.metrics.resource(upstream.ConnectAudience)
 	o := connect.Options{
 		Definition: tools, ExceptAreas: h.ExceptAreas, ClientSchemes: h.ClientSchemes,
 		Issuer: issuer, Redis: app.redis.client, Version: caddy.CustomVersion,

@@ -215,21 +215,22 @@ paths:
       x-gatehouse-unchecked: [application/pdf]
       parameters: [{name: id, in: path, required: true, schema: {type: string}}]
       responses: {"200": {description: It., content: {application/pdf: {}}}}
+    delete:
+      operationId: deleteReport
+      x-gatehouse-tenant: account
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      responses: {"204": {description: Nothing that names a business.}}
   /reports:
     get:
       operationId: listReports
       x-gatehouse-tenant: none
       responses: {"204": {description: None.}}
 `), 0o600))
-	h := &API{Definition: &Definition{Name: "shop", File: file}}
-	var err error
-	h.api, err = apiOf(h.Definition)
+	d, err := loadDefinition(&Definition{Name: "shop", File: file})
 	require.NoError(t, err)
 	core, logs := observer.New(zapcore.InfoLevel)
-	h.logger = zap.New(core)
-	h.logTrust()
+	logDefinition(zap.New(core), d)
 	require.Equal(t, 2, logs.Len())
-	for _, e := range logs.All() {
-		require.Equal(t, []any{"shop/getReport"}, e.ContextMap()["operations"], e.Message)
-	}
+	require.Equal(t, []any{"shop/getReport", "shop/deleteReport"}, logs.All()[0].ContextMap()["operations"])
+	require.Equal(t, []any{"shop/getReport"}, logs.All()[1].ContextMap()["operations"])
 }

@@ -68,6 +68,12 @@ type Operation struct {
 	api    *API
 }
 
+// TrustsService says whether nothing in successful responses shows whose they are, so that the data service alone keeps businesses apart.
+func (op *Operation) TrustsService() bool {
+	checked := func(r DocumentedResponse) bool { return r.Succeeds() && r.Body != nil && !r.Body.FreeJSON() }
+	return op.Tenant == TenantByService || op.Tenant != "" && op.Tenant != TenantNone && !slices.ContainsFunc(op.Responses, checked)
+}
+
 // Other values of Operation.Tenant.
 const (
 	TenantByService = "request" // the data service is told the business and trusted to answer for it alone

@@ -263,7 +263,7 @@ func tenantRule(op *upstream.Operation) string {
 		rule = "nothing: all callers get the same response"
 	case op.ByGateway:
 		rule = "the key: the gateway responds with the key's business"
-	case op.Tenant == upstream.TenantByService:
+	case op.TrustsService():
 		if rule = "the data service alone, which is told the business"; !op.Mapping.NamesBusiness() {
 			rule += " in X-Business-Id only"
 		}

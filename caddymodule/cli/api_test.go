@@ -152,6 +152,8 @@ func TestAPICheckSaysWhereTheTenantIsCompared(t *testing.T) {
 			require.Equal(t, c.want, strings.TrimSpace(lastColumn(t, `x-gatehouse-tenant: account, paths: {/a: {get: {responses: {"200": {description: x, content: {application/json: {schema: `+c.schema+`}}}}}}}`)))
 		})
 	}
+	require.Equal(t, "the data service alone, which is told the business in X-Business-Id only",
+		strings.TrimSpace(lastColumn(t, `x-gatehouse-tenant: account, paths: {/a: {delete: {responses: {"204": {description: x}}}}}`)))
 }
 
 func TestAPICheckShowsWhatIsMapped(t *testing.T) {

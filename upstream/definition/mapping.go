@@ -54,7 +54,7 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 			c.checkBusinessAlone(e.value, e.value.text())
 			v := upstream.MappedValue{Name: e.name, Value: c.template(op, n, e.value, true, true)}
 			if m.Query = c.setValue(op, m.Query, v, e.value); len(v.Value) > 1 && slices.ContainsFunc(v.Value, func(p upstream.Part) bool { return p.Param > 0 && op.Params[p.Param-1].Exploded }) {
-				c.fault(e.value, "a parameter that may be repeated must be the whole value")
+				c.fault(e.value, "a parameter that may be repeated must be the whole value"+adapterHint)
 			}
 		}
 		for _, e := range c.members(ext.get("headers")) {
@@ -265,7 +265,7 @@ func (c *compiler) servicePath(op *upstream.Operation, n *operationNode, path no
 // or have the whole value left out.
 func (c *compiler) checkBusinessAlone(value node, text string) {
 	several := len(placeholder.FindAllString(text, 2)) > 1
-	c.faultIf(several && strings.Contains(text, "{business}"), value, "{business} must be the only placeholder of a segment, a header and a value of the query")
+	c.faultIf(several && strings.Contains(text, "{business}"), value, "{business} must be the only placeholder of a segment, a header and a value of the query"+adapterHint)
 }
 
 // template compiles a text with placeholders: {business}, and the operation's parameters. Parameters of the query, and {page.offset}, are possible
@@ -318,7 +318,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 		zero := func(text string) bool { return upstream.IsNumber(text) && upstream.CompareNumbers(text, "0") == 0 }
 		rules := cmp.Or(p.Schema.Rules, upstream.NewRules())
 		fromZero := slices.ContainsFunc(p.Default, zero) || zero(rules.Min) && !rules.MinOpen
-		c.faultIf(fromZero, value, "{%s} needs pages that are counted from 1, and %s can be 0", name, page)
+		c.faultIf(fromZero, value, "{%s} needs pages that are counted from 1, and %s can be 0%s", name, page, adapterHint)
 		if !upstream.IsNumber(rules.Min) || upstream.CompareNumbers(rules.Min, "0") < 0 { // page 0 would be the first one, too
 			schema, bounded := *p.Schema, *rules
 			bounded.Min, bounded.MinOpen, schema.Rules = "1", false, &bounded
@@ -329,7 +329,7 @@ func (c *compiler) placeholder(op *upstream.Operation, n *operationNode, value n
 	case query && index(op.Params, name) > 0:
 		return upstream.Part{Param: index(op.Params, name)}
 	default:
-		c.fault(value, "{%s} is not a placeholder here: must be {business}, a parameter of the path or, in a query, {page.offset} or a parameter of the query", name)
+		c.fault(value, "{%s} is not a placeholder here: must be {business}, a parameter of the path or, in a query, {page.offset} or a parameter of the query%s", name, adapterHint)
 	}
 	return upstream.Part{}
 }

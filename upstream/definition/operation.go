@@ -90,7 +90,7 @@ func (c *compiler) compile(selected func(*operationNode) bool) (base string, all
 	}
 	namesBusiness := func(n *operationNode) bool { return n.op.Mapping.NamesBusiness() }
 	for _, n := range all {
-		if c.finishOperation(n); n.op.Tenant == upstream.TenantByService && !namesBusiness(n) && slices.ContainsFunc(all, namesBusiness) {
+		if c.finishOperation(n); n.op.TrustsService() && !namesBusiness(n) && slices.ContainsFunc(all, namesBusiness) {
 			c.warn(n.node, "only X-Business-Id tells the service the business, and other operations have {business} in %s", extUpstream)
 		}
 	}
