@@ -21,7 +21,7 @@ type Call struct {
 	// in the response to the caller and in the log. Each is 1 to 256 bytes of visible ASCII. Required.
 	BusinessID, RequestID string
 
-	// Share names the key, business or client IP that the exchange counts against. Each may have a limited number of exchanges in progress.
+	// Share names the key, business, account or client IP that the exchange counts against. Each may have a limited number of exchanges in progress.
 	// Default: none, and the exchange is not limited.
 	Share string
 

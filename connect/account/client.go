@@ -77,8 +77,12 @@ func (c *Client) Account(ctx context.Context, id string) (Account, error) {
 func (c *Client) do(
 	ctx context.Context, doing, method, path string, body []byte, isRequested func(Account) bool, known map[string]error,
 ) (Account, error) {
+	share := path // of the account, whose pages can be asked for many times at once; sign-ins have limits of their own
+	if body != nil {
+		share = ""
+	}
 	res, err := c.o.Do(ctx, upstream.Call{
-		BusinessID: noBusiness, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
+		BusinessID: noBusiness, Share: share, RequestID: requestlog.ID(ctx), Resource: upstream.ConnectAudience,
 		Method: method, Path: "/connect/v1" + path, Host: c.o.Host, Body: body,
 		Deadline: time.Now().Add(c.o.Timeout), MaxResponse: maxResponseSize,
 	})

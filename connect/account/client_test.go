@@ -74,6 +74,24 @@ func respond(status int, body string) http.HandlerFunc {
 	}
 }
 
+// A person could otherwise ask for pages until the accounts service serves nobody else.
+func TestCallsForOneAccountHaveOneShare(t *testing.T) {
+	t.Parallel()
+	var shares []string
+	c := serve(t, respond(http.StatusOK, response), func(o *data.Options) {
+		do := o.Do
+		o.Do = func(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
+			shares = append(shares, call.Share)
+			return do(ctx, call)
+		}
+	})
+	_, err := c.Account(request(t), "acc_1")
+	require.NoError(t, err)
+	_, err = c.SignIn(request(t), "ada@saltbush.example", "secret")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/accounts/acc_1", ""}, shares)
+}
+
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	requests, bodies := make(chan *http.Request, 1), make(chan string, 1)
