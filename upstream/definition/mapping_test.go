@@ -367,6 +367,27 @@ func TestParametersNameTheOwnBusiness(t *testing.T) {
 	}
 }
 
+// A service may accept the business in a parameter that has the name of its own member, too.
+func TestParametersWithTheServicesNameForTheTenantNameTheOwnBusiness(t *testing.T) {
+	t.Parallel()
+	const text = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: customer, paths: {"/bookings": {get: {operationId: list, TENANT
+		parameters: [{name: KundenNr, in: query, schema: {type: string}}, {name: for, in: query, schema: {type: string}}],
+		x-gatehouse-upstream: {path: "/kunden/{business}/bookings", query: {kunden_nr: "{for}"}},
+		responses: {"200": {description: x, content: {application/json: {schema: {type: array, maxItems: 9, items: {$ref: "#/components/schemas/Booking"}}}}}}}}},
+		components: {schemas: {Booking: {type: object, properties: {customer: {type: string, x-gatehouse-from: KundenNr}}}}}}`
+	for _, tenant := range []string{"", "x-gatehouse-tenant: request,"} {
+		d, err := load(strings.Replace(text, "TENANT", tenant, 1), definition.Options{})
+		require.NoError(t, err)
+		for query, refused := range map[string]bool{"KundenNr=17": false, "KundenNr=18": true, "for=17": false, "for=18": true, "other=18": false} {
+			m, _ := d.API.Match("/bookings?" + query)
+			op := m.Path.Operation("GET")
+			q, err := op.CleanQuery(m)
+			require.NoError(t, err)
+			require.Equal(t, refused, op.CheckBusiness(q, "17") != nil, query)
+		}
+	}
+}
+
 // Requests without the parameter would get 400.
 func TestAParameterThatNamesTheBusinessHasNoDefault(t *testing.T) {
 	t.Parallel()
