@@ -81,7 +81,7 @@ func (h *API) checkDocsPath() error {
 	base := h.BasePath + h.api.Base()
 	for _, path := range []string{h.DocsPath, h.DocsPath + "/" + documentName} {
 		if strings.HasPrefix(path+"/", base+"/") {
-			return fmt.Errorf("invalid docs_path %q: %s is a path of the API, which has all below %s/", h.DocsPath, path, base)
+			return fmt.Errorf("invalid docs_path %q: %s is a path of the API, which has all below %s/: choose one outside, or mount the API below base_path", h.DocsPath, path, base)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 	case status == http.StatusServiceUnavailable && saysWhen:
 		return refuse(ErrUpstreamUnavailable, op.statuses()+", not 503 with Retry-After")
 	case status == http.StatusUnauthorized:
-		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one")
+		return refuse(ErrContractViolation, op.statuses()+", not 401: the data service rejects the gateway's assertion, or requires one, or a credential of its own (header_up)")
 	case status == http.StatusNotModified && conditional && op.Method == http.MethodGet && op.Forwards("If-None-Match"):
 		return &DocumentedResponse{Status: status, ETag: true}, nil
 	case status == http.StatusTooManyRequests && res != nil:
