@@ -244,6 +244,9 @@ func (c *Client) exchange(req *http.Request, deadline time.Time) (*http.Response
 				return res, nil
 			}
 			conn.close()
+			if timedOut(err) && !conn.began {
+				c.closeIdle(conn.idleSince) // the others may be as dead, such as after a firewall has forgotten them
+			}
 			if conn.began || req.Context().Err() != nil || timedOut(err) || errors.Is(err, ErrInvalidRequest) {
 				return nil, err
 			}
@@ -562,26 +565,29 @@ func (c *Client) idleTimeout() time.Duration {
 	return cmp.Or(max(c.IdleTimeout, 0), DefaultIdleTimeout)
 }
 
-// closeExpired closes the connections that have reached IdleTimeout, and schedules its next run.
-func (c *Client) closeExpired() {
+// closeExpired closes the connections that have reached IdleTimeout.
+func (c *Client) closeExpired() { c.closeIdle(time.Now().Add(-c.idleTimeout())) }
+
+// closeIdle closes the connections that have been idle since a time, and schedules closeExpired for the others.
+func (c *Client) closeIdle(since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.prune == nil || c.closed {
 		return
 	}
-	oldest := time.Now().Add(-c.idleTimeout())
 	c.idle = slices.DeleteFunc(c.idle, func(conn *clientConn) bool {
-		expired := !conn.idleSince.After(oldest)
+		expired := !conn.idleSince.After(since)
 		if expired {
 			_ = conn.Close()
 		}
 		return expired
 	})
 	if len(c.idle) == 0 {
+		c.prune.Stop()
 		c.prune = nil
 		return
 	}
-	c.prune.Reset(c.idle[0].idleSince.Sub(oldest))
+	c.prune.Reset(time.Until(c.idle[0].idleSince.Add(c.idleTimeout())))
 }
 
 // Close closes idle connections at once, and the others when their exchanges end. It does not wait for them.

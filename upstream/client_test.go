@@ -724,6 +724,44 @@ func testClosedIdleConnectionFailsNoGet(t *testing.T, serve serveFunc) {
 	wg.Wait()
 }
 
+// A firewall that forgets connections in silence must not cost a timeout for each of them.
+func TestConnectionsThatDiedInSilenceFailOneGet(t *testing.T) {
+	onEveryWire(t, testConnectionsThatDiedInSilenceFailOneGet)
+}
+
+func testConnectionsThatDiedInSilenceFailOneGet(t *testing.T, serve serveFunc) {
+	t.Helper()
+	const idle = 4
+	var together, gets sync.WaitGroup
+	together.Add(idle)
+	s := serve(t, func(conn, n int, _ string) (string, bool) {
+		if conn < idle && n == 0 {
+			together.Done()
+			together.Wait()
+		} else if conn < idle {
+			return "", true
+		}
+		return sized("hello"), true
+	})
+	c := s.client(t)
+	for range idle {
+		gets.Go(func() {
+			if _, body, err := get(t, c); err != nil || body != "hello" {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
+	}
+	gets.Wait()
+	require.Equal(t, idle, c.Idle())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://data.internal/", http.NoBody)
+	require.NoError(t, err)
+	_, err = c.Exchange(req, time.Now().Add(time.Second)) //nolint:bodyclose // it fails
+	require.Error(t, err)
+	require.Zero(t, c.Idle())
+	requireGet(t, c, "hello")
+	require.EqualValues(t, idle+1, s.accepted.Load())
+}
+
 // The service may have executed a request before it closed the connection.
 func TestOnlyGetIsRetried(t *testing.T) { onEveryWire(t, testOnlyGetIsRetried) }
 
