@@ -134,7 +134,7 @@ func (h *signed) authenticate(w http.ResponseWriter, r *http.Request, req *signe
 	return nil
 }
 
-// credentialOf returns the credential of the claimed key, or nil if the key is unknown. It asks the cache once, and waits for a lookup
+// credentialOf returns the credential of the claimed key, or nil if the key is unknown. It waits for a lookup
 // only if the cache cannot tell.
 func (h *signed) credentialOf(
 	ctx context.Context, w http.ResponseWriter, req *signedRequest, claim *authsigner.Claim,
