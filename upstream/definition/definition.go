@@ -284,6 +284,7 @@ type compiler struct {
 	broken         map[*upstream.Schema]bool // stands for something with a fault, and allows anything
 	sources        map[*upstream.Source]node
 	pointerResults map[*upstream.Schema]bool // the results of pointers
+	paths          map[string][][]string     // of servicePaths
 	businesses     map[string]string         // view.business by the tenant, without what mappings add
 	usesFrom       bool                      // the data service has a member or the records under another name or place
 	programs       int                       // the size of all patterns

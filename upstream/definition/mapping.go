@@ -163,7 +163,7 @@ func (c *compiler) businessNames(op *upstream.Operation) (names string) {
 		tenant = tenantMember(c.root.get(extTenant).text())
 	}
 	seen := map[string]bool{"": true, "id": true}
-	add := func(path ...string) {
+	add := func(path []string) {
 		if name := plainPath(path); !seen[name] {
 			seen[name], names = true, names+"\xff"+name
 		}
@@ -171,28 +171,41 @@ func (c *compiler) businessNames(op *upstream.Operation) (names string) {
 	var known bool
 	if names, known = c.businesses[tenant]; !known && tenant != "" {
 		names = "\xff" + plainPath([]string{tenant})
-		c.root.each(func(n node) {
-			from := n.get("properties").get(tenant).get(extFrom)
-			if from.isObject() {
-				from = from.get("member")
-			}
-			if text := from.text(); c.spend(1) && strings.HasPrefix(text, "/") {
-				add(namesIn(text)...)
-			} else {
-				add(text)
-			}
-		})
+		for _, path := range c.servicePaths()[tenant] {
+			add(path)
+		}
 		c.businesses[tenant] = names
 	}
 	for _, v := range cmp.Or(op.Mapping, &upstream.Mapping{}).Query {
 		if v.NamesBusiness() {
-			add(v.Name)
+			add([]string{v.Name})
 		}
 	}
 	if !c.spend(len(names)) {
 		return ""
 	}
 	return names
+}
+
+// servicePaths returns by the name of a property where the service has it, in all schemas of the document.
+func (c *compiler) servicePaths() map[string][][]string {
+	if c.paths == nil {
+		c.paths = map[string][][]string{}
+		c.root.each(func(n node) {
+			for _, p := range n.get("properties").entries() {
+				from := p.value.get(extFrom)
+				if from.isObject() {
+					from = from.get("member")
+				}
+				if text := from.text(); strings.HasPrefix(text, "/") {
+					c.paths[p.name] = append(c.paths[p.name], namesIn(text))
+				} else if text != "" {
+					c.paths[p.name] = append(c.paths[p.name], []string{text})
+				}
+			}
+		})
+	}
+	return c.paths
 }
 
 // setValue replaces the value with the same name, or appends it. Only an operation without a tenant may replace the business by something else.
