@@ -279,6 +279,21 @@ components:
 	require.Contains(t, op.Responses.Value("201").Value.Content["application/json"].Schema.Value.Properties, "text")
 }
 
+// Generated clients match whole texts, or at the start, where JSON Schema searches: openapi-generator's with re.match in Python, others with
+// Java's @Pattern.
+func TestPatternsOfMembersAreAnchored(t *testing.T) {
+	t.Parallel()
+	common, err := os.ReadFile("published.yaml")
+	require.NoError(t, err)
+	rules, rest, _ := strings.Cut(string(common), "\ncomponents:\n")
+	_, schemas, _ := strings.Cut(rest, "\n  schemas:\n")
+	patterns := regexp.MustCompile(`pattern: '?([^'\n]*)`).FindAllStringSubmatch(rules+schemas, -1)
+	require.Greater(t, len(patterns), 5)
+	for _, p := range patterns {
+		assert.Regexp(t, `^\^.*\$$`, p[1])
+	}
+}
+
 // The values of a published discriminator are those that the gateway accepts. Without names of its alternatives, there is none.
 func TestDiscriminatorsOfConstantsArePublished(t *testing.T) {
 	t.Parallel()
