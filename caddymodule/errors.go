@@ -180,12 +180,12 @@ func problemOf(err error, now time.Time) problem {
 			Detail: "It was received as original_request_id; whether it was carried out is not known here. " + advice,
 		}
 	case errors.As(err, &unknown):
-		p := unavailable()
-		p.Detail = "It is not known whether this write was received before, so it was not carried out. Sign it again later, with a new timestamp"
+		p := unavailable() // without a Detail: that of a 503 says that the change may have been made
+		p.Error = "The write was not carried out: it is not known whether it was received before. Sign it again later, with a new timestamp"
 		if unknown.repeatable {
-			p.Detail += " and the same Idempotency-Key"
+			p.Error += " and the same Idempotency-Key"
 		}
-		p.Detail += "."
+		p.Error += "."
 		return p
 	case errors.Is(err, errWriteNotAllowed):
 		return problem{Status: http.StatusForbidden, Code: "WRITE_NOT_ALLOWED", Error: "This key may only read."}

@@ -13,9 +13,12 @@ func TestErrorOfAMethodIsASentence(t *testing.T) {
 	assert.Equal(t, "Only GET and HEAD are allowed on this path.", problemOf(errMethodNotAllowed, time.Time{}).Error)
 }
 
-// A caller without an Idempotency-Key is not told to repeat it.
-func TestErrorOfAnUnknownWriteNamesTheIdempotencyKeyIfThereIsOne(t *testing.T) {
+// Programs take a detail of a 503 for a change that may have been made. A caller without an Idempotency-Key is not told to repeat it.
+func TestErrorOfAnUnknownWriteSaysThatItWasNotCarriedOut(t *testing.T) {
 	t.Parallel()
-	assert.Contains(t, problemOf(&replayUnknownError{repeatable: true}, time.Time{}).Detail, "with a new timestamp and the same Idempotency-Key.")
-	assert.NotContains(t, problemOf(&replayUnknownError{}, time.Time{}).Detail, "Idempotency-Key")
+	for repeatable, advice := range map[bool]string{true: "with a new timestamp and the same Idempotency-Key.", false: "with a new timestamp."} {
+		p := problemOf(&replayUnknownError{repeatable}, time.Time{})
+		assert.Empty(t, p.Detail)
+		assert.Equal(t, "The write was not carried out: it is not known whether it was received before. Sign it again later, "+advice, p.Error)
+	}
 }
