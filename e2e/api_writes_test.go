@@ -217,6 +217,10 @@ func TestRefusedWritesNeverReachTheDataService(t *testing.T) {
 		"a condition that is not documented": {func() (string, string, string, []field) {
 			return "POST", "/v1/orders", newOrder, jsonBody(s.writer, "POST", "/v1/orders", newOrder, field{"If-Match", `"1"`})
 		}, 400, "INVALID_PARAMETER", nil},
+		"an idempotency key that is not documented": {func() (string, string, string, []field) {
+			const target = "/v1/orders/o-1/shipments"
+			return "POST", target, "", append(signedFields(s.writer, "POST", target, ""), field{"Idempotency-Key", "key-no-1"})
+		}, 400, "INVALID_PARAMETER", nil},
 		"no version where it is required": {func() (string, string, string, []field) { return patch(`{"note":"x"}`) }, 400, "INVALID_PARAMETER", nil},
 		"a patch that takes away":         {func() (string, string, string, []field) { return patch(`{"total":null}`, field{"If-Match", `"1"`}) }, 400, "INVALID_BODY", []violation{{"/total", `expected a decimal number in a string, such as "12.50"`}}},
 		"a body where none is documented": {func() (string, string, string, []field) {

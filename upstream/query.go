@@ -180,9 +180,13 @@ func (op *Operation) CheckBusiness(q Query, business string) error {
 
 // CheckHeaders checks the request headers that the operation forwards. The error is a *ParameterError if a required one is missing, or if one is
 // given twice, has more than 256 bytes or others than visible ASCII and spaces, or is not what its schema allows. It is one, too, if a write has
-// If-Match or another condition that the operation does not forward: without it, the service would write what the caller did not want.
+// If-Match or another condition that the operation does not forward, or a POST or PATCH has an Idempotency-Key: without it, the service would write
+// what the caller did not want, or twice.
 func (op *Operation) CheckHeaders(h http.Header) error {
-	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"} {
+	for _, name := range [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since", "Idempotency-Key"} {
+		if name == "Idempotency-Key" && op.Method != http.MethodPost && op.Method != http.MethodPatch { // repeating others does no harm
+			continue
+		}
 		if !op.Read && h[name] != nil && !op.Forwards(name) {
 			return badParam(name, "is not supported by this operation: leave it out")
 		}

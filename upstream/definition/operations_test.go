@@ -244,6 +244,36 @@ components:
 	require.NoError(t, m.Path.Operation(http.MethodDelete).CheckHeaders(http.Header{"X-Version": {"2"}}), "programs send it on their own")
 }
 
+// A caller that repeats a write with the key of the first would make the change again.
+func TestWritesAreRefusedRatherThanSentWithoutAnIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	d := loaded(t, definition.Options{}, "components:\n", `  /sessions:
+    delete: {operationId: end, x-gatehouse-tenant: none, responses: {"204": {}}}
+    put: {operationId: replace, x-gatehouse-tenant: none, responses: {"204": {}}}
+    patch: {operationId: change, x-gatehouse-tenant: none, responses: {"204": {}}}
+    post: {operationId: begin, x-gatehouse-tenant: none, responses: {"204": {}}}
+  /sessions/search:
+    post: {operationId: search, x-gatehouse-tenant: none, x-gatehouse-read: true, responses: {"204": {}}}
+  /sessions/paid:
+    post: {operationId: pay, x-gatehouse-tenant: none, parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}], responses: {"204": {}}}
+components:
+`)
+	for request, refused := range map[string]bool{
+		"POST /sessions": true, "PATCH /sessions": true, "PUT /sessions": false, "DELETE /sessions": false, "POST /sessions/search": false, "POST /sessions/paid": false,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		m, ok := d.API.Match(path)
+		require.True(t, ok, request)
+		op := m.Path.Operation(method)
+		require.NoError(t, op.CheckHeaders(http.Header{}), request)
+		if err := op.CheckHeaders(http.Header{"Idempotency-Key": {"order-7"}}); refused {
+			require.EqualError(t, err, "Idempotency-Key is not supported by this operation: leave it out", request)
+		} else {
+			require.NoError(t, err, request)
+		}
+	}
+}
+
 func TestParametersOfAPath(t *testing.T) {
 	t.Parallel()
 	declared := "{name: id, in: path, required: true, schema: {type: string}}"
