@@ -523,7 +523,8 @@ paths:
       responses: {"204": {description: x}}
   /me/@self/$count/(x)!*'/{id}:
     patch:
-      parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: '^[\u006f]-[0-9]{4}$'}}]
+      parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: '^[\u006f]-[0-9]{4}$'}},
+        {name: If-Match, in: header, required: true, schema: {type: string}}]
       requestBody: {required: true, content: {application/json: {schema: {type: object, required: [kind], oneOf: [
         {type: object, properties: {note: {type: string}, kind: {const: a}}}, {type: object, properties: {kind: {const: b}}}]}}}}
       responses: {"204": {description: x}}
@@ -533,6 +534,7 @@ paths:
 	require.NoError(t, err)
 	requests := reference.Requests(published)
 	require.Len(t, requests, 2)
+	require.Contains(t, requests[1].Headers, reference.Header{Name: "If-Match", Value: `"the-ETag-of-the-GET"`}, "a tag has quotation marks")
 	for _, r := range requests {
 		m, ok := d.API.Match(r.Target)
 		require.True(t, ok, r.Target)

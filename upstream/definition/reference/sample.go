@@ -82,6 +82,9 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 			return c
 		}
 		isKey := strings.EqualFold(name, "Idempotency-Key") && value == anyText
+		if value == anyText && strings.HasSuffix(strings.ToLower(name), "-match") {
+			value = `"the-ETag-of-the-GET"` // the quotation marks are part of a tag
+		}
 		r.Headers = append(r.Headers, Header{strings.Map(printable, name), strings.Map(printable, value), isKey})
 	}
 	content := body.get("content").entries()
