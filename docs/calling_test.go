@@ -132,6 +132,26 @@ func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 	}
 }
 
+// A redirect takes the signature to another server.
+func TestExampleProgramsFollowNoRedirect(t *testing.T) {
+	t.Parallel()
+	for _, program := range programs() {
+		if program.heading == "Python" { // urllib follows them
+			continue
+		}
+		t.Run(program.heading, func(t *testing.T) {
+			t.Parallel()
+			server := newVerifyingServer(t)
+			redirecting := httptest.NewServer(http.RedirectHandler(server.URL+"/api/v1/me", http.StatusPermanentRedirect))
+			t.Cleanup(redirecting.Close)
+			out, err := program.write(t, &verifyingServer{Server: redirecting, key: server.key})(server.secret, "/api/v1/me")
+			require.Error(t, err, out)
+			require.NotContains(t, out, "INVALID_CREDENTIALS")
+			require.Empty(t, server.verified())
+		})
+	}
+}
+
 func TestExampleOfAWriteSignsItsBody(t *testing.T) {
 	t.Parallel()
 	server := newVerifyingServer(t)
