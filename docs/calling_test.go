@@ -113,7 +113,7 @@ func TestExampleProgramsSignWhatTheySend(t *testing.T) {
 	}
 }
 
-// The second of three pages is rate limited once.
+// The second of three pages is rate limited once. A proxy says once that the third is unavailable, without Retry-After.
 func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 	t.Parallel()
 	const list = "/api/v1/invoices?status=overdue"
@@ -121,13 +121,14 @@ func TestExampleProgramsFollowPaginationAndRetryAfter(t *testing.T) {
 		t.Run(program.heading, func(t *testing.T) {
 			t.Parallel()
 			server := newVerifyingServer(t)
-			server.pages, server.limitAt = 3, list+"&page=2"
+			server.pages, server.refuse = 3, map[string]int{list + "&page=2": 429, list + "&page=3": 503}
 			out, err := program.write(t, server)(server.secret, list)
 			require.NoError(t, err, out)
 			assert.Equal(t, []string{list + "&page=1", list + "&page=2", list + "&page=3"}, server.verified())
 			assert.Equal(t, 3, strings.Count(out, "total_pages"), out)
 			assert.NotContains(t, out, "RATE_LIMITED")
-			assert.GreaterOrEqual(t, server.waited, time.Second)
+			require.Len(t, server.waited, 2)
+			assert.GreaterOrEqual(t, slices.Min(server.waited), time.Second)
 		})
 	}
 }
@@ -266,19 +267,19 @@ type verifyingServer struct {
 	*httptest.Server
 	key, secret string
 
-	pages   int    // of every list, if not 0
-	limitAt string // target that is rate limited once, for a second
+	pages  int            // of every list, if not 0
+	refuse map[string]int // status that a target gets once: 429 with a Retry-After of a second, or another without
 
-	mu        sync.Mutex
-	targets   []string
-	header    http.Header // of the last request
-	limitedAt time.Time
-	waited    time.Duration // until the next request
+	mu      sync.Mutex
+	targets []string
+	header  http.Header // of the last request
+	refused map[string]time.Time
+	waited  []time.Duration // until a refused request came again
 }
 
 func newVerifyingServer(t *testing.T) *verifyingServer {
 	t.Helper()
-	s := &verifyingServer{key: "pk_test_3f8Zk1q0Tn_w-7Yd", secret: "made_up_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
+	s := &verifyingServer{refused: map[string]time.Time{}, key: "pk_test_3f8Zk1q0Tn_w-7Yd", secret: "made_up_8GmYwq3cVn5tB2xKzR7pLd0hJf4sWu6e"}
 	verifier := &authsigner.Verifier{Source: s}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -295,15 +296,16 @@ func newVerifyingServer(t *testing.T) *verifyingServer {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if r.RequestURI == s.limitAt {
-			if s.limitedAt.IsZero() {
-				s.limitedAt = time.Now()
+		if at, again := s.refused[r.RequestURI]; again {
+			s.waited = append(s.waited, time.Since(at))
+		} else if status := s.refuse[r.RequestURI]; status > 0 {
+			s.refused[r.RequestURI] = time.Now()
+			if status == http.StatusTooManyRequests {
 				w.Header().Set("Retry-After", "1")
-				w.WriteHeader(http.StatusTooManyRequests)
-				fmt.Fprint(w, `{"error":"Too many requests.","code":"RATE_LIMITED","request_id":"1","retry_after":1}`)
-				return
 			}
-			s.waited = time.Since(s.limitedAt)
+			w.WriteHeader(status)
+			fmt.Fprint(w, `{"error":"Too many requests.","code":"RATE_LIMITED","request_id":"1","retry_after":1}`)
+			return
 		}
 		s.targets, s.header = append(s.targets, r.RequestURI), r.Header
 		if s.pages > 0 {
