@@ -190,7 +190,8 @@ func TestDocumentedErrorsOfWritesAgreeWithPublishedDocuments(t *testing.T) {
 	require.ElementsMatch(t, inDocument, onPage)
 }
 
-// The library requests is not tested, because it is not part of Python, nor are those of Java, .NET and Ruby, for which there are no programs.
+// The libraries requests and axios are not tested, because they are no part of Python and Node, nor are Postman and those of Java, .NET and Ruby, for which
+// there are no programs.
 func TestLibrariesChangeURLsAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.RequestURI) }))
