@@ -118,11 +118,17 @@ const (
 
 // Violations lists everything for which Check rejects a response, removes another business's or a surplus record, or sorts the records, at most 50
 // places, for people who look for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
-func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) []Violation {
+//
+// The result has the form of Check's, for programs that look for more mistakes. Invalid values, other businesses and the order are in it as the data
+// service sent them. It is nil if the body is not JSON, or if what it is about is missing or must be removed.
+func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) (listed []Violation, result []byte) {
 	k := c.newChecker(op, res, q, businessID, body, nil)
 	k.listing, k.allViolations, k.enforce = true, true, EnforceAll
-	violated, ok := errors.AsType[*ContractError](k.document())
-	listed := k.listed
+	err := k.document()
+	if listed = k.listed; err == nil {
+		result = k.out
+	}
+	violated, ok := errors.AsType[*ContractError](err)
 	k.release()
 	if !ok && len(listed) == 0 { // a choice or a removed object may have dropped what Check rejects
 		k = c.newChecker(op, res, q, businessID, body, nil)
@@ -132,9 +138,9 @@ func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, b
 	}
 	repeated := func(v Violation) bool { return v.Reason == givenTwice }
 	if !ok || violated.Expected == noDuplicates && slices.ContainsFunc(listed, repeated) {
-		return listed
+		return listed, result
 	}
-	return append(listed, res.violation(violated))
+	return append(listed, res.violation(violated)), result
 }
 
 // violation returns what is wrong with a response as a Violation.

@@ -86,8 +86,12 @@ func (k *checker) passes(rule string) bool {
 	return k.enforce != EnforceAll && rule != ruleAlways && !k.trying && (k.enforce == EnforceTenant || slices.Contains(softRules, rule))
 }
 
-// tolerate reports whether something that breaks a rule passes, and lists it.
-func (k *checker) tolerate(rule, name string) bool {
+// tolerate reports whether something that breaks a rule passes, and lists it. With allViolations, it lists what was expected, and reading goes on.
+func (k *checker) tolerate(rule, name, expected string) bool {
+	if k.allViolations {
+		k.addViolation(nil, name, expected)
+		return true
+	}
 	if !k.passes(rule) {
 		return false
 	}

@@ -361,7 +361,9 @@ func (k *checker) targetScalar(t *target, first byte, v span) (span, error) {
 			invalid, listed := k.invalid.schema, len(k.listed)
 			k.note(ruleAlways, p.Schema, p.Name, expected)
 			k.noteFrom(t.property, invalid, listed)
-			k.prefixFaults(t.in, invalid, listed)
+			if k.prefixFaults(t.in, invalid, listed); k.allViolations { // the result shows what was sent
+				return v, nil
+			}
 			k.converted = append(k.converted, "null"...) // it must not count as a tenant or visibility
 			return k.convertedFrom(converted), nil
 		}

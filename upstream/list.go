@@ -53,9 +53,9 @@ func (k *checker) checkRecord(s *Schema, spans []span) error {
 		if is[1] < len(k.q.pathValues) {
 			asked = k.q.pathValues[is[1]]
 		}
-		name := k.res.Records.Is[i].Property
-		if !k.equals(spans[is[0]], s.Properties[is[0]].Schema.Format, asked) && !k.tolerate(ruleRecord, name) {
-			return k.violation(ErrWrongRecord, name, "the record that was asked for")
+		name, expected := k.res.Records.Is[i].Property, "the record that was asked for"
+		if !k.equals(spans[is[0]], s.Properties[is[0]].Schema.Format, asked) && !k.tolerate(ruleRecord, name, expected) {
+			return k.violation(ErrWrongRecord, name, expected)
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 			return span{}, k.violation(ErrContractViolation, "", "an object")
 		}
 		if !filtered && k.recordIndex >= maxRecords && !k.allViolations && !surplus {
-			if surplus = k.tolerate(ruleRecords, ""); !surplus {
+			if surplus = k.tolerate(ruleRecords, "", ""); !surplus {
 				k.recordIndex = -1
 				return span{}, k.violation(ErrContractViolation, k.res.Records.In, k.atMost(maxRecords))
 			}
@@ -104,32 +104,21 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 		base := len(k.spans)
 		listed := len(k.listed)
 		v, err := k.object(s.Items, depth+1, true)
-		if len(k.listed) > listed {
-			k.completePointers(listedBefore, listed, k.recordIndex)
-		}
 		if err == nil {
 			err = k.faultError()
 		}
-		if err != nil {
-			return span{}, err
+		if err == nil && v != hidden {
+			r.created, err = k.checkListed(s.Items, k.spans[base:base+len(s.Items.Properties)])
 		}
-		if v == hidden {
+		if len(k.listed) > listed {
+			k.completePointers(listedBefore, listed, k.recordIndex)
+		}
+		switch {
+		case err != nil:
+			return span{}, err
+		case v == hidden:
 			k.out = k.out[:max(r.start-1, first)]
 			continue
-		}
-		spans := k.spans[base : base+len(s.Items.Properties)]
-		if err := k.checkRecord(s.Items, spans); err != nil {
-			return span{}, err
-		}
-		known := false
-		for _, i := range k.res.order {
-			if text := k.text(spans[i]); text != nil {
-				r.created, known = parseInstant(text)
-				break
-			}
-		}
-		if filtered && !known && len(k.res.order) > 0 && !k.tolerate(ruleOrder, "") {
-			return span{}, k.violation(ErrContractViolation, k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen")
 		}
 		if n := len(k.records); n > 0 && k.records[n-1].created.compare(r.created) < 0 {
 			k.ordered = false
@@ -145,14 +134,15 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	if k.allViolations && len(k.records) > maxRecords {
 		k.addViolation(s, "", k.atMost(maxRecords))
 	}
-	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.tolerate(ruleItems, "") {
-		return span{}, k.violation(ErrContractViolation, k.res.Records.In, "another number of records, or different ones")
+	const otherItems = "another number of records, or different ones"
+	if r := s.Rules; r != nil && (n < r.MinItems || r.Unique && !k.distinctRecords()) && !k.tolerate(ruleItems, "", otherItems) {
+		return span{}, k.violation(ErrContractViolation, k.res.Records.In, otherItems)
 	}
 	ofOrder := func(v Violation) bool { return slices.Contains(k.res.Records.Order, path.Base(v.Pointer)) }
 	if !k.ordered && k.allViolations && !slices.ContainsFunc(k.listed[listedBefore:], ofOrder) { // otherwise, the order is not known
 		k.addViolation(s, "", "newest first by "+strings.Join(k.res.Records.Order, " or "))
 	}
-	if !k.ordered {
+	if !k.ordered && !k.allViolations {
 		k.report.Reordered = true
 		k.sort(k.out[first:], first)
 	}
@@ -167,6 +157,27 @@ func (k *checker) list(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	return span{begin, len(k.out), true}, nil
+}
+
+// checkListed checks a record of a list, and returns when it was created.
+func (k *checker) checkListed(s *Schema, spans []span) (created moment, err error) {
+	if err := k.checkRecord(s, spans); err != nil {
+		return created, err
+	}
+	known := false
+	for _, i := range k.res.order {
+		if text := k.text(spans[i]); text != nil {
+			created, known = parseInstant(text)
+			break
+		}
+	}
+	if s.visible >= 0 && !known && len(k.res.order) > 0 {
+		name, expected := k.res.Records.Order[0], strings.Join(k.res.Records.Order, " or ")+" in a record that may be seen"
+		if !k.tolerate(ruleOrder, name, expected) {
+			return created, k.violation(ErrContractViolation, name, expected)
+		}
+	}
+	return created, nil
 }
 
 // atMost says how many records a list may have.

@@ -264,7 +264,7 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 		return out
 	case v.isAbsent():
 		return append(append(out, p.head...), "null"...)
-	case (i == s.tenant || i == s.alsoTenant) && !k.isNull(v) && !k.isRequest:
+	case (i == s.tenant || i == s.alsoTenant) && !k.isNull(v) && !k.isRequest && !k.allViolations:
 		// The same form in every resource, even if the data service uses integers. It cannot fail, because
 		// k.business equals a value in the body, which is valid UTF-8.
 		out, _ = jsontext.AppendQuote(append(out, p.head...), k.business)

@@ -493,8 +493,10 @@ func boxes(broken ...string) http.Handler {
 		Cents  any    `json:"CENTS"`
 		Margin int    `json:"MARGIN,omitempty"`
 		Color  int    `json:"color,omitempty"` // which is a string
+		Owner  string `json:"ACCOUNT,omitempty"`
 	}
 	var mu sync.Mutex
+	last := overwritten()
 	all, made := map[string][]box{}, 0
 	add := func(account string, cents any) box {
 		made++
@@ -514,6 +516,9 @@ func boxes(broken ...string) http.Handler {
 		if is("short") {
 			b.No = strconv.Itoa(made)
 		}
+		if is("owned") {
+			b.Owner = account
+		}
 		all[account] = append(all[account], b)
 		return b
 	}
@@ -523,11 +528,17 @@ func boxes(broken ...string) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, serve func(r *http.Request, account string) (key string, rows any)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			account := r.PathValue("account")
+			if is("confused") {
+				account = last(account)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			w.Header().Set("Content-Type", "text/html")
 			w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
-			account := r.PathValue("account")
+			if is("default") && all[account] == nil {
+				account = "a"
+			}
 			key, rows := serve(r, account)
 			if all[account] == nil || rows == nil {
 				w.WriteHeader(http.StatusNotFound)
@@ -581,7 +592,10 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 		require.NoError(t, err)
 		documents = append(documents, d)
 	}
-	for _, c := range []struct{ way, rule, hint string }{
+	owner := strings.NewReplacer("x-gatehouse-tenant: request", "x-gatehouse-tenant: owner", "        color:", "        owner: {type: string, readOnly: true, x-gatehouse-from: ACCOUNT}\n        color:")
+	owned, err := definition.Load(definition.File{Name: "boxes.yaml", Text: []byte(owner.Replace(boxesDocument))}, definition.Options{})
+	require.NoError(t, err)
+	for _, c := range []struct{ way, rules, hint string }{
 		{"", "", "no-idempotency"},
 		{"long", "", "no-idempotency"},
 		{"short", "", "no-idempotency"},
@@ -592,35 +606,54 @@ func TestConformHoldsServicesWithOtherNames(t *testing.T) {
 		{"masked", "isolation", ""},
 		{"another", "record", ""},
 		{"late", "paging", ""},
+		{"default", "unknown-business", ""},
+		{"confused", "isolation", ""},
+
+		{"text foreign", "schema isolation", ""}, // one fault hides no other one
+		{"text masked", "schema isolation", ""},
+		{"text another", "schema record", ""},
+		{"text late", "schema paging", ""},
+
+		{"owned", "", "no-idempotency"},
+		{"owned foreign", "isolation", ""},
+		{"owned default", "unknown-business", ""},
+		{"owned default text", "schema unknown-business", ""},
+		{"owned confused", "isolation", ""},
 	} {
-		for seed := range uint64(6) {
-			d := documents[seed%2]
-			service := httptest.NewServer(boxes(strings.Fields(c.way)...))
-			report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true, Seed: seed})
-			service.Close()
-			require.NoError(t, err)
-			var printed strings.Builder
-			require.NoError(t, report.Print(&printed))
-			faults, hints := []string{}, []string{}
-			for _, f := range report.Faults {
-				faults = append(faults, f.Rule)
+		t.Run(c.way, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(6) {
+				d := documents[seed%2]
+				if strings.HasPrefix(c.way, "owned") {
+					d = owned
+				}
+				service := httptest.NewServer(boxes(strings.Fields(c.way)...))
+				report, err := conform.Run(t.Context(), conform.Options{Definition: d, URL: service.URL, A: "a", B: "b", Write: true, Seed: seed})
+				service.Close()
+				require.NoError(t, err)
+				var printed strings.Builder
+				require.NoError(t, report.Print(&printed))
+				faults, hints := []string{}, []string{}
+				for _, f := range report.Faults {
+					faults = append(faults, f.Rule)
+					require.False(t, f.Rule == "schema" && f.Pointer == "/price" && f.Got != "a string of 4 characters", "it is what the service sent: %s", printed.String())
+				}
+				for _, f := range report.Hints {
+					hints = append(hints, f.Rule)
+					require.NotContains(t, f.Pointer, "//")
+				}
+				if c.rules == "" {
+					require.Empty(t, faults, printed.String())
+				}
+				require.Subset(t, faults, strings.Fields(c.rules), printed.String())
+				if c.hint != "" {
+					require.Contains(t, hints, c.hint, printed.String())
+				}
+				if c.way == "" {
+					require.Len(t, hints, 1, printed.String())
+				}
 			}
-			for _, f := range report.Hints {
-				hints = append(hints, f.Rule)
-				require.NotContains(t, f.Pointer, "//")
-			}
-			if c.rule == "" {
-				require.Empty(t, faults, printed.String())
-			} else {
-				require.Contains(t, faults, c.rule, printed.String())
-			}
-			if c.hint != "" {
-				require.Contains(t, hints, c.hint, printed.String())
-			}
-			if c.way == "" {
-				require.Len(t, hints, 1, printed.String())
-			}
-		}
+		})
 	}
 }
 

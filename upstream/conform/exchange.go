@@ -270,19 +270,13 @@ func (r *run) exchange(ctx context.Context, x *exchange) error {
 	return err
 }
 
-// published returns the body with the names of the definition. It is empty if the service has other names and the body cannot be brought into its form.
+// published returns the body with the names of the definition. It is nil if the service has other names and the body cannot be brought into its form.
 func (r *run) published(x *exchange) []byte {
 	if x.res == nil || !x.res.Mapped {
 		return x.body
 	}
-	var out bytes.Buffer
-	op := *x.op
-	for _, op.Enforce = range []upstream.Enforcement{upstream.EnforceAll, upstream.EnforceTenant} { // the second for what is invalid
-		if out.Len() == 0 {
-			_, _ = r.contract.Check(&out, &op, x.res, x.clean, r.business(x.op, x.label), x.body) // checkResponse reports the error
-		}
-	}
-	return out.Bytes()
+	_, body := r.contract.Violations(x.op, x.res, x.clean, r.business(x.op, x.label), x.body) // checkResponse reports them
+	return body
 }
 
 // read decodes the body, and finds the records.
@@ -467,7 +461,8 @@ func (r *run) checkBody(x *exchange, asRule string) {
 		return
 	}
 	isJSON := jsontext.Value(x.body).IsValid()
-	for _, v := range r.contract.Violations(x.op, x.res, x.clean, business, x.body) {
+	violations, _ := r.contract.Violations(x.op, x.res, x.clean, business, x.body)
+	for _, v := range violations {
 		value, exists := at(x.value, namesIn(v.Pointer)...)
 		kind, text := describe(value, exists)
 		if x.res.Mapped && (!exists || x.value == nil) || strings.Contains(v.Pointer+"/", "/*/") { // it has another name, perhaps in another form

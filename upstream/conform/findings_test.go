@@ -803,31 +803,39 @@ paths:
 components: {schemas: {Item: {type: object, required: [id, name], properties: {id: {type: string}, name: {type: string}}}}}
 `
 
+// overwritten keeps the business of a request where the next one overwrites it. What it returns waits shortly for another one.
+func overwritten() func(business string) (last string) {
+	var business atomic.Value
+	var mu sync.Mutex
+	next := make(chan struct{}) // closed when the next request comes
+	return func(own string) string {
+		mu.Lock()
+		business.Store(own)
+		close(next)
+		next = make(chan struct{})
+		another := next
+		mu.Unlock()
+		select {
+		case <-another:
+		case <-time.After(20 * time.Millisecond): // none comes
+		}
+		return business.Load().(string)
+	}
+}
+
 func TestServicesThatConfuseRequestsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	for _, confuses := range []bool{false, true} {
 		t.Run(fmt.Sprint(confuses), func(t *testing.T) {
 			t.Parallel()
 			for _, printed := range conformOf(t, racing, conform.Options{}, func() http.Handler {
-				var business atomic.Value // of the last request
-				var mu sync.Mutex
-				next := make(chan struct{}) // closed when the next request comes
+				last := overwritten()
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					own := r.Header.Get("X-Business-Id")
-					mu.Lock()
-					business.Store(own)
-					close(next)
-					next = make(chan struct{})
-					another := next
-					mu.Unlock()
 					w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
 					w.Header().Set("Content-Type", "application/json")
 					if confuses {
-						select {
-						case <-another:
-						case <-time.After(20 * time.Millisecond): // none comes
-						}
-						own = business.Load().(string)
+						own = last(own)
 					}
 					switch {
 					case own != "17" && own != "18":

@@ -37,6 +37,15 @@ paths:
           description: ""
           x-gatehouse-records: {is: {id: id}}
           content: {application/json: {schema: {$ref: "#/components/schemas/Order"}}}
+  /orders/{order}/notes:
+    get:
+      operationId: listNotes
+      parameters: [{name: order, in: path, required: true, schema: {type: string}}]
+      responses:
+        "200":
+          description: ""
+          x-gatehouse-records: {in: notes, is: {order: order}}
+          content: {application/json: {schema: {type: object, required: [notes], properties: {notes: {type: array, maxItems: 9, items: {type: object, properties: {order: {type: string}, account: {type: string}}}}}}}}
 components:
   schemas:
     Order:
@@ -158,6 +167,7 @@ func TestDeviationsPassAndAreListed(t *testing.T) {
 	}{
 		"a missing member":   {"/v1/orders/7", `{"id":"7","account":"a"}`, upstream.Deviation{Pointer: "/status", Rule: "missing", Count: 1}},
 		"another record":     {"/v1/orders/7", `{"id":"8","account":"a","status":"open"}`, upstream.Deviation{Pointer: "/id", Rule: "record", Count: 1}},
+		"one in a list":      {"/v1/orders/7/notes", `{"notes":[{"order":"7","account":"a"},{"order":"8","account":"a"}]}`, upstream.Deviation{Pointer: "/notes/*/order", Rule: "record", Count: 1}},
 		"too many records":   {"/v1/orders?limit=1", `{"orders":[{"id":"7","account":"a","status":"open"},{"id":"8","account":"a","status":"open"},{"id":"9","account":"a","status":"open"}]}`, upstream.Deviation{Pointer: "/orders", Rule: "records", Count: 1}},
 		"another page":       {"/v1/orders?page=2", `{"orders":[],"page":1}`, upstream.Deviation{Pointer: "/page", Rule: "page", Count: 1}},
 		"an envelope's type": {"/v1/orders?page=2", `{"orders":[],"page":"2"}`, upstream.Deviation{Pointer: "/page", Rule: "type", Count: 1}},
