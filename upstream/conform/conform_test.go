@@ -760,7 +760,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		"no ETag": {
 			map[string]response{"POST": {201, "", other}, "a GET /boats/b2": {200, "", other}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition",
 		},
-		"a record that existed": {map[string]response{"POST": {201, "", boat}}, []string{"skipped addBoat: its response has a record that existed before"}, "changeBoat: PUT"},
+		"a record that existed":               {map[string]response{"POST": {201, "", boat}}, []string{"skipped addBoat: its response has a record that existed before"}, "changeBoat: PUT"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -995,7 +995,7 @@ func TestAnIfMatchIsTriedWithTheVersionThatIsKnown(t *testing.T) {
 		"with a version in the body, optional":            {version: known, required: "false"},
 		"with a version in the body, required":            {version: known, required: "true"},
 		"with a version, and a service that ignores it":   {version: known, required: "false", ways: []string{"lax"}, fault: "precondition"},
-		"with a version that stays if nothing is changed": {version: known, required: "false", ways: []string{"idle"}, skipped: "changeAnimal: an old If-Match"},
+		"with a version that stays if nothing is changed": {version: known, required: "false", ways: []string{"idle"}, skipped: "changeAnimal: the example of its request changes nothing"},
 		"with a version that counts real changes": {
 			version: known, required: "false", ways: []string{"idle", "renaming"},
 		},

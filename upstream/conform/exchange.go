@@ -383,8 +383,8 @@ func (r *run) failure(x *exchange) (rule, got string) {
 	}
 }
 
-// checkResponse adds findings about a response. asRule is the rule that an undocumented status breaks and, if it is isolation, another business's
-// record. If it is empty, these are the rules status and tenant.
+// checkResponse adds findings about a response. asRule is the rule that an undocumented status breaks instead of the rule status, except for
+// isolation, which another business's record breaks instead of the rule tenant.
 func (r *run) checkResponse(ctx context.Context, x *exchange, asRule string) {
 	if ctx.Err() != nil {
 		return // the request was interrupted
@@ -436,11 +436,11 @@ func (r *run) addRefusal(x *exchange, asRule, expected, got string) {
 		}
 	case x.status/100 == 3 && x.status != http.StatusNotModified:
 		rule = "redirect"
-	case x.status/100 == 5 && asRule == "isolation":
-		rule = "status"
 	case !strings.HasPrefix(expected, "status "):
 		got = fmt.Sprintf("%s with Content-Type %s", got, mediaType(x.header))
 		rule = "media-type"
+	case asRule == "isolation": // what has left decides, and not the status
+		rule = "status"
 	}
 	r.addFinding(rule, x, Finding{Expected: expected, Got: got, Value: excerpt(string(x.body))})
 }

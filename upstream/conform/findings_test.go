@@ -1,12 +1,14 @@
 package conform_test
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -931,5 +933,173 @@ paths:
 		})
 	}) {
 		require.Contains(t, printed, " 0 faults")
+	}
+}
+
+// thingsDocument is an API as frameworks generate it, without examples. VALUE is the schema of what a thing has.
+const thingsDocument = `x-gatehouse-tenant: request
+paths:
+  /things:
+    get:
+      operationId: listThings
+      responses: {"200": {description: Things., content: {application/json: {schema: {type: array, items: {$ref: "#/components/schemas/Thing"}}}}}}
+    post:
+      operationId: addThing
+      parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}
+      responses: {"201": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}, "422": {description: It is refused.}}
+  /things/{thing}:
+    parameters: [{name: thing, in: path, required: true, schema: {type: string}}]
+    get:
+      operationId: getThing
+      responses: {"200": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}, "404": {description: None.}}
+    put:
+      operationId: putThing
+      requestBody: {required: true, content: {application/json: {schema: {type: object, required: [kind, secret, thing, value, version], properties: {kind: {type: string}, secret: {type: string, writeOnly: true}, thing: {type: string}, value: VALUE, version: {type: integer}}}}}}
+      responses: {"200": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}, "204": {description: It is changed.}, "404": {description: None.}, "422": {description: It is refused.}}
+    patch:
+      operationId: patchThing
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {type: object, properties: {value: VALUE}}}}}
+      responses: {"200": {description: The thing., content: {application/json: {schema: {$ref: "#/components/schemas/Thing"}}}}, "404": {description: None.}, "422": {description: It is refused.}}
+    delete:
+      operationId: removeThing
+      responses: {"204": {description: It is gone.}, "404": {description: None.}}
+components:
+  schemas:
+    Thing:
+      type: object
+      required: [id, kind, value, version, secret]
+      properties: {id: {type: string, readOnly: true}, kind: {type: string}, state: {type: string, readOnly: true}, value: VALUE, version: {type: integer}, secret: {type: string, writeOnly: true}}
+`
+
+// things is a service of the document. way names how it is broken, or differs from a usual one.
+func things(way string) http.Handler {
+	all, byKey, sentByKey := map[string]object{}, map[string]object{}, map[string]string{}
+	add := func(of, id string, sent object) object {
+		all[of+" "+id] = object{"id": id, "kind": sent["kind"], "state": "new", "value": sent["value"], "version": sent["version"]}
+		return all[of+" "+id]
+	}
+	var first any // value, which the service takes for the only one that is possible
+	return small(func(r *http.Request, business string) (int, any) {
+		if business != "17" && business != "18" {
+			return http.StatusForbidden, nil
+		}
+		body, _ := io.ReadAll(r.Body)
+		sent := object{}
+		_ = json.Unmarshal(body, &sent)
+		id := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/things"), "/")
+		owner := business
+		if all[business+" "+id] == nil && strings.HasPrefix(way, "foreign "+r.Method) {
+			owner = map[string]string{"17": "18", "18": "17"}[business]
+		}
+		found := all[owner+" "+id]
+		switch {
+		case id == "" && r.Method == http.MethodGet:
+			own := []object{}
+			for _, key := range slices.Sorted(maps.Keys(all)) {
+				if strings.HasPrefix(key, business) {
+					own = append(own, all[key])
+				}
+			}
+			return http.StatusOK, own
+		case id == "":
+			key := business + r.Header.Get("Idempotency-Key")
+			switch first = cmp.Or(first, sent["value"]); {
+			case sentByKey[key] != "" && sentByKey[key] != string(body):
+				return http.StatusUnprocessableEntity, nil
+			case byKey[key] == nil:
+				byKey[key], sentByKey[key] = add(business, uuid.NewString(), sent), string(body)
+			}
+			return http.StatusCreated, byKey[key]
+		case found == nil && r.Method == http.MethodPut && way == "creates":
+			return http.StatusOK, add(business, id, sent)
+		case found == nil:
+			return http.StatusNotFound, nil
+		case r.Method == http.MethodGet:
+			return http.StatusOK, maps.Clone(found)
+		case r.Method == http.MethodDelete:
+			delete(all, owner+" "+id)
+			return http.StatusNoContent, nil
+		case way == "strict" && sent["value"] != first, r.Method == http.MethodPut && (sent["thing"] != id || sent["version"] != found["version"]): // a thing names itself
+			return http.StatusUnprocessableEntity, nil
+		case way != "idle "+r.Method && !(strings.HasSuffix(way, "untouched") && owner != business):
+			if found["value"] = sent["value"]; r.Method == http.MethodPut && way != "one kind" {
+				found["kind"] = sent["kind"]
+			}
+		}
+		switch {
+		case owner != business && strings.HasSuffix(way, "masked"):
+			return http.StatusNotFound, nil
+		case r.Method == http.MethodPut && way == "204":
+			return http.StatusNoContent, nil
+		}
+		return http.StatusOK, maps.Clone(found)
+	})
+}
+
+// Without an example, the body of a change would be that of the creation, and no comparison could see the change.
+func TestChangesAreSeenWithoutExamples(t *testing.T) {
+	t.Parallel()
+	const (
+		none    = " 0 faults, 0 hints\n"
+		same    = "Thing: the example of its request changes nothing of the record that was created: give the document another"
+		idle    = "fault change: getThing: GET /things/{thing} as A\n  expected another record after "
+		foreign = " /things/{thing} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status "
+	)
+	for name, c := range map[string]struct{ way, value, want string }{
+		"a usual service":                       {"", "{type: string}", none},
+		"a PUT without a body in its response":  {"204", "{type: string}", none},
+		"a PUT that creates for each business":  {"creates", "{type: string}", none},
+		"a value that the service may refuse":   {"strict", "{type: string}", "skipped put" + same},
+		"a text of which no other one is known": {"", `{type: string, pattern: "^[A-Z]{2}$", example: DE}`, "skipped patch" + same},
+		"a constant":                            {"", "{type: string, const: new}", "skipped patch" + same},
+		"a PUT that keeps one of the members":   {"one kind", "{type: string}", "hint stored: getThing: GET /things/{thing} as A\n  at       /kind"},
+
+		"a PUT that does nothing":   {"idle PUT", "{type: string}", idle + "putThing"},
+		"a PATCH that does nothing": {"idle PATCH", "{type: string}", idle + "patchThing"},
+		"of a number":               {"idle PATCH", "{type: integer, minimum: 1, maximum: 5}", idle + "patchThing"},
+		"of an amount":              {"idle PATCH", "{type: number, minimum: 1.5, maximum: 9}", idle + "patchThing"},
+		"of a choice":               {"idle PATCH", "{type: string, enum: [new, used]}", idle + "patchThing"},
+		"of a flag":                 {"idle PATCH", "{type: boolean}", idle + "patchThing"},
+		"of a date":                 {"idle PATCH", `{type: string, format: date, example: "2027-01-31"}`, idle + "patchThing"},
+
+		"a PUT by B":                     {"foreign PUT", "{type: string}", "fault isolation: putThing: PUT" + foreign + "200, and the change was made"},
+		"a PUT by B that is refused":     {"foreign PUT, masked", "{type: string}", "fault isolation: putThing: PUT" + foreign + "404, and the change was made"},
+		"a PUT by B that does nothing":   {"foreign PUT, untouched", "{type: string}", "fault isolation: putThing: PUT" + foreign + "200, and the record of A"},
+		"a PATCH by B":                   {"foreign PATCH", "{type: boolean}", "fault isolation: patchThing: PATCH" + foreign + "200, and the change was made"},
+		"a PATCH by B that is refused":   {"foreign PATCH, masked", "{type: boolean}", "fault isolation: patchThing: PATCH" + foreign + "404, and the change was made"},
+		"a PATCH by B that does nothing": {"foreign PATCH, untouched", "{type: string}", "fault isolation: patchThing: PATCH" + foreign + "200, and the record of A"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			document := strings.ReplaceAll(thingsDocument, "VALUE", c.value)
+			for _, printed := range conformOf(t, document, conform.Options{Write: true}, func() http.Handler { return things(c.way) }) {
+				require.Contains(t, printed, c.want)
+				require.Equal(t, strings.HasPrefix(c.want, "fault"), !strings.Contains(printed, " 0 faults"), printed)
+				require.Equal(t, strings.HasPrefix(c.want, "skipped"), strings.Contains(printed, "changes nothing"), printed)
+			}
+		})
+	}
+}
+
+// A service may report with a documented status of success that there is no such record. This is a fault, but nobody's record has left.
+func TestAnErrorWithStatus200IsNoLeak(t *testing.T) {
+	t.Parallel()
+	for _, printed := range conformOf(t, strings.ReplaceAll(thingsDocument, "VALUE", "{type: string}"), conform.Options{Write: true}, func() http.Handler {
+		service := things("")
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			recorded := httptest.NewRecorder()
+			if service.ServeHTTP(recorded, r); recorded.Code == http.StatusNotFound {
+				recorded.Code, recorded.Body = http.StatusOK, bytes.NewBufferString(`{"error":"none"}`)
+			}
+			maps.Copy(w.Header(), recorded.Header())
+			w.WriteHeader(recorded.Code)
+			_, _ = w.Write(recorded.Body.Bytes())
+		})
+	}) {
+		for _, want := range []string{"fault schema: putThing: PUT /things/{thing} as B", "fault status: removeThing: DELETE /things/{thing} as B"} {
+			require.Contains(t, printed, want)
+		}
+		require.NotContains(t, printed, "fault isolation")
 	}
 }

@@ -115,8 +115,8 @@ func isKeyName(name string) bool {
 	return slices.Contains(strings.Fields("code date key name no number ref sku slug"), name)
 }
 
-// values returns values for a parameter, and whether records may be filtered by them.
-func (r *run) values(p *upstream.Param) (all []string, filters bool) {
+// valuesOf returns values for a parameter, and whether they are all that are documented, so that records may be filtered by them.
+func valuesOf(p *upstream.Param) (all []string, filters bool) {
 	s := p.Schema
 	switch {
 	case s.Types&upstream.TypeBoolean != 0:
@@ -144,8 +144,7 @@ func (r *run) values(p *upstream.Param) (all []string, filters bool) {
 		}
 		return nil, false
 	}
-	r.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all[:min(len(all), maxValues)], true
+	return all, true
 }
 
 // probeParameters sends requests with values that the definition allows, for each parameter, and compares the pages of the lists that it filters.
@@ -155,7 +154,11 @@ func (r *run) probeParameters(ctx context.Context, first *exchange) {
 		if p.Name == first.res.Cursor {
 			continue
 		}
-		values, filters := r.values(p)
+		values, filters := valuesOf(p)
+		if filters {
+			r.random.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+			values = values[:min(len(values), maxValues)]
+		}
 		refusable := !filters && mayBeRefused(first, p, len(values))
 		seen, isID := r.seenValue(first, p, !filters)
 		if seen != "" && isID {

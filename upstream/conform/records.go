@@ -73,7 +73,7 @@ func (r *run) encode(q *request, body []byte) bool {
 	return err == nil
 }
 
-// replace sets a member that exists to a text, or to the number that the text is, and reports whether it did.
+// replace sets a member that exists to a text, or to the number or boolean that the text is, and reports whether it did.
 func replace(members map[string]any, name, text string) bool {
 	switch members[name].(type) {
 	case string:
@@ -85,6 +85,9 @@ func replace(members map[string]any, name, text string) bool {
 			members[name] = float64(n)
 		}
 		return err == nil
+	case bool:
+		members[name] = text == "true"
+		return text == "true" || text == "false"
 	}
 	return false
 }

@@ -79,6 +79,8 @@ func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, 
 	return withNewKey(q), i, ok
 }
 
+const changesNothing = "the example of its request changes nothing of the record that was created: give the document another"
+
 // refusal says why an operation could not be tested: the service did not accept the example of its request.
 func refusal(x *exchange) string {
 	if x.status == http.StatusUnsupportedMediaType {
@@ -233,7 +235,7 @@ func (r *run) probeRepeat(ctx context.Context, q request, first *exchange) (ids 
 			Expected: "the same response to the same Idempotency-Key", Got: fmt.Sprintf("another one, with status %d", repeated.status),
 		})
 	}
-	if other, ok := r.withOtherBody(q); ok {
+	if other, ok := r.withOtherBody(q, func(string) bool { return true }); ok {
 		r.mustNotSucceed(ctx, other, "idempotency", "status 422, or another refusal, for an Idempotency-Key that came with another body")
 	}
 	exchanges := r.race(ctx, slices.Repeat([]request{withNewKey(q)}, racingRequests))
@@ -275,17 +277,30 @@ func (r *run) race(ctx context.Context, requests []request) []*exchange {
 	return exchanges
 }
 
-// withOtherBody returns the request with another value of a member of its body that is not an ID, if the definition allows one.
-func (r *run) withOtherBody(q request) (other request, ok bool) {
-	for _, name := range slices.Sorted(maps.Keys(q.sent)) {
-		other = q
-		other.sent = maps.Clone(q.sent)
-		isOther := !isIDName(name) && replace(other.sent, name, fmt.Sprint(q.sent[name])+"1")
-		if other, ok = r.as(other, q.label); ok && isOther && !bytes.Equal(other.body, q.body) {
-			return other, true
+// withOtherBody returns the request with other values in its body, if the definition allows any: of texts and whole numbers or, if none of these can
+// change, of states, dates and the like. IDs, versions and parameters of the path stay. may says which members may change.
+func (r *run) withOtherBody(q request, may func(name string) bool) (other request, ok bool) {
+	for n := 0; n < 2 && !ok; n++ {
+		for _, name := range slices.Sorted(maps.Keys(q.sent)) {
+			texts := []string{fmt.Sprint(q.sent[name]) + "1"}
+			if p := q.op.Body.Kinds[0].Schema.Property(name); p != nil && n > 0 {
+				texts, _ = valuesOf(&upstream.Param{Schema: p.Schema})
+			}
+			isOfPath := slices.ContainsFunc(q.op.PathParams, func(p upstream.Param) bool { return p.Name == name })
+			for _, text := range texts {
+				other := q
+				other.sent = maps.Clone(q.sent)
+				if isOfPath || isIDName(name) || name == "version" || !may(name) || !replace(other.sent, name, text) {
+					continue
+				}
+				if other, isValid := r.as(other, q.label); isValid && !bytes.Equal(other.body, q.body) {
+					q, ok = other, true
+					break
+				}
+			}
 		}
 	}
-	return q, false
+	return q, ok
 }
 
 // compareStored compares a record with what was sent for it.
@@ -440,6 +455,14 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		return r.sendAndCheck(ctx, request{op: get, label: "A", values: q.values, ofRecords: true}, "")
 	}
 	previous := current()
+	own, record, names := q, previous.record(), slices.Collect(maps.Keys(q.sent))
+	isShown := func(name string) bool { _, exists := record[name]; return exists }
+	isSeen := slices.ContainsFunc(names, func(name string) bool { return isOther(name, record, made.sent, q.sent) })
+	if !isSeen && slices.ContainsFunc(names, isShown) { // without an example, bodies of changes and creations are samples of one schema
+		if q, isSeen = r.withOtherBody(q, isShown); !isSeen {
+			r.skip(op, changesNothing)
+		}
+	}
 	matches := op.Forwards(headerMatch)
 	if matches {
 		version, found := r.version(op, previous)
@@ -484,7 +507,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if x == nil {
 			return
 		}
-		done := x.ok() && (previous == nil || rule == "precondition" || op.Method == http.MethodPatch)
+		done := x.ok() && (previous == nil || rule == "precondition" || op.Method == http.MethodPatch && !isSeen)
 		got := "status %d"
 		if was != nil {
 			left := listed()
@@ -494,6 +517,9 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			before, _ := r.version(op, previous)
 			after, _ := r.version(op, now)
 			done, got = r.changed(op, previous, now, wrong.sent) || rule == "precondition" && before != after, "status %d, and the change was made"
+		}
+		if _, found := r.commonRecord(previous, x); !done && found && wrong.label == "B" && (isSeen || op.Method != http.MethodPut) {
+			done, got = true, "status %d, and the record of A"
 		}
 		if done {
 			r.addFinding(rule, x, Finding{Expected: expected, Got: fmt.Sprintf(got, x.status)})
@@ -531,6 +557,11 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		others = listed()
 	}
 	x := r.sendAndCheck(ctx, q, "")
+	if x.isRefused() && !(matches && x.status == http.StatusPreconditionFailed) && !bytes.Equal(q.body, own.body) {
+		r.skip(op, changesNothing)
+		q.body, q.sent = own.body, own.sent
+		x = r.sendAndCheck(ctx, withNewKey(q), "")
+	}
 	switch {
 	case x == nil: // a change that the service should have refused has left a version that the definition does not allow
 		r.skip(op, noRequest)
@@ -563,8 +594,8 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			maps.Copy(sent, made.sent)
 		}
 		maps.Copy(sent, q.sent)
-		r.created[i].sent = sent
 		if x.status == http.StatusAccepted || r.isChanged(op, previous, now, made.sent, q.sent) {
+			r.created[i].sent = sent
 			r.compareStored(op, now, sent)
 			r.compareStored(op, x, q.sent)
 		}
@@ -586,16 +617,21 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			_, now = put(q)
 			r.compareRepeated(before, now, others, listed(), sent)
 		}
-		if !matches {
-			return
+		switch {
+		case !matches:
+		case version == old && reflect.DeepEqual(now.value, previous.value):
+			r.skip(op, changesNothing)
+		default:
+			previous = now
+			probeStale(old, "that the record had before it was changed")
 		}
-		if version == old && reflect.DeepEqual(now.value, previous.value) {
-			r.skip(op, "an old If-Match: the example of its request changes nothing of the record that was created, which keeps its version")
-			return
-		}
-		previous = now
-		probeStale(old, "that the record had before it was changed")
 	}
+}
+
+// isOther reports whether a member of a record is sent with another value than the record has, and than was sent for it at first.
+func isOther(name string, record, made, sent map[string]any) bool {
+	was, exists := record[name]
+	return exists && !areAlike(withFloats(was), sent[name]) && !reflect.DeepEqual(made[name], sent[name])
 }
 
 // isChanged reports whether a PUT or PATCH has changed a record, and a PATCH has not emptied all that it does not name, of what created the record.
@@ -605,11 +641,10 @@ func (r *run) isChanged(op *upstream.Operation, previous, now *exchange, made, s
 	if was == nil || is == nil || op.Method == http.MethodPost {
 		return true
 	}
-	isOther := func(name string) bool {
-		_, exists := was[name]
-		return exists && !strings.Contains(encodeJSON(sent[name]), "{") && !areAlike(withFloats(was[name]), sent[name]) && !reflect.DeepEqual(made[name], sent[name])
+	changes := func(name string) bool {
+		return !strings.Contains(encodeJSON(sent[name]), "{") && isOther(name, was, made, sent)
 	}
-	if reflect.DeepEqual(was, is) && slices.ContainsFunc(slices.Collect(maps.Keys(sent)), isOther) {
+	if reflect.DeepEqual(was, is) && slices.ContainsFunc(slices.Collect(maps.Keys(sent)), changes) {
 		r.addFinding("change", now, Finding{Expected: "another record after " + op.ID, Got: "the same one"})
 		return false
 	}
