@@ -1103,3 +1103,51 @@ func TestAnErrorWithStatus200IsNoLeak(t *testing.T) {
 		require.NotContains(t, printed, "fault isolation")
 	}
 }
+
+// What may be the same for all, such as a day, is not compared.
+func TestRecordsThatNoListHas(t *testing.T) {
+	t.Parallel()
+	const paths = `x-gatehouse-tenant: request
+paths:
+  /guests/{guest_id}:
+    get:
+      operationId: getGuest
+      parameters: [{name: guest_id, in: path, required: true, schema: {type: integer}, example: 4}]
+      responses: {"200": {description: A guest., IS content: {application/json: {schema: {type: object, required: [MEMBER], properties: {MEMBER: {type: integer}, name: {type: string}}}}}}, "404": {description: None.}}
+  /days/{day}:
+    get:
+      operationId: getDay
+      parameters: [{name: day, in: path, required: true, schema: {type: string, format: date}, example: "2027-01-31"}]
+      responses: {"200": {description: A day., content: {application/json: {schema: {type: object, properties: {day: {type: string}}}}}}}
+`
+	const shared = "hint shared-record: getGuest: GET /guests/{guest_id} as %s\n  expected another record, or none: no list says whose this one is\n  got      a record that A gets, too"
+	for way, want := range map[string]string{
+		"": " 0 faults, 0 hints", "own": " 0 faults, 0 hints",
+
+		"everybody's": fmt.Sprintf(shared, "B") + " (3 times)\n",
+		"default":     fmt.Sprintf(shared, "nobody"),
+	} {
+		for _, member := range []string{"id", "no"} {
+			is := map[string]string{"no": "x-gatehouse-records: {is: {no: guest_id}},"}[member]
+			for _, printed := range conformOf(t, strings.NewReplacer("MEMBER", member, "IS", is).Replace(paths), conform.Options{}, func() http.Handler {
+				return small(func(r *http.Request, business string) (int, any) {
+					day, isDay := strings.CutPrefix(r.URL.Path, "/days/")
+					switch known := business == "17" || business == "18"; {
+					case isDay:
+						return http.StatusOK, object{"day": day}
+					case way == "default" && !known:
+						business = "17"
+					case r.URL.Path != "/guests/4" || way != "everybody's" && (!known || business != "17" && way != "own"):
+						return http.StatusNotFound, nil
+					}
+					return http.StatusOK, object{member: 4, "name": "Ada" + map[string]string{"own": business}[way]}
+				})
+			}) {
+				require.Contains(t, printed, want)
+				require.Contains(t, printed, " 0 faults")
+				require.NotContains(t, printed, "skipped getGuest")
+				require.Contains(t, printed, "skipped getDay: isolation: no list has the IDs of its path")
+			}
+		}
+	}
+}

@@ -40,11 +40,13 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		}
 		return
 	}
-	if !known {
+	var own *exchange
+	if known {
+		own = r.list(ctx, r.listOf(op, 0), nil, "B")
+	} else if !isAsked(r.list(ctx, op, samples[0], "A")) {
 		r.skip(op, "isolation: no list has the IDs of its path")
 		return
 	}
-	own := r.list(ctx, r.listOf(op, 0), nil, "B")
 	for _, values := range samples {
 		if slices.Contains(r.keys(own), values[0]) && (mayCoincide(values[0]) || !isIsolated(own.op)) {
 			r.skip(op, sameID)
@@ -56,14 +58,24 @@ func (r *run) probeIsolation(ctx context.Context, op *upstream.Operation, sample
 		r.probeBelowOwn(ctx, a, q)
 		b := r.fetch(ctx, q, "isolation")
 		switch f, found := r.commonRecord(a, b); {
-		case found:
+		case found && known:
 			r.addFinding("isolation", b, f)
+		case found:
+			r.addFinding("shared-record", b, Finding{Pointer: f.Pointer, Expected: unlisted, Got: f.Got})
 		case !b.ok() || !own.ok() || !isWholeList(own):
 		case b.res.Unchecked != nil && a.ok(), b.record() != nil && r.id(own.op, b.record()) == values[0]:
 			r.addFinding("isolation", b, Finding{Expected: "a status from 400 for a record of A, and for what belongs to it", Got: fmt.Sprintf("status %d", b.status)})
 		}
 	}
 }
+
+// isAsked reports whether a response is the record that a path identifies. Others, such as a day, may be the same for all.
+func isAsked(x *exchange) bool {
+	record, n := x.record(), len(x.values)
+	return record != nil && n > 0 && isRecord(x.op) && (x.res.Records != nil && len(x.res.Records.Is) > 0 || scalar(record["id"]) == x.values[n-1])
+}
+
+const unlisted = "another record, or none: no list says whose this one is"
 
 // probeAtOnce lets lists of A and B race, because a service may keep the business of a request where others find it.
 func (r *run) probeAtOnce(ctx context.Context, a, b *exchange) {
@@ -198,12 +210,14 @@ func (r *run) probeUnknown(ctx context.Context, first *exchange, values []string
 	}
 	ask := func(q request, expected string) {
 		x := cmp.Or(r.send(ctx, q), &exchange{})
-		_, isCommon := r.commonRecord(first, x)
+		f, isCommon := r.commonRecord(first, x)
 		switch x.label = "nobody"; {
 		case x.err != nil, x.status/100 == 5:
 			r.checkResponse(ctx, x, "unknown-business")
 		case x.status/100 == 2 && (isCommon && len(q.values) == 0 || (x.list || isOfA) && len(x.records) > 0 || isOfA && x.ok() && x.res.Unchecked != nil):
 			r.addFinding("unknown-business", x, Finding{Expected: expected, Got: fmt.Sprintf("status %d, and records: %d", x.status, len(x.records))})
+		case isCommon && !known && isAsked(first):
+			r.addFinding("shared-record", x, Finding{Pointer: f.Pointer, Expected: unlisted, Got: f.Got})
 		}
 	}
 	without := first.request

@@ -76,6 +76,7 @@ func Rules() []Rule {
 		{"precondition", "a write with an old `If-Match` changes nothing", "Compare If-Match with the current ETag in the transaction that changes the record.", false},
 		{"change", "a PUT replaces the record, and a PATCH changes only what it names", "Store what a request says, keep what a PATCH does not name, and nothing else in a PUT.", false},
 		{"delete", "what was created can be deleted, and is gone then", "Find the record by X-Business-Id and ID, and delete it before responding.", false},
+		{"shared-record", "no other business gets the record of `A` whose ID no list has", "Select by the business of the request and by ID. If the record is everybody's, give the operation x-gatehouse-tenant: none.", true},
 		{"stored", "a record has the values that were sent for it", "Store what a request says, and keep what a PATCH does not name.", true},
 		{"weak-etag", "an `ETag` for `If-Match` is a strong one", "Send a strong ETag: by RFC 9110, section 13.1.1, If-Match never matches a weak one.", true},
 		{"undocumented", "all members are documented, and none is `writeOnly`: the gateway removes others", "Leave the member out, or document it.", true},
