@@ -760,6 +760,7 @@ func TestFindingsNameWhatIsWrong(t *testing.T) {
 		"no ETag": {
 			map[string]response{"POST": {201, "", other}, "a GET /boats/b2": {200, "", other}}, []string{"fault header: getBoat", "expected the ETag"}, "fault precondition",
 		},
+		"a creation without its own response": {map[string]response{"POST": {201, "X-Request-Id", other}}, []string{"skipped addBoat: its request got no valid response"}, "status 0"},
 		"a record that existed":               {map[string]response{"POST": {201, "", boat}}, []string{"skipped addBoat: its response has a record that existed before"}, "changeBoat: PUT"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -83,7 +83,9 @@ const changesNothing = "the example of its request changes nothing of the record
 
 // refusal says why an operation could not be tested: the service did not accept the example of its request.
 func refusal(x *exchange) string {
-	if x.status == http.StatusUnsupportedMediaType {
+	if x.err != nil {
+		return "its request got no valid response"
+	} else if x.status == http.StatusUnsupportedMediaType {
 		return "its body got status 415: if the service expects another media type, set it with --header 'Content-Type: …'"
 	}
 	return fmt.Sprintf("the example of its request got status %d: give the document an example that the service accepts", x.status)
