@@ -214,10 +214,11 @@ type checker struct {
 	allViolations bool        // with listing: what is invalid is listed for all records, what is removed is not
 	proved        bool        // the tenant of what is around a value has been checked, or need not be
 	attempt
-	hides   bool // what is read has something inside that must not leave, maybe by another name
-	work    int  // of choices and undocumented members, in about the time in which a byte is read
-	matcher patternMatcher
-	report  Report
+	withheld []byte // a bit for each position of the body, set where an object is that an alternative removed
+	hides    bool   // what is read has something inside that must not leave, maybe by another name
+	work     int    // of choices and undocumented members, in about the time in which a byte is read
+	matcher  patternMatcher
+	report   Report
 
 	recordIndex int   // index of the record being read, -1 outside of a list of records
 	crossTenant fault // the first object of another business

@@ -17,7 +17,7 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 		return span{}, k.tooDeep()
 	}
 	k.countTried(2 * len(s.Properties))
-	proved := k.proved
+	proved, at := k.proved, k.pos
 	k.proved = proved || s.tenant >= 0
 	start, base, extra, listed := len(k.out), len(k.spans), len(k.extra), len(k.listed)
 	before := objectState{start: start, extra: extra, listed: listed, crossTenantRecords: k.report.CrossTenant}
@@ -37,8 +37,12 @@ func (k *checker) object(s *Schema, depth int, isRecord bool) (span, error) {
 	spans := k.spans[base:]
 	k.spans = k.spans[:base]
 	remains := k.complete(s, spans, placed, mark, &before)
-	if k.proved = proved; !remains {
+	switch k.proved = proved; {
+	case !remains:
+		k.withhold(at)
 		return hidden, nil
+	case k.isWithheld(at):
+		k.note(ruleAlways, s, "", "")
 	}
 	return span{start, len(k.out), true}, k.checkSize()
 }

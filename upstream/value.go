@@ -284,6 +284,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 	}
 	var makeshift *Schema // fits, but loses some of the members that alternatives publish, and no other one loses fewer
 	fewest := 0
+	crossTenantRecords := 0 // the most that an alternative had: kept, whichever one fits
 	for i := 0; i < 2*n || i == 2*n && makeshift != nil; i++ {
 		if i == n && before.strict {
 			break // an outer choice is being tried with unknown members forbidden
@@ -296,7 +297,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		k.attempt, k.invalid = own, fault{}
 		v, err := k.value(alternative, depth)
 		lost := k.lost
-		k.attempt = before.attempt
+		k.attempt, crossTenantRecords = before.attempt, max(crossTenantRecords, k.report.CrossTenant)
 		if err == nil {
 			err = k.countWork(k.pos - start)
 		}
@@ -306,7 +307,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		if k.invalid.schema == nil {
 			isCostly := k.work > (maxWork*len(k.body)+workAllowance)/4 // to be finished, the body needs what is left
 			if lost == 0 || i == 2*n || own.inner || isCostly {
-				if k.invalid = invalid; before.objects == own.objects {
+				if k.invalid, k.report.CrossTenant = invalid, crossTenantRecords; before.objects == own.objects {
 					k.lost += lost
 				}
 				return v, nil
@@ -316,18 +317,32 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			}
 		}
 		k.listed = k.listed[:listed]
-		crossTenantRecords := k.report.CrossTenant // kept: another business's object was seen, whichever alternative fits
 		k.pos, k.out, k.spans, k.extra, k.report = before.pos, k.out[:before.out], k.spans[:before.spans], k.extra[:before.extra], before.report
 		k.converted = k.converted[:before.converted]
-		k.report.CrossTenant = crossTenantRecords
 	}
-	k.invalid = invalid
+	k.invalid, k.report.CrossTenant = invalid, crossTenantRecords
 	rule := ruleChoice
 	if first == '{' || first == '[' || k.mustProve(s) {
 		rule = k.ruleUnlessGuarded(s, rule)
 	}
 	k.note(rule, s, "", "")
 	return k.skip(depth)
+}
+
+// withhold keeps an object that an alternative has removed from leaving by another one. at is where it begins in the body.
+func (k *checker) withhold(at int) {
+	if !k.trying {
+		return
+	}
+	if k.withheld == nil {
+		k.withheld = make([]byte, len(k.body)/8+1)
+	}
+	k.withheld[at/8] |= 1 << (at % 8)
+}
+
+// isWithheld reports whether an alternative has removed the object that begins at a position, and another one is being tried.
+func (k *checker) isWithheld(at int) bool {
+	return k.trying && k.withheld != nil && k.withheld[at/8]&(1<<(at%8)) != 0
 }
 
 // decidingValue looks ahead in the next object, and returns the value of the member that decides between the alternatives.
