@@ -35,6 +35,7 @@ func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 		entries      = `{anyOf: [{type: object, minProperties: 2, additionalProperties: ` + post + `}, {type: object, properties: {a: ` + teaser + `, b: ` + teaser + `}, required: [a]}]}`
 		pages        = `{oneOf: [{type: object, required: [next, posts], properties: {next: {type: string}, posts: {type: array, items: ` + post + `}}},
 			{type: object, required: [prev, posts], properties: {prev: {type: string}, posts: {type: array, items: ` + post + `}}}]}`
+		reverse = `{oneOf: [{type: object, required: [post], properties: {post: ` + teaser + `}}, {type: object, required: [post], properties: {post: ` + post + `}}]}`
 		without = `{oneOf: [{type: object, required: [post], properties: {post: ` + post + `}}, {type: object, required: [n], properties: {n: {type: integer}}}]}`
 		decided = `{oneOf: [{type: object, required: [k, post], properties: {k: {const: a}, post: ` + post + `}}, {type: object, required: [k, post], properties: {k: {const: b}, post: ` + teaser + `}}]}`
 	)
@@ -42,6 +43,7 @@ func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 		schema, body, want string // no want: the response is rejected
 	}{
 		"a hidden member that is required":        {member, `{"post":` + draft + `}`, ""},
+		"one of the second alternative":           {reverse, `{"post":` + draft + `}`, ""},
 		"one with an undocumented member":         {member, `{"z":1,"post":{"status":"draft","title":"SECRET","z":1}}`, ""},
 		"one of another business":                 {member, `{"post":` + foreign + `}`, ""},
 		"an item of another business":             {list, `{"posts":[` + foreign + `,` + shown + `],"n":1}`, `{"posts":[` + shown + `]}`},

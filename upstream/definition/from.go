@@ -201,6 +201,9 @@ type sourceChecker struct {
 	*compiler
 	op   *upstream.Operation
 	seen map[schemaVisit]bool
+
+	compares bool   // reveals also compares whose objects are and whether they may be seen, because a service chooses between the schemas
+	differs  string // what it has found then
 }
 
 // schemaVisit is a schema, and whether it is in a choice of several objects or arrays.
@@ -229,7 +232,7 @@ type memberPlace struct {
 
 // checkSources checks the sources of all objects below a schema.
 func (c *compiler) checkSources(op *upstream.Operation, s *upstream.Schema) {
-	(&sourceChecker{c, op, map[schemaVisit]bool{}}).checkBelow(s, false)
+	(&sourceChecker{compiler: c, op: op, seen: map[schemaVisit]bool{}}).checkBelow(s, false)
 }
 
 // checkBelow checks the objects below a schema. chosen says whether it is in a choice of several objects or arrays.
@@ -358,6 +361,11 @@ func (c *sourceChecker) reveals(s, inner *upstream.Schema, seen map[[2]*upstream
 	case inner.Choice != nil:
 		return inner.Withheld && whole || slices.ContainsFunc(inner.Choice.Alternatives, func(a *upstream.Schema) bool { return passes(a) })
 	}
+	if c.compares && !whole {
+		if c.differs = difference(s, inner); c.differs != "" {
+			return true
+		}
+	}
 	return inner.Visible != "" && whole || inner.Withheld && passes(nil, anyName) ||
 		slices.ContainsFunc(inner.Concealed, func(pointer string) bool { return passes(nil, append(namesIn(pointer), "")...) }) ||
 		inner.Items != nil && passes(inner.Items, anItem) || inner.Additional != nil && passes(inner.Additional, anyName) ||
@@ -370,6 +378,21 @@ func (c *sourceChecker) reveals(s, inner *upstream.Schema, seen map[[2]*upstream
 			}
 			return passes(p.Schema, sourcePath(&p)...)
 		})
+}
+
+// difference returns what is wrong with two schemas in the same place of alternatives if an object of s could be one that inner rejects or removes. One
+// that lacks the member by which inner removes objects is not: what inner has removed, no other alternative shows.
+func difference(s, inner *upstream.Schema) string {
+	filter := inner.Property(inner.Visible)
+	switch {
+	case s.Types&inner.Types&upstream.TypeObject == 0:
+	case inner.Tenant != "" && s.Tenant == "":
+		return "an object in one alternative declares the tenant, and the one in its place in another alternative does not: it would hide whose object it is. Declare it in both"
+	case inner.Visible != "" && filter != nil && (s.Visible != inner.Visible || !slices.Equal(s.VisibleValues, inner.VisibleValues)) &&
+		slices.ContainsFunc(s.Properties, func(p upstream.Property) bool { return sourcePath(&p)[0] == sourcePath(filter)[0] }):
+		return "an object in one alternative has another " + extVisible + " than the one in its place in another alternative, which would show what it hides. Let both have the same"
+	}
+	return ""
 }
 
 // schemasAt returns the schemas with which the data service's member at a path below s leaves, or parts of it. A further member, and a part, counts as

@@ -1081,6 +1081,7 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Choice.Discriminator == "" {
 		overlap = max(overlap, len(objects))
 	}
+	faults := len(c.faults)
 	c.compareAlternatives(info, c.leaves(s.Choice.Alternatives, upstream.TypeObject), s.Choice.Discriminator == "")
 	for i, lists := 0, c.leaves(s.Choice.Alternatives, upstream.TypeArray); len(lists) > 1 && i < maxNames; i++ {
 		var items []*upstream.Schema
@@ -1093,12 +1094,12 @@ func (c *compiler) decide(s *upstream.Schema) {
 	if s.Withheld && s.Choice.Discriminator == "" && slices.ContainsFunc(objects, func(a *upstream.Schema) bool { return a.FreeJSON() || a.Additional != nil }) {
 		c.fault(info.node, besideMap)
 	}
-	f, seen := &sourceChecker{compiler: c}, map[[2]*upstream.Schema]bool{}
+	f, seen := &sourceChecker{compiler: c, compares: len(c.faults) == faults && !info.view.request}, map[[2]*upstream.Schema]bool{}
 	for i, a := range s.Choice.Alternatives { // what does not fit a may pass in b
 		for j, b := range s.Choice.Alternatives {
-			if i != j && (s.Choice.Discriminator == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
-				c.fault(info.node, "one alternative has further members, or any JSON, where another one hides something that would pass: list its members, or add a "+
-					"discriminator or a constant that is required")
+			if f.differs = ""; i != j && (s.Choice.Discriminator == "" || a.Types&b.Types&upstream.TypeObject == 0) && f.reveals(b, a, seen) {
+				c.fault(info.node, "%s, or add a discriminator or a constant that is required",
+					cmp.Or(f.differs, "one alternative has further members, or any JSON, where another one hides something that would pass: list its members"))
 			}
 		}
 	}
