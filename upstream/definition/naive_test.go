@@ -23,13 +23,15 @@ type object = map[string]any
 // the decoded answer, and shares nothing with the compiler and the checker.
 type naive struct {
 	schemas object
-	request bool            // of bodies of requests
-	body    any             // of a request
-	patch   bool            // the value is a merge patch: no member is required
-	others  map[string]bool // names of the alternatives for the next object
-	trying  bool            // the value is in an alternative that is tried
-	inner   bool            // in an object within one: the first alternative that fits is taken
-	other   bool            // for another library: a read-only member may be null, and lists have no bound of their own
+	request bool             // of bodies of requests
+	body    any              // of a request
+	patch   bool             // the value is a merge patch: no member is required
+	others  map[string]bool  // names of the alternatives for the next object
+	trying  bool             // the value is in an alternative that is tried
+	inner   bool             // in an object within one: the first alternative that fits is taken
+	removed map[uintptr]bool // objects that an alternative removed: others must not have them
+	kept    int              // how often another alternative would have had one
+	other   bool             // for another library: a read-only member may be null, and lists have no bound of their own
 }
 
 // verdict is what becomes of a value.
@@ -46,6 +48,7 @@ func (d *naive) expected(a *reply, body []byte) (any, bool) {
 	if !jsontext.Value(body).IsValid() || deepest(body) > 64 {
 		return nil, false
 	}
+	d.removed = map[uintptr]bool{}
 	schema, most := a.schema, maxItems
 	if a.list {
 		list := schema
@@ -644,12 +647,19 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 		switch value, isText := v["visibility"].(string); {
 		case !ok:
 		case r.foreign || isText && !missing && !slices.Contains(visible["visibility"].([]any), any(value)):
+			if d.trying {
+				d.removed[reflect.ValueOf(v).Pointer()] = true
+			}
 			return verdict{hidden: true}
 		default:
 			r.invalid = r.invalid || !isText
 		}
 	}
 	r.invalid = r.invalid || missing
+	if d.trying && d.removed[reflect.ValueOf(v).Pointer()] {
+		r.invalid = true
+		d.kept++
+	}
 	return r
 }
 
