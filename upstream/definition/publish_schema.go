@@ -113,6 +113,11 @@ func (p *publisher) schema(n node, hidden ...string) *yaml.Node {
 			}
 		}
 	}
+	if name := p.requiredByChoice(n, hidden); name != "" {
+		required := cmp.Or(member(out, "required"), &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle})
+		required.Content = append(required.Content, text(name))
+		put(out, "required", required)
+	}
 	if pattern != nil {
 		all := cmp.Or(member(out, "allOf"), list())
 		all.Content = append(all.Content, pattern)
@@ -324,6 +329,23 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 		put(out, "mapping", mapping)
 	}
 	return out
+}
+
+// requiredByChoice returns the discriminator of a schema, if it decides between objects of which some need not have it, or "".
+func (p *publisher) requiredByChoice(n node, hidden []string) string {
+	name := n.get("discriminator").get("propertyName").text()
+	requires := func(part node) bool { return slices.Contains(part.get("required").texts(), name) }
+	objects, optional := 0, false
+	for _, a := range append(n.get("oneOf").items(), n.get("anyOf").items()...) {
+		if slices.ContainsFunc(p.parts(true, a), func(part node) bool { return part.get("properties").get(name).Node != nil }) {
+			objects, optional = objects+1, optional || !slices.ContainsFunc(p.parts(false, a), requires)
+		}
+		hidden = append(hidden, p.hiddenIn(a)...)
+	}
+	if name == "" || objects < 2 || !optional || requires(n) || slices.Contains(hidden, name) {
+		return ""
+	}
+	return name
 }
 
 // constants returns the possible values of a member of a schema, or nil if these are not listed.

@@ -469,6 +469,34 @@ func TestWhatDecidesIsRequiredInAPublishedMergePatch(t *testing.T) {
 	}
 }
 
+// Without the discriminator, a value is not accepted, whether or not its schema requires it. FastAPI does not require one with a default.
+func TestDiscriminatorIsRequiredInThePublishedDocument(t *testing.T) {
+	t.Parallel()
+	const book, game, cd = `{properties: {kind: {enum: [book, ebook], default: book}, n: {type: string}}, required: [n]}`, `{properties: {kind: {const: game}}}`, `{properties: {kind: {const: cd}}, required: [kind]}`
+	const by = `, discriminator: {propertyName: kind}}`
+	for schema, want := range map[string][]string{
+		`{oneOf: [` + book + `, ` + game + `]` + by:                                                                   {"kind"},
+		`{anyOf: [` + cd + `, ` + game + `, {type: "null"}]` + by:                                                     {"kind"},
+		`{properties: {of: {type: string}}, required: [of], oneOf: [` + book + `, ` + game + `]` + by:                 {"of", "kind"},
+		`{properties: {of: {type: string}}, required: [kind], oneOf: [` + book + `, ` + game + `]` + by:               {"kind"},
+		`{oneOf: [` + cd + `, ` + strings.Replace(cd, "cd", "lp", 1) + `]` + by:                                       nil,
+		`{oneOf: [` + game + `, {type: "null"}]` + by:                                                                 nil,
+		`{oneOf: [` + game + `, {type: string}]` + by:                                                                 nil,
+		`{oneOf: [` + strings.ReplaceAll(game+`, `+book, "kind: {", "kind: {x-gatehouse-internal: true, ") + `]` + by: nil,
+	} {
+		var got struct {
+			Components struct {
+				Schemas map[string]struct {
+					Properties map[string]struct{ Required []string }
+				}
+			}
+		}
+		text := publish(t, strings.Replace(orders, "x: {type: string}", "x: "+schema, 1))
+		require.NoError(t, yaml.Unmarshal([]byte(text), &got))
+		require.Equal(t, want, got.Components.Schemas["Order"].Properties["x"].Required, "%s\n%s", schema, text)
+	}
+}
+
 // Of several JSON media types, the schema of the first one is enforced.
 func TestTheSchemaOfTheFirstJSONIsPublishedForAll(t *testing.T) {
 	t.Parallel()
