@@ -349,6 +349,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"responses that are a list":                {"responses:\n        \"200\":\n          " + theResponse, "responses: []", 11, operationAt + "/responses", "must be an object"},
 		"no successful response":                   {`"200":`, `"404":`, 7, operationAt, "a successful response is missing: document it, such as 200 or 204"},
 		"only a default response":                  {`"200":`, `default:`, 7, operationAt, "a successful response is missing"},
+		"a range of status codes twice":            {`"200":`, "2XX: {description: x}\n        2xx:", 14, operationAt + "/responses/2xx", "is documented above in another case"},
 		"a status code that is none":               {`"200":`, "\"204\": {}\n        \"2000\":", 14, operationAt + "/responses/2000", `"2000" is not a status code`},
 		"XML alone":                                response("content: {application/xml: {schema: {type: string}}}", "/content/application~1xml", "application/xml cannot be enforced: use application/json"),
 		"a form alone":                             response("content: {application/x-www-form-urlencoded: {schema: {type: string}}}", "/content/application~1x-www-form-urlencoded", "cannot be enforced"),

@@ -779,13 +779,14 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 	c.faultIf(list.Node != nil && len(unchecked) == 0, list, "must be a list of media types, such as [application/pdf]")
 	success, all := false, n.get("responses")
 	n.responses = map[int]node{}
+	isClientError := func(e entry) bool { return strings.EqualFold(e.name, "4XX") }
 	c.noExtensions(all, "")
 	for _, e := range c.members(all) {
 		status, err := strconv.Atoi(e.name)
 		switch name := strings.ToUpper(e.name); {
 		case strings.HasPrefix(e.name, "x-"):
 			continue
-		case name == "DEFAULT" && all.get("4XX").Node == nil, name == "4XX":
+		case name == "DEFAULT" && !slices.ContainsFunc(all.entries(), isClientError), name == "4XX":
 			status = 4
 		case name == "2XX":
 			status, success = 2, true
@@ -803,6 +804,9 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 				c.warn(e.value, "becomes 502: redirects do not reach callers")
 			}
 			continue // not forwarded as documented: see Operation.CheckHeader
+		}
+		if c.faultIf(n.responses[status].Node != nil, e.value, "is documented above in another case") {
+			continue
 		}
 		if value := c.resolve(e.value); value.Node != nil {
 			n.responses[status] = e.value

@@ -469,6 +469,23 @@ func TestWhatDecidesIsRequiredInAPublishedMergePatch(t *testing.T) {
 	}
 }
 
+// Names of ranges may be in any case. What is enforced for one is published, and default does not count beside 4xx.
+func TestTheRangeThatIsEnforcedIsPublished(t *testing.T) {
+	t.Parallel()
+	problem := func(name string) string {
+		return "{content: {application/json: {schema: {properties: {" + name + ": {type: string}}}}}}"
+	}
+	text := strings.Replace(orders, `"200":`, "4xx: "+problem("inRange")+"\n        default: "+problem("ofDefault")+"\n        \"200\":", 1)
+	got := publish(t, text)
+	require.Contains(t, got, "inRange")
+	require.NotContains(t, got, "ofDefault")
+	d, err := load(text, definition.Options{})
+	require.NoError(t, err)
+	enforced, err := answer(t, d, "/orders/1", 409, `{"inRange":"a","ofDefault":"b"}`)
+	require.NoError(t, err)
+	require.Equal(t, `{"inRange":"a"}`, enforced)
+}
+
 // Without the discriminator, a value is not accepted, whether or not its schema requires it. FastAPI does not require one with a default.
 func TestDiscriminatorIsRequiredInThePublishedDocument(t *testing.T) {
 	t.Parallel()
