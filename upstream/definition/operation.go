@@ -801,7 +801,7 @@ func (c *compiler) responses(op *upstream.Operation, n *operationNode) {
 		case status < 400 || status >= 500 || status == http.StatusUnauthorized || status == http.StatusProxyAuthRequired:
 			c.noExtensions(e.value, "")
 			if status > 300 && status < 400 && status != http.StatusNotModified {
-				c.warn(e.value, "becomes 502: redirects do not reach callers")
+				c.warn(e.value, "becomes 502: redirects do not reach callers. Let an adapter send what they lead to, or serve the path with gatehouse_auth")
 			}
 			continue // not forwarded as documented: see Operation.CheckHeader
 		}

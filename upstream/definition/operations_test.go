@@ -470,7 +470,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	op := d.API.Operations()[0]
 	require.Contains(t, warnings(d), "the header X-Other does not reach callers: must be one of ETag, Location")
 	require.NotContains(t, warnings(d), "x-request-id", "callers get the gateway's")
-	require.Contains(t, warnings(d), "/responses/302: becomes 502: redirects do not reach callers")
+	require.Contains(t, warnings(d), "/responses/302: becomes 502: redirects do not reach callers. Let an adapter send what they lead to, or serve the path with gatehouse_auth")
 	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not reach callers"), "it leaves with 429")
 	require.NotContains(t, warnings(d), "the header Retry-After")
 	for _, test := range []struct {
