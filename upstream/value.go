@@ -428,7 +428,7 @@ func (k *checker) unknownMember(s *Schema, rawName []byte, depth int, isRecord b
 
 // maySetTenant reports whether a service could take a further member of a request for the one that names the business.
 func (k *checker) maySetTenant(s *Schema, rawName []byte, depth int) bool {
-	if len(k.op.Body.Business) == 0 || depth > 1 && (len(s.Properties) == 0 || !s.Additional.free) {
+	if len(k.op.Body.Business) == 0 || depth > 1 && len(s.Properties) == 0 {
 		return false
 	}
 	var room [64]byte

@@ -496,7 +496,8 @@ func TestBodiesNameTheOwnBusinessWhateverTheTenantOfTheResponse(t *testing.T) {
 // A service that takes all members of a body as they are would make the record another business's.
 func TestFurtherMembersNameTheOwnBusiness(t *testing.T) {
 	t.Parallel()
-	const schema = `{type: object, properties: {sku: {type: string}, n: {type: object, properties: {a: {type: string}}, additionalProperties: true}, m: {type: object, additionalProperties: true}}, additionalProperties: true}`
+	const schema = `{type: object, properties: {sku: {type: string}, n: {type: object, properties: {a: {type: string}}, additionalProperties: true}, m: {type: object, additionalProperties: true},
+		o: {type: object, properties: {a: {type: string}}, additionalProperties: {type: [string, integer]}}}, additionalProperties: true}`
 	text := strings.Replace(bodiesDocument, `requestBody: {$ref: "#/components/requestBodies/Order"}`, "requestBody: {content: {application/json: {schema: "+schema+"}}}", 1)
 	d, err := load(text, definition.Options{})
 	require.NoError(t, err)
@@ -510,6 +511,8 @@ func TestFurtherMembersNameTheOwnBusiness(t *testing.T) {
 		`{"Business_ID":null}`:                      {"/Business_ID is not your own business"},
 		`{"business\u005fid":{"id":17}}`:            {"/business_id is not your own business"},
 		`{"n":{"business_id":18}}`:                  {"/n/business_id is not your own business"},
+		`{"o":{"a":"x","business_id":"18"}}`:        {"/o/business_id is not your own business"},
+		`{"o":{"a":"x","businessId":17,"b":"18"}}`:  nil,
 		`{"businessId":"17"}`:                       nil, // services bind other spellings, too
 		`{"businessId":"18"}`:                       {"/businessId is not your own business"},
 		`{"business-id":18,"BUSINESS.ID":18}`:       {"/business-id is not your own business", "/BUSINESS.ID is not your own business"},

@@ -575,7 +575,7 @@ func (d *naive) object(parts []object, v object, strict bool) (r verdict) {
 			outermost := mayBeTenant && reflect.ValueOf(v).Pointer() == reflect.ValueOf(d.body).Pointer()
 			for _, s := range parts { // members that many readers take for a documented one
 				properties, _ := s["properties"].(object)
-				if mayBeTenant && (outermost || len(further) == 0 && len(properties) > 0) {
+				if mayBeTenant && (outermost || len(properties) > 0) {
 					r.invalid = r.invalid || value != tenantID && value != json.Number(tenantID)
 				}
 				for declared := range properties {
