@@ -127,8 +127,9 @@ func (d *frontDoor) withMetrics(op operation) *operation {
 }
 
 // configureServer sets what Caddy has no option for. The server passes "OPTIONS *" to its routes like any other request: net/http would
-// otherwise respond itself, wait for the body, and keep the connection even if the framing is ambiguous. And its write timeout also ends
-// connections of HTTP/2 whose client reads nothing: net/http ends a stream with a frame, which it cannot write to such a client.
+// otherwise respond itself, wait for the body, and keep the connection even if the framing is ambiguous. Ambiguous requests end their
+// connections, also in handlers that are not ours. And its write timeout also ends connections of HTTP/2 whose client reads nothing: net/http
+// ends a stream with a frame, which it cannot write to such a client.
 func (a *App) configureServer(ctx caddy.Context) {
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || a.servers[server] {
@@ -154,6 +155,7 @@ func (a *App) configureServer(ctx caddy.Context) {
 			if srv, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok {
 				srv.DisableGeneralOptionsHandler = true
 				srv.HTTP2 = &http.HTTP2Config{WriteByteTimeout: srv.WriteTimeout}
+				srv.Handler = closeAmbiguous(srv.Handler)
 			}
 		})
 		return ctx
@@ -407,7 +409,7 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, op *operation,
 		b.unread = hasBody
 		// net/http silently ignores Transfer-Encoding in HTTP/1.0 requests, and does not tell whether a chunked request also had a
 		// Content-Length. RFC 9112, section 6.1 requires closing the connection in both cases.
-		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.ContentLength < 0 || namesFraming(r.Header)
+		b.mustClose = r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.ContentLength < 0 || r.Context().Value(ambiguous{}) != nil
 	}
 	if !hasBody {
 		return
@@ -430,17 +432,42 @@ func (req *request) frame(w http.ResponseWriter, r *http.Request, op *operation,
 	r.Body = http.MaxBytesReader(w, b, op.maxBody)
 }
 
-// namesFraming reports whether a header field's value contains the name of a framing header field. net/http joins a folded field with
+// ambiguous is the key in the contexts of HTTP/1 requests whose framing is ambiguous.
+type ambiguous struct{}
+
+// closeAmbiguous ends the connections of these requests, whichever handler responds, and marks them for frame. It runs before Caddy, and
+// handlers such as request_header, remove the header fields by which such requests are known.
+func closeAmbiguous(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && ambiguousFraming(r) {
+			w.Header()["Connection"] = []string{"close"}
+			r = r.WithContext(context.WithValue(r.Context(), ambiguous{}, true))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ambiguousFraming reports whether a header field's value contains the name of a framing header field. net/http joins a folded field with
 // the line before it (RFC 9112, section 5.2), which a proxy in front may have read as a field of its own: without a body here, with one
-// there.
-func namesFraming(h http.Header) bool {
-	for _, values := range h {
-		for _, v := range values {
-			for before, after, ok := strings.Cut(v, "-"); ok; before, after, ok = strings.Cut(after, "-") {
-				if endsWithFold(before, "content") && startsWithFold(after, "length") ||
-					endsWithFold(before, "transfer") && startsWithFold(after, "encoding") {
-					return true
-				}
+// there. If the target has a host, net/http drops the field Host, whatever it was.
+func ambiguousFraming(r *http.Request) bool {
+	if r.URL.Host != "" || namesFraming(r.Host) {
+		return true
+	}
+	for _, values := range r.Header {
+		if namesFraming(values...) {
+			return true
+		}
+	}
+	return false
+}
+
+func namesFraming(values ...string) bool {
+	for _, v := range values {
+		for before, after, ok := strings.Cut(v, "-"); ok; before, after, ok = strings.Cut(after, "-") {
+			if endsWithFold(before, "content") && startsWithFold(after, "length") ||
+				endsWithFold(before, "transfer") && startsWithFold(after, "encoding") {
+				return true
 			}
 		}
 	}
