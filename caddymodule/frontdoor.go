@@ -108,6 +108,14 @@ type request struct {
 // defaultBodyTimeout is the default of operation.bodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
+// http2Window is how many bytes of request bodies an HTTP/2 connection holds that no operation has read: a client can block the responses
+// meanwhile. Nothing else bounds them. By default, it is 1 MiB.
+//
+// A connection receives at most a window in a round trip. With a round trip of 50 ms, a body of 1 MiB takes 0.3 s (0.1 s with 1 MiB, 0.9 s
+// with 64 KiB), and with one of 200 ms, 8 MiB take 6.7 s, less than defaultBodyTimeout (26 s with 64 KiB). A response that is blocked takes
+// about 75 KiB itself, and a connection may have 250 of them, so that a smaller window would save little.
+const http2Window = 256 << 10
+
 // errMisdirected becomes a 421 (RFC 9110, section 15.5.20).
 var errMisdirected = errors.New("the route is not served for this host")
 
@@ -128,8 +136,8 @@ func (d *frontDoor) withMetrics(op operation) *operation {
 
 // configureServer sets what Caddy has no option for. The server passes "OPTIONS *" to its routes like any other request: net/http would
 // otherwise respond itself, wait for the body, and keep the connection even if the framing is ambiguous. Ambiguous requests end their
-// connections, also in handlers that are not ours. And its write timeout also ends connections of HTTP/2 whose client reads nothing: net/http
-// ends a stream with a frame, which it cannot write to such a client.
+// connections, also in handlers that are not ours. Connections of HTTP/2 have a smaller window than by default, and the write timeout also
+// ends those whose client reads nothing: net/http ends a stream with a frame, which it cannot write to such a client.
 func (a *App) configureServer(ctx caddy.Context) {
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || a.servers[server] {
@@ -154,7 +162,9 @@ func (a *App) configureServer(ctx caddy.Context) {
 		once.Do(func() {
 			if srv, ok := ctx.Value(http.ServerContextKey).(*http.Server); ok {
 				srv.DisableGeneralOptionsHandler = true
-				srv.HTTP2 = &http.HTTP2Config{WriteByteTimeout: srv.WriteTimeout}
+				srv.HTTP2 = &http.HTTP2Config{
+					WriteByteTimeout: srv.WriteTimeout, MaxReceiveBufferPerConnection: http2Window, MaxReceiveBufferPerStream: http2Window,
+				}
 				srv.Handler = closeAmbiguous(srv.Handler)
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/gatehouse-gateway/gatehouse/authsigner"
 	"github.com/gatehouse-gateway/gatehouse/internal/demo"
@@ -703,6 +704,24 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 			return err == nil && a.Status == http.StatusOK
 		}, patience, 10*time.Millisecond, "the bytes are not in progress any more: %s", wire)
 	}
+}
+
+// A client can block a response, and with it the operation, by granting no window. Until then, the gateway holds what arrives of a body that
+// the operation does not read: a bounded part, for a connection.
+func TestUnreadBodiesOverHTTP2TakeBoundedMemory(t *testing.T) {
+	t.Parallel()
+	const connections, most = 200, 256 << 10
+	f := newRouteGateway(t, "")
+	before, _ := f.g.Memory(t)
+	for range connections {
+		c := dialH2(t, f.g.Addr)
+		require.NoError(t, c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		id, err := c.open(false, pseudo("http", "GET", apiHost, "/docs")...)
+		require.NoError(t, err)
+		require.LessOrEqual(t, c.fill(id), most)
+	}
+	_, peak := f.g.Memory(t)
+	t.Logf("figure: %s connections=%d resident=%s->%s", t.Name(), connections, inMiB(before), inMiB(peak))
 }
 
 // wireCaller calls over one HTTP version.

@@ -230,6 +230,45 @@ func (c *h2Conn) open(whole bool, fields ...field) (id uint32, err error) {
 	return id, err
 }
 
+// fill sends as much of a body as the server takes, and returns how many bytes that is.
+func (c *h2Conn) fill(id uint32) (sent int) {
+	c.t.Helper()
+	const initial = 64<<10 - 1 // RFC 9113, section 6.9.2
+	connection, stream := initial, initial
+	var ping [8]byte
+	for {
+		require.Less(c.t, sent, 16<<20, "the body is read")
+		require.NoError(c.t, c.framer.WritePing(false, ping))
+		for answered := false; !answered; { // and before that come the windows of what the server has read
+			f, err := c.framer.ReadFrame()
+			require.NoError(c.t, err)
+			switch f := f.(type) {
+			case *http2.SettingsFrame:
+				if v, ok := f.Value(http2.SettingInitialWindowSize); ok {
+					stream = int(v)
+				}
+			case *http2.WindowUpdateFrame:
+				if f.StreamID == 0 {
+					connection += int(f.Increment)
+				} else {
+					stream += int(f.Increment)
+				}
+			case *http2.PingFrame:
+				answered = f.IsAck()
+			}
+		}
+		rest := min(connection, stream) - sent
+		if rest == 0 {
+			return sent
+		}
+		for ; rest > 0; rest = min(connection, stream) - sent {
+			data := make([]byte, min(rest, 16<<10))
+			require.NoError(c.t, c.framer.WriteData(id, false, data))
+			sent += len(data)
+		}
+	}
+}
+
 func (c *h2Conn) read(id uint32) (a gatewaytest.Response) {
 	for {
 		f, err := c.framer.ReadFrame()
