@@ -182,6 +182,7 @@ func (d *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	d.app.requests.Add(1)
 	defer d.app.requestEnded()
+	dropQuotes()
 	req.next = next
 	req.id, req.start, req.clientIP = uuid.NewString(), time.Now(), clientAddr(r)
 	req.headers = [...]string{req.id, "nosniff"}

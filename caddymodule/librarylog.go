@@ -57,10 +57,11 @@ func (e quietError) Error() string {
 
 func (e quietError) Unwrap() error { return e.error }
 
-// dropQuotes makes the standard logger drop what libraries quote. Caddy sets the logger's output whenever it loads a configuration, so
-// each App calls it.
+// dropQuotes makes the standard logger drop what libraries quote. Caddy sets the logger's output at the beginning of each load, and leaves it
+// like that if the load fails before it reaches an App of ours. So each App calls it, and each request.
 func dropQuotes() {
-	if _, ok := log.Writer().(withoutQuotes); !ok {
-		log.SetOutput(withoutQuotes{log.Writer()})
+	output := log.Writer()
+	if _, ok := output.(withoutQuotes); !ok {
+		log.SetOutput(withoutQuotes{output})
 	}
 }

@@ -202,14 +202,21 @@ func TestAttacksRevealNoSecretAddressTraceOrBanner(t *testing.T) {
 	}
 }
 
-// Libraries quote what they do not expect on a connection: part of a record, if a data service answers twice.
-func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
-	t.Parallel()
-	const canary = `{"contacts":[{"email":"canary-record@example.com"}]}`
+const canaryRecord = `{"contacts":[{"email":"canary-record@example.com"}]}`
+
+// twiceService is a service that sends more than a response while twice is set.
+type twiceService struct {
+	addr          string
+	seen          atomic.Int64 // requests that were answered twice
+	twice, reused atomic.Bool
+}
+
+func newTwiceService(t *testing.T) *twiceService {
+	t.Helper()
+	s := &twiceService{}
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var seen atomic.Int64 // requests that were answered twice
-	var twice, reused atomic.Bool
+	s.addr = ln.Addr().String()
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
 		_ = ln.Close()
@@ -229,12 +236,12 @@ func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
 						return // the gateway has closed the connection
 					}
 					if surplus {
-						reused.Store(true)
+						s.reused.Store(true)
 					}
 					response := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-					if surplus = twice.Load(); surplus {
-						response += canary
-						seen.Add(1)
+					if surplus = s.twice.Load(); surplus {
+						response += canaryRecord
+						s.seen.Add(1)
 					}
 					if _, err := io.WriteString(conn, response); err != nil {
 						return
@@ -243,20 +250,45 @@ func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
 			})
 		}
 	})
+	return s
+}
+
+// Libraries quote what they do not expect on a connection: part of a record, if a data service answers twice.
+func TestSurplusBytesOfADataServiceAreNotLogged(t *testing.T) {
+	t.Parallel()
+	s := newTwiceService(t)
 	w := newEnvironment(t, nil)
-	w.dataURL = "http://" + ln.Addr().String() + " {\n\t\t\thealth_uri /healthz\n\t\t\thealth_interval 200ms\n\t\t}"
+	w.dataURL = "http://" + s.addr + " {\n\t\t\thealth_uri /healthz\n\t\t\thealth_interval 200ms\n\t\t}"
 	g := w.gateway(t)
 	for range 2 {
-		before := seen.Load()
-		twice.Store(true)
-		require.Eventually(t, func() bool { return seen.Load() > before+5 }, patience, 10*time.Millisecond)
+		before := s.seen.Load()
+		s.twice.Store(true)
+		require.Eventually(t, func() bool { return s.seen.Load() > before+5 }, patience, 10*time.Millisecond)
 		for range 3 {
 			w.acme.Get(t, g.URL, eventsPath)
 		}
-		twice.Store(false)
+		s.twice.Store(false)
 		g.Reload(t) // Caddy sets up its logs again
 	}
 	g.Stop(t) // and ends the connections
 	require.NotContains(t, g.Output(), "canary-record")
-	require.False(t, reused.Load(), "a connection is used again")
+	require.False(t, s.reused.Load(), "a connection is used again")
+}
+
+// Caddy sets up its logs before it loads the modules of a configuration, and leaves them like that if the configuration fails.
+func TestFailedReloadLeavesSurplusBytesOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	s := newTwiceService(t)
+	s.twice.Store(true)
+	p := newProtected(t)
+	o := p.options(highLimits, "")
+	o.Site = "gatehouse_auth shop\n\treverse_proxy " + s.addr
+	g := gatewaytest.Start(t, o)
+	g.Write(t, "{\n\tadmin "+strings.TrimPrefix(g.AdminURL, "http://")+"\n}\nhttps://localhost:1 {\n\ttls missing.pem missing.key\n}\n")
+	out, err := gatewaytest.Command(t, nil, "reload", "--config", g.Config, "--adapter", "caddyfile", "--address", strings.TrimPrefix(g.AdminURL, "http://"))
+	require.Error(t, err)
+	require.Contains(t, out, "missing.pem")
+	require.Equal(t, http.StatusOK, p.reads.Get(t, g.URL, "/orders").Status)
+	requireLogged(t, g, "Unsolicited response")
+	require.NotContains(t, g.Output(), "canary-record")
 }
