@@ -209,6 +209,29 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 	}
 }
 
+// serveBytes is the address of a service that responds to everything with the same bytes.
+func serveBytes(t *testing.T, response string) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { // ends with its listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the gateway's connection
+				_, _ = conn.Read(make([]byte, 1))
+				_, _ = io.WriteString(conn, response)
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
 // net/http and FastCGI quote what they do not understand, which may be a record: a script's output among its headers, for example.
 func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 	t.Parallel()
@@ -224,27 +247,10 @@ func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = listener.Close() })
-			go func() { // ends with its listener
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					go func() { // ends with the gateway's connection
-						_, _ = conn.Read(make([]byte, 1))
-						_, _ = io.WriteString(conn, service.response)
-						_, _ = io.Copy(io.Discard, conn)
-						_ = conn.Close()
-					}()
-				}
-			}()
 			root := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(root, "index.php"), nil, 0o600))
 			p := newProtected(t)
-			behind := "root * " + root + "\n\t\t" + service.proxy + listener.Addr().String()
+			behind := "root * " + root + "\n\t\t" + service.proxy + serveBytes(t, service.response)
 			o := p.options(highLimits, "")
 			o.Site = "handle /open {\n\t\t" + behind + "\n\t}\n\thandle {\n\t\tgatehouse_auth shop\n\t\t" + behind + "\n\t}\n\thandle_errors {\n\t\tgatehouse_errors\n\t}"
 			g := gatewaytest.Start(t, o)
@@ -258,7 +264,8 @@ func TestResponsesBehindAProtectedRouteAreNotLogged(t *testing.T) {
 	}
 }
 
-// Caddy logs a request whose response is aborted. Any caller of an event stream can cause that.
+// Caddy logs a request whose response is aborted. Any caller of an event stream can cause that. A service can have it log what it sent: in a
+// trailer, or in response to a health check.
 func TestDocumentedFilterKeepsProtectedRequestsOutOfTheLog(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/directives/gatehouse_auth.md")
@@ -277,17 +284,26 @@ func TestDocumentedFilterKeepsProtectedRequestsOutOfTheLog(t *testing.T) {
 		})
 		o := p.options(highLimits+"\n\t\tassertion "+writeAssertionKey(t), "")
 		o.Global = global + "\n\t" + o.Global
-		o.Site = "gatehouse_auth shop\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + " {\n\t\theader_up X-Password canary-password\n\t}"
+		o.Site = "gatehouse_auth shop\n\treverse_proxy /trailer " + serveBytes(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\ncanary-trailer\r\n\r\n") +
+			"\n\treverse_proxy /checked " + serveBytes(t, "HTTP/1.1 200 OK\r\ncanary-health\r\n\r\n") + " {\n\t\thealth_uri /health\n\t}" +
+			"\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + " {\n\t\theader_up X-Password canary-password\n\t}"
 		g := gatewaytest.Start(t, o)
+		_, err = p.reads.Try(t.Context(), http.MethodGet, g.URL, "/trailer", nil)
+		require.Error(t, err)
+		requireLogged(t, g, "reading: malformed MIME header")
+		requireLogged(t, g, `"logger":"http.handlers.reverse_proxy.health_checker.active"`)
 		const target = "/orders?name=canary-query"
 		raw(t, g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\nX-Canary: canary-header\r\n"+linesOf(signedFields(p.reads, "GET", target, ""))+"\r\n"+lastRequest)
 		requireLogged(t, g, "aborting with incomplete response")
 		requireLogged(t, g, `"route":"shop","operation":"any","status":200`)
 		if global == "" {
-			require.Contains(t, g.Output(), "canary", "or this test shows nothing")
+			for _, canary := range []string{"canary-query", "canary-trailer", "canary-health"} {
+				require.Contains(t, g.Output(), canary, "or this test shows nothing")
+			}
 			continue
 		}
 		gatewaytest.RequireNowhere(t, g.Output(), "canary", p.data.last(t).Header.Get("X-Gateway-Assertion"))
+		require.Contains(t, g.Output(), "/health\\\": net/http: HTTP/1.x transport connection broken: malformed", "the cause is still known")
 	}
 }
 

@@ -70,7 +70,7 @@ http://, https:// {
 `
 
 // filteredLog is the global option that GH072 asks for, in front of those of soundCaddyfile.
-const filteredLog = "{\n\tlog {\n\t\tformat filter {\n\t\t\trequest>uri regexp [?].* \"\"\n\t\t\trequest>headers delete\n\t\t}\n\t}\n\tadmin"
+const filteredLog = "{\n\tlog {\n\t\tformat filter {\n\t\t\trequest>uri regexp [?].* \"\"\n\t\t\trequest>headers delete\n\t\t\terror delete\n\t\t}\n\t}\n\tadmin"
 
 // runCheck runs `gatehouse check` and returns what it prints and its exit status.
 func runCheck(t *testing.T, args ...string) (stdout, stderr, status string) {
@@ -419,6 +419,7 @@ func mistakes() [][3]string {
 		{"GH073", soundCaddyfile, strings.NewReplacer(site, site+"encode # HERE\n", options, options+"definition DIR/tagged.json\n").Replace(soundCaddyfile)},
 		{"GH072", site, shop + "gatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n" + site},
 		{"GH072", soundCaddyfile, strings.NewReplacer(site, shop+"handle /a/* {\ngatehouse_auth shop # HERE\nphp_fastcgi localhost:5\n}\n}\n"+site, "{\n\tadmin", strings.Replace(filteredLog, "request>headers", "request>headers>X-Signature", 1)).Replace(soundCaddyfile)},
+		{"GH072", soundCaddyfile, strings.NewReplacer(site, shop+"gatehouse_auth shop # HERE\nreverse_proxy localhost:5\n}\n"+site, "{\n\tadmin", strings.Replace(filteredLog, "error delete", "", 1)).Replace(soundCaddyfile)},
 	}
 }
 

@@ -543,8 +543,8 @@ func (c *checker) checkAccessLogs() {
 		}
 	}
 	for _, h := range c.handlers {
-		if h.Name == authName && h.upstreams != nil && !c.filters("http.handlers."+proxyName, "request>headers") {
-			c.report("GH072", h.Pointer, "the log gets queries and headers, such as the assertion, of requests behind gatehouse_auth whose responses are aborted")
+		if h.Name == authName && h.upstreams != nil && !c.filters("http.handlers."+proxyName, "request>headers", "error") {
+			c.report("GH072", h.Pointer, "the log gets queries and headers, such as the assertion, of requests behind gatehouse_auth whose responses are aborted, and parts of responses in error")
 			break
 		}
 	}
@@ -553,8 +553,9 @@ func (c *checker) checkAccessLogs() {
 // loggedSecret matches placeholders of what logs must not contain.
 var loggedSecret = regexp.MustCompile(`(?i)\{http\.request\.(header\.(X-Signature|Authorization|Cookie)|(orig_)?uri(\.query.*)?|(orig_)?uri\.prefixed_query)\}`)
 
-// filters reports whether each log that gets the entries of a logger removes query values and a header, or all of them.
-func (c *checker) filters(logger, header string) bool {
+// filters reports whether each log that gets the entries of a logger removes query values and a header, or all of them, and filters other
+// fields.
+func (c *checker) filters(logger, header string, others ...string) bool {
 	has := func(prefixes []string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return p == logger || strings.HasPrefix(logger, p+".") })
 	}
@@ -577,7 +578,8 @@ func (c *checker) filters(logger, header string) bool {
 		}
 		_ = json.Unmarshal(encoder.Fields["request>uri"], &uri)
 		hidden := encoder.Fields["request"] != nil || slices.Contains([]string{"delete", "replace", "hash", "regexp", "multi_regexp"}, uri.Filter) // query hides named values only
-		if !isDiscarded(l) && (encoder.Format != "filter" || !filters("request>headers") && !filters(header) || !hidden) {
+		isLogged := func(field string) bool { return encoder.Fields[field] == nil }
+		if !isDiscarded(l) && (encoder.Format != "filter" || !filters("request>headers") && !filters(header) || !hidden || slices.ContainsFunc(others, isLogged)) {
 			return false
 		}
 	}
