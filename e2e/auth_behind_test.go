@@ -288,14 +288,14 @@ func TestDocumentedFilterKeepsProtectedRequestsOutOfTheLog(t *testing.T) {
 			"\n\treverse_proxy /checked " + serveBytes(t, "HTTP/1.1 200 OK\r\ncanary-health\r\n\r\n") + " {\n\t\thealth_uri /health\n\t}" +
 			"\n\treverse_proxy " + strings.TrimPrefix(p.dataURL, "http://") + " {\n\t\theader_up X-Password canary-password\n\t}"
 		g := gatewaytest.Start(t, o)
-		_, err = p.reads.Try(t.Context(), http.MethodGet, g.URL, "/trailer", nil)
-		require.Error(t, err)
-		requireLogged(t, g, "reading: malformed MIME header")
-		requireLogged(t, g, `"logger":"http.handlers.reverse_proxy.health_checker.active"`)
 		const target = "/orders?name=canary-query"
 		raw(t, g.Addr, "GET "+target+" HTTP/1.1\r\nHost: x\r\nX-Canary: canary-header\r\n"+linesOf(signedFields(p.reads, "GET", target, ""))+"\r\n"+lastRequest)
 		requireLogged(t, g, "aborting with incomplete response")
 		requireLogged(t, g, `"route":"shop","operation":"any","status":200`)
+		_, err = p.reads.Try(t.Context(), http.MethodGet, g.URL, "/trailer", nil)
+		require.Error(t, err)
+		requireLogged(t, g, "reading: malformed MIME header")
+		requireLogged(t, g, `"logger":"http.handlers.reverse_proxy.health_checker.active"`)
 		if global == "" {
 			for _, canary := range []string{"canary-query", "canary-trailer", "canary-health"} {
 				require.Contains(t, g.Output(), canary, "or this test shows nothing")
