@@ -620,6 +620,10 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 		requireJSON(t, c.Do(t, "GET", c.url, eventsPath, []byte("the key is cached")))
 	}
 	before, _ := f.g.Memory(t)
+	other := func() (gatewaytest.Response, error) {
+		return others[overHTTP1].Try(t.Context(), http.MethodGet, others[overHTTP1].url, eventsPath, nil)
+	}
+	alone := timesOf(t, nil, other)
 
 	ctx, end := context.WithCancel(t.Context())
 	var sending sync.WaitGroup
@@ -654,7 +658,7 @@ func TestUnfinishedBodiesOfOneClientIPTakeBoundedMemory(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return refused.Load() >= int64(len(attackers)*each-most) }, patience, 10*time.Millisecond)
 	_, peak := f.g.Memory(t)
-	t.Logf("figure: %s bodies=%d resident=%s->%s", t.Name(), len(attackers)*each, inMiB(before), inMiB(peak))
+	t.Logf("figure: %s bodies=%d resident=%s->%s others=%s->%s", t.Name(), len(attackers)*each, inMiB(before), inMiB(peak), median(alone), median(timesOf(t, nil, other)))
 	assert.Less(t, peak, before+memory)
 
 	// Others, ever smaller, take what is left, until not even a few bytes are.
