@@ -97,13 +97,24 @@ func (c *compiler) mapping(op *upstream.Operation, n *operationNode) {
 	}
 }
 
-// markBusiness marks the parameters that a service could take for the business, by the caller's name or by the service's: for the tenant field, also by
-// the service's names for it, or for a value of the query or a header that is {business}. They must not have a default: it would be refused as another business's.
+// markBusiness marks the parameters that a service could take for the business, by the caller's name or by the service's: for the tenant field, by the
+// name of its member for that, or for a value of the query or a header that is {business}. They must not have a default: it would be refused as
+// another business's.
 func (c *compiler) markBusiness(op *upstream.Operation, n *operationNode, m *upstream.Mapping) {
 	if op.Public || op.Tenant == "" || op.Tenant == upstream.TenantNone {
 		return
 	}
-	taken := append(strings.Split(c.businessNames(op), "\xff"), tenantMember(op.Tenant), tenantMember(c.root.get(extTenant).text()))
+	tenant := cmp.Or(tenantMember(op.Tenant), tenantMember(c.root.get(extTenant).text()))
+	taken := []string{tenant, tenantMember(c.root.get(extTenant).text())}
+	for _, path := range c.servicePaths()[tenant] {
+		if !c.spend(1) {
+			break
+		}
+		isID := strings.EqualFold(path[len(path)-1], "id") // of a pointer, other names say less: /company/code and the code of anything
+		if isID == (len(path) > 1) {
+			taken = append(taken, plainPath(path))
+		}
+	}
 	sent := slices.Concat(m.Query, m.Headers)
 	for _, v := range sent {
 		if v.NamesBusiness() {
@@ -155,13 +166,10 @@ func plainPath(names []string) string {
 	return last
 }
 
-// businessNames returns view.business for an operation: the tenant, the service's names for it in all schemas of the document, and those of
-// values of the query that are {business}. An id alone is not one of them: too many objects have it.
+// businessNames returns view.business for the body of an operation: the tenant, the service's names for it in all schemas of the document, and those of
+// values of the query that are {business}. There, an id alone is not one of them: too many objects have it.
 func (c *compiler) businessNames(op *upstream.Operation) (names string) {
 	tenant := tenantMember(c.view.tenant)
-	if tenant == "" && !op.Public { // the business is known, whatever the records say
-		tenant = tenantMember(c.root.get(extTenant).text())
-	}
 	seen := map[string]bool{"": true, "id": true}
 	add := func(path []string) {
 		if name := plainPath(path); !seen[name] {

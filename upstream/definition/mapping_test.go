@@ -371,14 +371,24 @@ func TestParametersNameTheOwnBusiness(t *testing.T) {
 func TestParametersWithTheServicesNameForTheTenantNameTheOwnBusiness(t *testing.T) {
 	t.Parallel()
 	const text = `{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: customer, paths: {"/bookings": {get: {operationId: list, TENANT
-		parameters: [{name: KundenNr, in: query, schema: {type: string}}, {name: for, in: query, schema: {type: string}}],
-		x-gatehouse-upstream: {path: "/kunden/{business}/bookings", query: {kunden_nr: "{for}"}},
+		parameters: [{name: KundenNr, in: query, schema: {type: string}}],
+		x-gatehouse-upstream: {path: "/kunden/{business}/bookings"},
 		responses: {"200": {description: x, content: {application/json: {schema: {type: array, maxItems: 9, items: {$ref: "#/components/schemas/Booking"}}}}}}}}},
 		components: {schemas: {Booking: {type: object, properties: {customer: {type: string, x-gatehouse-from: KundenNr}}}}}}`
-	for _, tenant := range []string{"", "x-gatehouse-tenant: request,"} {
-		d, err := load(strings.Replace(text, "TENANT", tenant, 1), definition.Options{})
+	for _, c := range []struct {
+		tenant, from, name string
+		names              bool
+	}{
+		{"", "KundenNr", "KundenNr", true},
+		{"x-gatehouse-tenant: request,", "KundenNr", "kunden-nr", true},
+		{"", "/client/id", "client_id", true},
+		{"", "/client/code", "code", false}, // of anything
+		{"", "ID", "id", false},
+	} {
+		names := strings.NewReplacer("TENANT", c.tenant, "x-gatehouse-from: KundenNr", "x-gatehouse-from: "+c.from, "KundenNr", c.name)
+		d, err := load(names.Replace(text), definition.Options{})
 		require.NoError(t, err)
-		for query, refused := range map[string]bool{"KundenNr=17": false, "KundenNr=18": true, "for=17": false, "for=18": true, "other=18": false} {
+		for query, refused := range map[string]bool{c.name + "=17": false, c.name + "=18": c.names, "other=18": false} {
 			m, _ := d.API.Match("/bookings?" + query)
 			op := m.Path.Operation("GET")
 			q, err := op.CleanQuery(m)
