@@ -1042,7 +1042,7 @@ func TestChangesAreSeenWithoutExamples(t *testing.T) {
 	t.Parallel()
 	const (
 		none    = " 0 faults, 0 hints\n"
-		same    = "Thing: the example of its request changes nothing of the record that was created: give the document another"
+		same    = "Thing: the example of its request changes nothing of the record that was created, and other values are not known, or refused: give the document another"
 		idle    = "fault change: getThing: GET /things/{thing} as A\n  expected another record after "
 		foreign = " /things/{thing} as B\n  expected a status from 400 for a record of A, and nothing else\n  got      status "
 	)

@@ -79,7 +79,7 @@ func (r *run) prepared(ctx context.Context, op *upstream.Operation) (q request, 
 	return withNewKey(q), i, ok
 }
 
-const changesNothing = "the example of its request changes nothing of the record that was created: give the document another"
+const changesNothing = "the example of its request changes nothing of the record that was created, and other values are not known, or refused: give the document another"
 
 // refusal says why an operation could not be tested: the service did not accept the example of its request.
 func refusal(x *exchange) string {
@@ -509,7 +509,7 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 		if x == nil {
 			return
 		}
-		done := x.ok() && (previous == nil || rule == "precondition" || op.Method == http.MethodPatch && !isSeen)
+		done := x.ok() && (previous == nil || rule == "precondition" || op.Method == http.MethodPatch && (!isSeen || wrong.label != "B"))
 		got := "status %d"
 		if was != nil {
 			left := listed()
@@ -531,14 +531,18 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 			}
 		}
 	}
-	switch {
-	case r.B == "" || !isIsolated(op):
-	case r.hasOwn(ctx, op, get, q.values, "B"):
+	isForeign := r.B != "" && isIsolated(op)
+	if isForeign && r.hasOwn(ctx, op, get, q.values, "B") {
+		isForeign = false
 		r.skip(op, sameID)
-	default:
-		foreign, _ := r.as(withNewKey(q), "B")
-		mustNotChange(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
 	}
+	askAsB := func() {
+		if isForeign {
+			foreign, _ := r.as(withNewKey(q), "B")
+			mustNotChange(foreign, "isolation", "a status from 400 for a record of A, and nothing else")
+		}
+	}
+	askAsB()
 	if r.B != "" && isIsolated(op) && q.namesRecord {
 		if theirs, ok := r.example(ctx, op, "B"); ok && theirs.namesRecord {
 			named := withNewKey(q)
@@ -561,7 +565,8 @@ func (r *run) probeChange(ctx context.Context, op *upstream.Operation) {
 	x := r.sendAndCheck(ctx, q, "")
 	if x.isRefused() && !(matches && x.status == http.StatusPreconditionFailed) && !bytes.Equal(q.body, own.body) {
 		r.skip(op, changesNothing)
-		q.body, q.sent = own.body, own.sent
+		q.body, q.sent, isSeen = own.body, own.sent, false
+		askAsB()
 		x = r.sendAndCheck(ctx, withNewKey(q), "")
 	}
 	switch {
