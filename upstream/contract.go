@@ -120,7 +120,7 @@ const (
 // places, for people who look for mistakes in a data service. Unlike Check, it does not stop at the first. Like Removed, it contains no values.
 //
 // The result has the form of Check's, for programs that look for more mistakes. Invalid values, other businesses and the order are in it as the data
-// service sent them. It is nil if the body is not JSON, or if what it is about is missing or must be removed.
+// service sent them, but not what may not be seen. It is nil if the body is not JSON, or if what it is about is missing or must be removed.
 func (c *Contract) Violations(op *Operation, res *DocumentedResponse, q Query, businessID string, body []byte) (listed []Violation, result []byte) {
 	k := c.newChecker(op, res, q, businessID, body, nil)
 	k.listing, k.allViolations, k.enforce = true, true, EnforceAll

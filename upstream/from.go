@@ -47,6 +47,7 @@ type target struct {
 	property *Property
 	converts bool     // the value is converted
 	internal bool     // the property, or a part that it is in
+	decides  bool     // whether the object may leave: its tenant, or what makes it visible
 	valid    bool     // package definition or add has made sure that converted values are valid, unless they are null
 	in       []string // the names of the parts that it is in
 	names    []string // in, and its own name
@@ -76,7 +77,7 @@ func (s *Schema) compileSources() {
 	}
 	s.from = &sources{slots: len(s.Properties), concealed: slices.Clone(s.Concealed)}
 	for i := range s.Properties {
-		s.from.add(i, &s.Properties[i], nil, false)
+		s.from.add(i, &s.Properties[i], nil, false, s.Tenant, s.AlsoTenant, s.Visible)
 	}
 	slices.Reverse(s.from.parts)
 	for _, pointer := range s.from.concealed {
@@ -89,9 +90,13 @@ func (s *Schema) compileSources() {
 	s.from.assignSlots(&s.from.tree)
 }
 
-// add adds a property with a slot. in has the names of the parts that it is in; internal says whether one of them is.
-func (f *sources) add(slot int, p *Property, in []string, internal bool) {
-	t := target{slot: slot, property: p, internal: internal || p.Internal, in: in, names: append(slices.Clip(in), p.Name)}
+// add adds a property with a slot. in has the names of the parts that it is in; internal says whether one of them is. deciding are the names of those
+// that decide whether the object may leave.
+func (f *sources) add(slot int, p *Property, in []string, internal bool, deciding ...string) {
+	t := target{
+		slot: slot, property: p, internal: internal || p.Internal, decides: slices.Contains(deciding, p.Name),
+		in: in, names: append(slices.Clip(in), p.Name),
+	}
 	if from := p.From; from != nil {
 		t.converts = from.converts()
 		switch from.As {
@@ -114,7 +119,7 @@ func (f *sources) add(slot int, p *Property, in []string, internal bool) {
 		f.parts = append(f.parts, own)
 		f.concealed = append(f.concealed, p.Schema.Concealed...)
 		for i := range p.Schema.Properties {
-			f.add(own.first+i, &p.Schema.Properties[i], t.names, t.internal)
+			f.add(own.first+i, &p.Schema.Properties[i], t.names, t.internal, p.Schema.Tenant, p.Schema.AlsoTenant, p.Schema.Visible)
 		}
 	case p.From == nil && len(in) > 0: // it is not in this direction: readOnly, writeOnly or internal
 	case p.From != nil && p.From.Param != "":
@@ -361,7 +366,7 @@ func (k *checker) targetScalar(t *target, first byte, v span) (span, error) {
 			invalid, listed := k.invalid.schema, len(k.listed)
 			k.note(ruleAlways, p.Schema, p.Name, expected)
 			k.noteFrom(t.property, invalid, listed)
-			if k.prefixFaults(t.in, invalid, listed); k.allViolations { // the result shows what was sent
+			if k.prefixFaults(t.in, invalid, listed); k.allViolations && !t.decides { // the result shows what was sent
 				return v, nil
 			}
 			k.converted = append(k.converted, "null"...) // it must not count as a tenant or visibility

@@ -298,6 +298,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		v, err := k.value(alternative, depth)
 		lost := k.lost
 		k.attempt, crossTenantRecords = before.attempt, max(crossTenantRecords, k.report.CrossTenant)
+		k.report.CrossTenant = crossTenantRecords
 		if err == nil {
 			err = k.countWork(k.pos - start)
 		}
@@ -307,9 +308,10 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		if k.invalid.schema == nil {
 			isCostly := k.work > (maxWork*len(k.body)+workAllowance)/4 // to be finished, the body needs what is left
 			if lost == 0 || i == 2*n || own.inner || isCostly {
-				if k.invalid, k.report.CrossTenant = invalid, crossTenantRecords; before.objects == own.objects {
+				if k.invalid = invalid; before.objects == own.objects {
 					k.lost += lost
 				}
+				k.forgetWithheld(start)
 				return v, nil
 			}
 			if makeshift == nil || lost < fewest {
@@ -326,7 +328,9 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		rule = k.ruleUnlessGuarded(s, rule)
 	}
 	k.note(rule, s, "", "")
-	return k.skip(depth)
+	v, err := k.skip(depth)
+	k.forgetWithheld(start)
+	return v, err
 }
 
 // withhold keeps an object that an alternative has removed from leaving by another one. at is where it begins in the body.
@@ -343,6 +347,13 @@ func (k *checker) withhold(at int) {
 // isWithheld reports whether an alternative has removed the object that begins at a position, and another one is being tried.
 func (k *checker) isWithheld(at int) bool {
 	return k.trying && k.withheld != nil && k.withheld[at/8]&(1<<(at%8)) != 0
+}
+
+// forgetWithheld ends a choice that is not in another one: its value may be read again, for a property with the same source.
+func (k *checker) forgetWithheld(start int) {
+	if !k.trying && k.withheld != nil {
+		clear(k.withheld[start/8 : k.pos/8+1])
+	}
 }
 
 // decidingValue looks ahead in the next object, and returns the value of the member that decides between the alternatives.
