@@ -2,8 +2,6 @@ package caddymodule
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -53,18 +51,11 @@ func live(mod caddy.App, handlers []caddyhttp.MiddlewareHandler) check.Live {
 			for _, u := range m.Upstreams {
 				s := liveService(app, u.service, m.MaxResponseSize)
 				s.Contract = m.contract
-				called := map[string]bool{}
 				for _, op := range m.api.Operations() {
 					if cmp.Or(served[bare(m.api, op.Resource)], served[""]) == u && !op.ByGateway {
-						called[op.Resource] = called[op.Resource] || op.NeedsNoParams()
-						if op.NeedsNoParams() {
+						if s.Sample = op.Sample(); op.NeedsNoParams() {
 							s.Operations = append(s.Operations, op)
 						}
-					}
-				}
-				for _, name := range slices.Sorted(maps.Keys(called)) {
-					if !called[name] {
-						s.Uncalled = append(s.Uncalled, name)
 					}
 				}
 				services = append(services, s)

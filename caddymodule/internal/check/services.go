@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -39,8 +38,8 @@ type Service struct {
 	// Asserted reports whether calls have a hop assertion.
 	Asserted bool
 
-	// Uncalled are the resources of which no operation can be called: each requires a parameter, or writes.
-	Uncalled []string
+	// Sample is a path of an API that it serves, for a service without Operations: each requires a parameter, or writes.
+	Sample string
 
 	// MaxResponse is the maximum size of a response in bytes.
 	MaxResponse int64
@@ -132,18 +131,15 @@ func connectCalls(operations []*upstream.Operation) []call {
 	return calls
 }
 
-// connection is for a data service of which no operation can be called. It connects to its address.
-func connection() call {
-	return call{path: "no path", public: true, send: func(ctx context.Context, p *probe) error {
-		network := "tcp"
-		if strings.HasPrefix(p.address, "/") {
-			network = "unix"
-		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, p.address)
+// connection is for a data service of which no operation can be called: whether it responds, whatever it responds to this GET.
+func connection(path string) call {
+	return call{path: path, public: true, send: func(ctx context.Context, p *probe) error {
+		response, err := p.do(ctx, upstream.Call{BusinessID: noBusiness, RequestID: uuid.NewString(), Method: http.MethodGet, Host: p.host, Path: path})
 		if err != nil {
 			return err
 		}
-		return conn.Close()
+		response.Release()
+		return nil
 	}}
 }
 
@@ -295,7 +291,7 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 	}
 	asserts := service.Asserted && calls != nil
 	if calls == nil {
-		calls = []call{connection()}
+		calls = []call{connection(service.Sample)}
 	}
 	common := probe{service: service, host: h.probeHost(), business: cmp.Or(l.business, DefaultBusiness)}
 	addresses, err := service.Addresses(ctx)
@@ -306,8 +302,8 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 	for i, name := range addresses {
 		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: asserts, own: h.api != nil && h.api.Definition.File != ""}
 		common.address = name
-		if service.Uncalled != nil {
-			l.skip(strings.Join(service.Uncalled, ", ")+" of the data service at "+name, "each operation requires a parameter, or writes")
+		if h.connect == nil && service.Operations == nil {
+			l.skip("responses of the data service at "+name, "each operation requires a parameter, or writes")
 		}
 		for _, c := range calls {
 			p := common

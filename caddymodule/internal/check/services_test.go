@@ -318,7 +318,7 @@ func TestCheckAsksOnlyKnownBusinessesOfOwnAPIs(t *testing.T) {
 }
 
 // A service without such an operation could be down, or another one, although everything seems to be checked.
-func TestCheckNamesResourcesOfWhichItCanCallNoOperation(t *testing.T) {
+func TestCheckNamesServicesOfWhichItCanCallNoOperation(t *testing.T) {
 	redis := "redis " + redistest.Start(t, redistest.WithConfig("appendonly", "yes")).URL()
 	file := filepath.Join(t.TempDir(), "shop.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: Shop, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
@@ -336,9 +336,9 @@ func TestCheckNamesResourcesOfWhichItCanCallNoOperation(t *testing.T) {
 		want    []string
 		skipped int
 	}{
-		"of one service":      {"upstream " + live, nil, 1},
-		"of two services":     {"upstream " + live + "\nupstream refunds " + live, nil, 2},
-		"of one that is down": {"upstream " + live + "\nupstream refunds http://127.0.0.1:1", []string{"GH050"}, 2},
+		"beside others":       {"upstream " + live, nil, 0},
+		"of a service":        {"upstream " + live + "\nupstream refunds " + live, nil, 1},
+		"of one that is down": {"upstream " + live + "\nupstream refunds http://127.0.0.1:1", []string{"GH050"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, text, _ := probeWith(t, probed{redis: redis, app: app, api: "definition " + file + "\n" + c.options}, "--business", "17")
@@ -350,8 +350,7 @@ func TestCheckNamesResourcesOfWhichItCanCallNoOperation(t *testing.T) {
 			}
 			assert.Equal(t, c.want, ids, text)
 			assert.Len(t, report.Skipped, c.skipped, text)
-			assert.Contains(t, text, "refunds of the data service at")
-			assert.Contains(t, text, "each operation requires a parameter, or writes")
+			assert.Equal(t, c.skipped > 0, strings.Contains(text, "each operation requires a parameter, or writes"), text)
 		})
 	}
 }
