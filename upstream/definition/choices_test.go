@@ -84,3 +84,18 @@ func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 		})
 	}
 }
+
+// What a choice removes may leave by another property that is made from the same member.
+func TestPropertiesFromOneMemberHideForThemselves(t *testing.T) {
+	t.Parallel()
+	const kinds = `{type: array, x-gatehouse-from: tickets, maxItems: 9, items: {anyOf: [{type: object, required: [status, title], properties: {status: {type: string}, title: {type: string}},
+		x-gatehouse-visible: {status: [STATUS]}}, {type: object, required: [status, n], properties: {status: {type: string}, n: {type: integer}}, x-gatehouse-visible: {status: [STATUS]}}]}}`
+	d, err := chosen(`{type: object, properties: {open: `+strings.ReplaceAll(kinds, "STATUS", "open")+`, closed: `+strings.ReplaceAll(kinds, "STATUS", "closed")+`}}`, upstream.EnforceAll)
+	require.NoError(t, err)
+	op, q := operationOf(t, d, http.MethodGet, "/x")
+	var out bytes.Buffer
+	const tickets = `{"business_id":"7","x":{"tickets":[{"status":"open","title":"a"},{"status":"closed","title":"b"},{"status":"closed","n":1}]}}`
+	_, err = new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "7", []byte(tickets))
+	require.NoError(t, err)
+	require.Equal(t, `{"x":{"open":[{"status":"open","title":"a"}],"closed":[{"status":"closed","title":"b"},{"status":"closed","n":1}]}}`, out.String())
+}
