@@ -1208,7 +1208,9 @@ func TestMutatedAnswersNeverLetAnythingOut(t *testing.T) {
 	if os.Getenv("GATEHOUSE_DEFINITION_SEED") == "" {
 		require.Greater(t, accepted, total/4, "most answers are refused: they test little")
 		require.Greater(t, changed, total/10, "too little is removed")
-		require.Positive(t, kept, "no alternative had what another one removed")
+		if total >= 10_000 { // in `make unraced`; fewer need not have one
+			require.Positive(t, kept, "no alternative had what another one removed")
+		}
 	}
 }
 
