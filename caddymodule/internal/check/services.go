@@ -290,7 +290,8 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 		}
 	}
 	asserts := service.Asserted && calls != nil
-	if calls == nil {
+	uncalled := calls == nil && service.Sample != ""
+	if uncalled {
 		calls = []call{connection(service.Sample)}
 	}
 	common := probe{service: service, host: h.probeHost(), business: cmp.Or(l.business, DefaultBusiness)}
@@ -302,7 +303,7 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 	for i, name := range addresses {
 		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: asserts, own: h.api != nil && h.api.Definition.File != ""}
 		common.address = name
-		if h.connect == nil && service.Operations == nil {
+		if uncalled {
 			l.skip("responses of the data service at "+name, "each operation requires a parameter, or writes")
 		}
 		for _, c := range calls {

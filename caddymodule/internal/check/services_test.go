@@ -324,6 +324,8 @@ func TestCheckNamesServicesOfWhichItCanCallNoOperation(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{openapi: 3.1.0, info: {title: Shop, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
 		/days: {get: {operationId: listDays, responses: {"200": {description: x, content: {application/json: {schema: {type: array, maxItems: 9, items: {type: string}}}}}}}},
 		"/refunds/{id}": {get: {operationId: getRefund, parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {"204": {description: x}}}},
+		/ping: {get: {operationId: ping, x-gatehouse-public: true, x-gatehouse-answer: {status: ok}, responses: {"200": {description: x, content: {application/json: {schema: {
+			type: object, required: [status], properties: {status: {type: string}}}}}}}}},
 		/claims: {post: {operationId: makeClaim, responses: {"204": {description: x}}}}}}`), 0o600))
 	live := startService(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -336,12 +338,13 @@ func TestCheckNamesServicesOfWhichItCanCallNoOperation(t *testing.T) {
 		want    []string
 		skipped int
 	}{
-		"beside others":       {"upstream " + live, nil, 0},
-		"of a service":        {"upstream " + live + "\nupstream refunds " + live, nil, 1},
-		"of one that is down": {"upstream " + live + "\nupstream refunds http://127.0.0.1:1", []string{"GH050"}, 1},
+		"beside others":       {"\nupstream " + live, nil, 0},
+		"of a service":        {"\nupstream " + live + "\nupstream refunds " + live, nil, 1},
+		"that serves none":    {" {\nonly ping\n}\nupstream http://127.0.0.1:1", nil, 0},
+		"of one that is down": {"\nupstream " + live + "\nupstream refunds http://127.0.0.1:1", []string{"GH050"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			report, text, _ := probeWith(t, probed{redis: redis, app: app, api: "definition " + file + "\n" + c.options}, "--business", "17")
+			report, text, _ := probeWith(t, probed{redis: redis, app: app, api: "definition " + file + c.options}, "--business", "17")
 			var ids []string
 			for _, f := range report.Findings {
 				if f.Rule != "GH051" { // it looks at no assertion
