@@ -296,7 +296,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		own.strict = i < n
 		k.attempt, k.invalid = own, fault{}
 		v, err := k.value(alternative, depth)
-		lost := k.lost
+		lost, unlisted := k.lost, k.allViolations && k.report.CrossTenant < crossTenantRecords
 		k.attempt, crossTenantRecords = before.attempt, max(crossTenantRecords, k.report.CrossTenant)
 		k.report.CrossTenant = crossTenantRecords
 		if err == nil {
@@ -310,6 +310,9 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			if lost == 0 || i == 2*n || own.inner || isCostly {
 				if k.invalid = invalid; before.objects == own.objects {
 					k.lost += lost
+				}
+				if unlisted { // it is in a member that only another alternative has
+					k.addViolation(s, "", OtherBusiness)
 				}
 				k.forgetWithheld(start)
 				return v, nil

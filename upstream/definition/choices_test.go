@@ -60,6 +60,7 @@ func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 		"an alternative that hides the same":      {pages, `{"posts":[` + draft + `,` + shown + `],"prev":"p"}`, `{"prev":"p","posts":[` + shown + `]}`},
 		"an alternative that hides the same, too": {pages, `{"posts":[` + draft + `],"prev":"p","z":1}`, `{"prev":"p","posts":[]}`},
 		"an alternative without the member":       {without, `{"post":` + draft + `,"n":1}`, `{"n":1}`},
+		"another business's without the member":   {without, `{"post":` + foreign + `,"n":1}`, `{"n":1}`},
 		"alternatives that a member decides":      {decided, `{"k":"b","post":{"title":"a","status":"draft"}}`, `{"k":"b","post":{"title":"a"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +72,10 @@ func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 				var out bytes.Buffer
 				report, err := new(upstream.Contract).Check(&out, op, &op.Responses[0], q, "7", []byte(`{"business_id":"7","x":`+c.body+`}`))
 				require.Equal(t, strings.Count(c.body, "business_id"), report.CrossTenant, "each record counts once")
+				if report.CrossTenant > 0 {
+					listed, _ := new(upstream.Contract).Violations(op, &op.Responses[0], q, "7", []byte(`{"business_id":"7","x":`+c.body+`}`))
+					require.NotEmpty(t, listed, step)
+				}
 				if c.want == "" {
 					require.ErrorIs(t, err, upstream.ErrContractViolation, "%s: %s", step, out.String())
 					continue
