@@ -629,13 +629,16 @@ func (w *responseWriter) WriteHeader(status int) {
 
 // allowsOrForbids matches the directives by which a service decides itself whether shared caches may store a response. The form
 // private="Set-Cookie" decides about these fields only.
-var allowsOrForbids = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:private|no-store|public|must-revalidate|s-maxage=[^,]*)[ \t]*(?:,|$)`)
+var allowsOrForbids = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:private|no-store|public|s-maxage=[^,]*)[ \t]*(?:,|$)`)
 
 // keepPrivate keeps shared caches from storing a response to a signed request. RFC 9111, section 3.5 does so for Authorization, but no
 // cache knows that the signature is a credential, too. The slices may be others' and are not appended to.
 func keepPrivate(h http.Header) {
 	if !allowsOrForbids.MatchString(strings.Join(h["Cache-Control"], ",")) {
 		h["Cache-Control"] = slices.Concat(h["Cache-Control"], []string{"private"})
+		maps.DeleteFunc(h, func(name string, _ []string) bool { // the caches that these are for obey them instead (RFC 9213, section 2.2)
+			return strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "Edge-Control"
+		})
 	}
 	h["Vary"] = slices.Concat(h["Vary"], []string{authsigner.HeaderPublicKey})
 }

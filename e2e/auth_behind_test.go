@@ -11,6 +11,7 @@ import (
 	"net/http/fcgi"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,6 +170,9 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 	p.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		w.Header()["Cache-Control"] = query["c"]
+		for _, name := range query["also"] {
+			w.Header()[name] = []string{"max-age=60"}
+		}
 		w.Header().Set("Vary", "Accept")
 		if query.Has("status") {
 			status, _ := strconv.Atoi(query.Get("status"))
@@ -192,7 +196,8 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 		{"no-store", "GET", "/x?c=no-store", 200, []string{"no-store"}},
 		{"public", "GET", "/x?c=public%2C+max-age%3D60", 200, []string{"public, max-age=60"}},
 		{"for shared caches", "GET", "/x?c=s-maxage%3D60", 200, []string{"s-maxage=60"}},
-		{"must-revalidate", "GET", "/x?c=max-age%3D0%2Cmust-revalidate", 200, []string{"max-age=0,must-revalidate"}},
+		{"must-revalidate", "GET", "/x?c=max-age%3D60%2Cmust-revalidate", 200, []string{"max-age=60,must-revalidate", "private"}},
+		{"for CDNs", "GET", "/x?also=Cdn-Cache-Control&also=Cloudflare-Cdn-Cache-Control&also=Surrogate-Control", 200, []string{"private"}},
 		{"an error of the gateway", "GET", "/reports.pdf", 404, []string{"no-store"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -201,6 +206,7 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 				require.Equal(t, test.status, a.Status, "%s: %s", wire, a.Body)
 				assert.Equal(t, test.want, a.Header["Cache-Control"], wire)
 				assert.Contains(t, a.Header["Vary"], "X-Public-Key", wire)
+				assert.Empty(t, slices.Concat(a.Header["Cdn-Cache-Control"], a.Header["Cloudflare-Cdn-Cache-Control"], a.Header["Surrogate-Control"]), wire)
 				if strings.HasPrefix(test.target, "/x") {
 					assert.Contains(t, a.Header["Vary"], "Accept", wire)
 				}

@@ -602,7 +602,7 @@ var responseHeaders = []struct { //nolint:gochecknoglobals // constant
 }
 
 // decided matches a Cache-Control that gatehouse_auth takes for the decision of the service.
-var decided = regexp.MustCompile(`(?i)\b(public|s-maxage|must-revalidate)\b`)
+var decided = regexp.MustCompile(`(?i)\b(public|s-maxage)\b`)
 
 // changedHeaders returns the headers of the handler's responses that a header directive changes so that they must not be sent. A deletion
 // in its block defers the whole block until a response is written.
