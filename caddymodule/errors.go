@@ -357,10 +357,12 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	if status != http.StatusNoContent && status != http.StatusNotModified {
 		h["Content-Length"] = values[1:2:2]
 	}
-	if etag != "" { // the client may keep it, if it asks before each use; no cache knows that the key decides whose the response is
+	if etag != "" || status == http.StatusNotModified { // the client may keep it, if it asks before each use; no cache knows that the key decides whose the response is
 		values[2] = "private, no-cache"
-		h["Etag"] = values[3:4:4]
 		h["Vary"] = slices.Concat(h["Vary"], []string{authsigner.HeaderPublicKey + ", Accept-Language"})
+	}
+	if etag != "" {
+		h["Etag"] = values[3:4:4]
 	}
 	h["Cache-Control"] = values[2:3:3]
 	w.WriteHeader(status)
