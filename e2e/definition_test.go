@@ -208,7 +208,12 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		}, 200, `{"data":[{"id":"o-1","total":"9.50"}]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.data.setResponse(c.service)
+			s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Disposition", `attachment; filename="a.pdf"`)
+				if c.service != nil {
+					c.service(w, r)
+				}
+			})
 			n := s.data.count()
 			a := s.get(t, s.all, c.target)
 			require.Equal(t, c.status, a.Status, a.Body)
@@ -225,17 +230,18 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 			}
 			require.Equal(t, c.body, a.Body)
 			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
-			media := "application/json"
+			media, disposition := "application/json", ""
 			switch c.status {
 			case 409:
 				media = "application/problem+json"
 			case 200:
 				if c.body == "%PDF" {
-					media = "application/pdf"
+					media, disposition = "application/pdf", `attachment; filename="a.pdf"`
 					require.Contains(t, a.Header.Get("Content-Security-Policy"), "script-src 'none'; form-action 'none'")
 				}
 			}
 			require.Equal(t, media, a.Header.Get("Content-Type"))
+			require.Equal(t, disposition, a.Header.Get("Content-Disposition"))
 		})
 	}
 
@@ -295,6 +301,18 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 		a = s.get(t, s.all, "/v1/orders", field{"If-None-Match", `"v1", "v2"`})
 		require.Equal(t, 304, a.Status)
 		require.Empty(t, a.Header.Get("Etag"), "it is not known which")
+		require.Equal(t, "private, no-cache", a.Header.Get("Cache-Control"))
+		require.Equal(t, []string{"X-Public-Key, Accept-Language"}, a.Header["Vary"])
+	})
+	t.Run("more entity tags than can be forwarded are none", func(t *testing.T) { // RFC 9110, section 5.3
+		for name, tags := range map[string][]field{
+			"on two lines": {{"If-None-Match", `"v1"`}, {"If-None-Match", `"v2"`}},
+			"too many":     {{"If-None-Match", `"v1"` + strings.Repeat(`, "v2"`, 50)}},
+		} {
+			a := s.get(t, s.all, "/v1/orders", tags...)
+			require.Equal(t, 200, a.Status, name)
+			require.Empty(t, s.data.last(t).Header["If-None-Match"], name)
+		}
 	})
 	t.Run("304 says nothing of a record that is missing without If-None-Match", func(t *testing.T) {
 		s.data.setResponse(func(w http.ResponseWriter, r *http.Request) {

@@ -839,6 +839,7 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 		case name == "Location":
 			r.Location = true
 		case name == "Content-Type", name == upstream.HeaderRequestID: // the gateway sends its own
+		case name == "Content-Disposition" && unchecked != nil: // of a body that is passed on
 		case name == "Retry-After" && (status == http.StatusTooManyRequests || status == 4): // leaves with 429
 		default:
 			c.warn(e.value, "the header %s does not reach callers: must be one of %s", e.name, strings.Join(responseHeaders, ", "))
@@ -850,7 +851,9 @@ func (c *compiler) response(n node, status int, unchecked []string) upstream.Doc
 		case status == http.StatusNoContent || status == http.StatusResetContent:
 			c.warn(e.value, "does not reach callers: a response with status %d has no body", status)
 		case slices.Contains(unchecked, media):
-			r.Unchecked = append(r.Unchecked, media)
+			if r.Unchecked = append(r.Unchecked, media); slices.ContainsFunc(content, func(e entry) bool { return e.name == mediaJSON }) {
+				c.warn(e.value, "the service is asked for %s: it must choose %s by something else, such as a parameter", mediaJSON, media)
+			}
 		case !isJSON(media):
 			if hasJSON := slices.ContainsFunc(content, func(e entry) bool { return isJSON(e.name) }); !hasJSON && (media == "text/event-stream" || media == "multipart/x-mixed-replace") {
 				c.fault(e.value, "%s cannot be enforced: a stream cannot pass. Leave the operation out, or serve it with gatehouse_auth", media)

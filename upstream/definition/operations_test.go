@@ -456,7 +456,7 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	d := loaded(t, definition.Options{},
 		"x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request",
 		theOperation, theOperation+"\n      x-gatehouse-unchecked: [application/pdf]",
-		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}, retry-after: {}, x-request-id: {}}}
+		"\"200\":\n          "+theResponse, `"200": {content: {application/json: {schema: {type: array, maxItems: 2, items: {type: string}}}, application/pdf: {}}, headers: {ETag: {}, X-Other: {}, Content-Disposition: {}, retry-after: {}, x-request-id: {}}}
         "201": {content: {application/json: {schema: {type: integer}}}, headers: {location: {}}}
         "202": {content: {application/vnd.orders+json: {schema: {type: string}}}}
         "204": {}
@@ -470,6 +470,8 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 	op := d.API.Operations()[0]
 	require.Contains(t, warnings(d), "the header X-Other does not reach callers: must be one of ETag, Location")
 	require.NotContains(t, warnings(d), "x-request-id", "callers get the gateway's")
+	require.NotContains(t, warnings(d), "Content-Disposition", "it is passed on with the PDF")
+	require.Contains(t, warnings(d), "application~1pdf: the service is asked for application/json: it must choose application/pdf by something else, such as a parameter")
 	require.Contains(t, warnings(d), "/responses/302: becomes 502: redirects do not reach callers. Let an adapter send what they lead to, or serve the path with gatehouse_auth")
 	require.Equal(t, 1, strings.Count(warnings(d), "the header retry-after does not reach callers"), "it leaves with 429")
 	require.NotContains(t, warnings(d), "the header Retry-After")
@@ -654,6 +656,18 @@ func TestAlternativesThatRequireNothingCauseAWarning(t *testing.T) {
 		d := loaded(t, definition.Options{}, "x: {type: string}", "x: "+schema)
 		require.Equal(t, want, strings.Count(warnings(d), "requires nothing: an object that fits no other alternative becomes this one"), "%s\n%s", schema, warnings(d))
 	}
+}
+
+// The 412 of a read would tell that a record is there that the caller may not see.
+func TestIfMatchReachesNoRead(t *testing.T) {
+	t.Parallel()
+	const operation = `parameters: [{name: If-Match, in: header, schema: {type: string}}], responses: {"204": {description: x}}`
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/x: {get: {`+operation+`}, put: {`+operation+`}}}}`, definition.Options{})
+	require.NoError(t, err)
+	for _, op := range d.API.Operations() {
+		require.Equal(t, op.Method == http.MethodPut, op.Forwards("If-Match"), op.Method)
+	}
+	require.Contains(t, warnings(d), "/paths/~1x/get/parameters/0: the header If-Match is not forwarded")
 }
 
 // What is said under 3.0 of a reference is ignored, as OpenAPI says, and what is ignored is listed.
