@@ -304,7 +304,7 @@ func (l *liveChecker) addresses(ctx context.Context, h *handlerConfig, u *servic
 		a := &address{serviceConfig: u, at: fmt.Sprintf("%s/upstreams/%d", u.pointer, i), name: name, asserts: asserts, own: h.api != nil && h.api.Definition.File != ""}
 		common.address = name
 		if uncalled {
-			l.skip("responses of the data service at "+name, "each operation requires a parameter, or writes")
+			l.skip("responses of the data service at "+name, "each operation, such as %s, requires a parameter, or writes", service.Sample)
 		}
 		for _, c := range calls {
 			p := common
