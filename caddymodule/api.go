@@ -440,9 +440,9 @@ func (h *API) signedTarget(target string) (string, bool) {
 // respond writes a data service's response that has been checked. business is that of the request.
 func (h *API) respond(w http.ResponseWriter, r *http.Request, business string, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
 	header := w.Header()
-	etag, location := documented.Headers(h.api, h.BasePath, business, res.Header, r.Host, res.Address)
+	etag, location := documented.Headers(h.api, h.BasePath, business, res.Header, res.Hosts[:]...)
 	if etag == "" && res.Status == http.StatusNotModified { // a cache would drop what it has with no-store
-		etag, _ = documented.Headers(h.api, h.BasePath, business, http.Header{"Etag": r.Header["If-None-Match"]}, r.Host, res.Address)
+		etag, _ = documented.Headers(h.api, h.BasePath, business, http.Header{"Etag": r.Header["If-None-Match"]}, res.Hosts[:]...)
 	}
 	if location != "" {
 		header["Location"] = []string{location}

@@ -390,6 +390,34 @@ func TestAnotherAPIIsServedFromItsOwnDocument(t *testing.T) {
 	})
 }
 
+// Data services make the URL of Location from the host that they see.
+func TestLocationMayHaveEachHostUnderWhichTheServiceWasCalled(t *testing.T) {
+	t.Parallel()
+	data := &recorder{}
+	w := newEnvironment(t, data)
+	caller := w.issue(t, authsigner.IssueOptions{BusinessID: "17", Resources: []string{"shop"}})
+	o := w.options(highLimits, "")
+	o.Servers = trustLoopback
+	o.Site = fmt.Sprintf("gatehouse_api /v1/* {\n\t\tdefinition shop %s\n\t\tupstream %s {\n\t\t\theader_up Host shop.internal\n\t\t}\n\t}", shopDefinition, w.dataURL)
+	g := gatewaytest.Start(t, o)
+	for host, passes := range map[string]bool{
+		"https://api.example.com": true, "https://api.example.com:443": true, "http://shop.internal": true, "http://shop.internal:80": true,
+		w.dataURL: true, g.URL: true, "https://evil.example": false, "https://shop.internal:8443": false,
+	} {
+		data.setResponse(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", host+"/v1/orders/o-1")
+			respondWith(200, "application/json", goodOrder)(w, r)
+		})
+		header := headerOf(append(signedFields(caller, "GET", "/v1/orders/o-1", ""), field{"X-Forwarded-For", "198.51.100.7"}, field{"X-Forwarded-Host", "api.example.com"}))
+		a := send(t, g, "/v1/orders/o-1", header)
+		require.Equal(t, 200, a.Status, a.Body)
+		require.Equal(t, "shop.internal", data.last(t).Host)
+		require.Equal(t, []string{"api.example.com"}, data.last(t).Header["X-Forwarded-Host"])
+		require.Equal(t, passes, a.Header.Get("Location") == "/v1/orders/o-1", host)
+		require.Equal(t, passes, a.Header.Get("Location") != "", host)
+	}
+}
+
 // A wrong definition never half-loads, and a reload with one keeps the old configuration.
 func TestWrongDefinitionKeepsTheOldConfiguration(t *testing.T) {
 	t.Parallel()

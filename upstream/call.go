@@ -64,6 +64,10 @@ type Response struct {
 	// Address is the address that sent the response.
 	Address string
 
+	// Hosts are those under which the service was called, of which some may be empty: its address, the host of the call, and Host and X-Forwarded-Host
+	// as they were sent.
+	Hosts [4]string
+
 	// Free frees what the response holds. Default: nothing.
 	Free func()
 }

@@ -200,7 +200,7 @@ func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.
 	}
 	if values := h["Location"]; r.Location && len(values) == 1 && isPrintable(values[0], maxForwarded, false) {
 		target := values[0]
-		if u, err := url.Parse(target); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && slices.Contains(hosts, u.Host) {
+		if u, err := url.Parse(target); err == nil && u.User == nil && hasHost(u, hosts) {
 			target = u.RequestURI()
 		}
 		if strings.HasPrefix(target, "/") && !strings.HasPrefix(target, "//") {
@@ -210,6 +210,13 @@ func (r *DocumentedResponse) Headers(api *API, mounted, business string, h http.
 		}
 	}
 	return etag, location
+}
+
+// hasHost reports whether u is an HTTP URL with one of hosts, in any case and with or without the default port (RFC 9110, section 4.2.3).
+func hasHost(u *url.URL, hosts []string) bool {
+	port, ok := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+	host := strings.TrimSuffix(u.Host, port)
+	return ok && host != "" && slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(strings.TrimSuffix(h, port), host) })
 }
 
 // isETag reports whether s is an entity tag (RFC 9110, section 8.8.3) of at most 256 bytes.

@@ -216,7 +216,7 @@ func (c *Client) check(res *upstream.Response, r Request) ([]byte, error) {
 	documented, err := r.Operation.CheckHeader(res.Status, res.Header, false)
 	var out bytes.Buffer
 	if err == nil && r.Write.Location != nil {
-		_, *r.Write.Location = documented.Headers(c.o.API, "", r.by.BusinessID, res.Header, c.o.Host)
+		_, *r.Write.Location = documented.Headers(c.o.API, "", r.by.BusinessID, res.Header, res.Hosts[:]...)
 	}
 	if err == nil && documented.Body != nil {
 		_, err = c.contract.Check(&out, r.Operation, documented, r.query, r.by.BusinessID, res.Body)

@@ -126,6 +126,38 @@ func TestBodyThatTheDefinitionDoesNotAllowIsNotSent(t *testing.T) {
 	}
 }
 
+// The issuer's host is not known to a service that is called over TLS.
+func TestLocationMayHaveTheServicesOwnAddress(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "things.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		/things: {post: {responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}},
+		"/things/{id}": {get: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {"204": {description: ""}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/v1/things")
+	var issuer string
+	for _, c := range []struct{ host, want string }{
+		{"https://data.internal:8443", "/v1/things/5"}, {"http://issuer", "/v1/things/5"}, {"https://evil.example", ""},
+	} {
+		client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", strings.Replace(c.host, "issuer", issuer, 1)+"/v1/things/5")
+			w.WriteHeader(http.StatusCreated)
+		}, func(o *data.Options) {
+			do := o.Do
+			issuer, o.API, o.Do = o.Host, d.API, func(ctx context.Context, call upstream.Call) (*upstream.Response, error) {
+				res, err := do(ctx, call)
+				if err == nil {
+					res.Hosts[3] = "data.internal:8443"
+				}
+				return res, err
+			}
+		})
+		var location string
+		_, err := client.Call(t.Context(), caller(), data.Request{Operation: m.Path.Operation(http.MethodPost), Write: data.Write{Location: &location}})
+		require.NoError(t, err)
+		require.Equal(t, c.want, location, c.host)
+	}
+}
+
 func TestFiltersBecomeQueryParameters(t *testing.T) {
 	t.Parallel()
 	uris := make(chan string, 1)

@@ -328,6 +328,29 @@ func TestLocationIsThePathUnderWhichCallersFindTheRecord(t *testing.T) {
 	}
 }
 
+// Frameworks leave out a default port, and may write a host in lower case.
+func TestLocationMayHaveEachHostOfTheCallInEachSpelling(t *testing.T) {
+	t.Parallel()
+	d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`{openapi: 3.1.0, info: {title: x, version: "1"}, servers: [{url: /v1}], x-gatehouse-tenant: request, paths: {
+		/orders: {post: {responses: {"201": {description: "", headers: {Location: {schema: {type: string}}}}}}}}}`)}, definition.Options{})
+	require.NoError(t, err)
+	m, _ := d.API.Match("/v1/orders")
+	res := &m.Path.Operation(http.MethodPost).Responses[0]
+	for host, passes := range map[string]bool{
+		"https://shop.internal": true, "https://shop.internal:443": true, "https://SHOP.internal": true, "https://shop.internal:80": false,
+		"http://shop.internal:443": true, "http://shop.internal": false, "https://shop.internal:4433": false, "https://shop.internal.": false,
+		"http://api.example.com": true, "http://api.example.com:80": true, "https://api.example.com": true, "https://api.example.com:443": true,
+		"https://api.example.com:80": false, "https://api.example.com:8443": false, "https://x.api.example.com": false,
+		"http://[2001:db8::1]:8080": true, "http://[2001:db8::1]": false,
+		"https://evil.example": false, "http://": false, "http://:80": false, "https://:443": false, "ftp://api.example.com": false,
+		"https://x@api.example.com": false, "//api.example.com": false,
+	} {
+		_, got := res.Headers(d.API, "", "17", http.Header{"Location": {host + "/v1/orders"}}, "shop.internal:443", "Api.example.com", "[2001:db8::1]:8080", "")
+		require.Equal(t, passes, got == "/v1/orders", host)
+		require.Equal(t, passes, got != "", host)
+	}
+}
+
 // A service could take such a parameter for the business that it is told otherwise.
 func TestParametersNameTheOwnBusiness(t *testing.T) {
 	t.Parallel()

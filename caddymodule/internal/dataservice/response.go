@@ -34,7 +34,7 @@ func (s *Service) newResponse() *response {
 	r := &response{service: s}
 	r.Free = func() {
 		r.drop()
-		r.Header, r.Body, r.Address, r.business = nil, nil, "", ""
+		r.Header, r.Body, r.Address, r.Hosts, r.business = nil, nil, "", [len(r.Hosts)]string{}, ""
 		s.responses.Put(r)
 	}
 	return r

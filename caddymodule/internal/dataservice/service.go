@@ -322,8 +322,9 @@ func (s *Service) try(req *http.Request, deadline time.Time, res *response, retr
 // exchange sends a request to an address and reads the response.
 func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, res *response) error {
 	res.Status = 0
-	if s.transport.TLS != nil || req.Host == "" { // HTTP/1.0 and HTTP/2 do not require one
-		defer func(original *http.Request, host string) { original.Host = host }(req, req.Host) // for another address
+	host := req.Host
+	if s.transport.TLS != nil || host == "" { // HTTP/1.0 and HTTP/2 do not require one
+		defer func(original *http.Request) { original.Host = host }(req) // for another address
 		// As Caddy's transport sets it in RequestHeaderOps, which would cost a copy of the headers. A socket's path is not a host.
 		if req.Host = b.dial.Address; b.dial.Network == "unix" {
 			req.Host = "localhost"
@@ -332,6 +333,7 @@ func (s *Service) exchange(req *http.Request, deadline time.Time, b *backend, re
 	if s.headerOps != nil {
 		req = s.applyHeaderOps(req, b)
 	}
+	res.Hosts = [...]string{b.dial.Address, host, req.Host, req.Header.Get("X-Forwarded-Host")}
 	start := time.Now()
 	got, err := b.client.Exchange(req, deadline)
 	res.latency = time.Since(start)

@@ -1,6 +1,7 @@
 package dataservice
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -60,6 +61,43 @@ func TestTransportHasNoOtherHeaderOperations(t *testing.T) {
 	assert.Nil(t, new(reverseproxy.HTTPTransport).RequestHeaderOps())
 	assert.Equal(t, &headers.HeaderOps{Set: http.Header{"Host": {"{http.reverse_proxy.upstream.hostport}"}}},
 		(&reverseproxy.HTTPTransport{TLS: new(reverseproxy.TLSConfig)}).RequestHeaderOps())
+}
+
+// A Location may have each of them.
+func TestResponseHasTheHostsUnderWhichTheServiceWasCalled(t *testing.T) {
+	var got *http.Request
+	note := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }) // calls are made one after the other
+	plain, secure := httptest.NewServer(note), httptest.NewTLSServer(note)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	for name, c := range map[string]struct {
+		server          *httptest.Server
+		options         string
+		host, forwarded string // that are sent; empty: the address
+	}{
+		"cleartext":              {plain, "", "lb.internal", "api.example.com"},
+		"TLS":                    {secure, "", "", "api.example.com"},
+		"a Host set":             {plain, `,"headers":{"request":{"set":{"Host":["shop.internal"]}}}`, "shop.internal", "api.example.com"},
+		"a Host set, TLS":        {secure, `,"headers":{"request":{"set":{"Host":["shop.internal"]}}}`, "shop.internal", "api.example.com"},
+		"X-Forwarded-Host set":   {plain, `,"headers":{"request":{"set":{"X-Forwarded-Host":["www.example.com"]}}}`, "lb.internal", "www.example.com"},
+		"the address, by a name": {plain, `,"headers":{"request":{"set":{"Host":["{http.reverse_proxy.upstream.hostport}"]}}}`, "", "api.example.com"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.server == secure {
+				c.options += `,"transport":{"protocol":"http","tls":{"insecure_skip_verify":true}}`
+			}
+			address := c.server.Listener.Addr().String()
+			s := loaded(t, `{"handler":"reverse_proxy","upstreams":[{"dial":"`+address+`"}]`+c.options+`}`)
+			request := call()
+			request.Host, request.Header = "lb.internal", http.Header{"X-Forwarded-Host": {"api.example.com"}}
+			res, err := s.Do(t.Context(), request)
+			require.NoError(t, err)
+			defer res.Release()
+			assert.Equal(t, cmp.Or(c.host, address), got.Host)
+			assert.Equal(t, []string{c.forwarded}, got.Header["X-Forwarded-Host"])
+			assert.Equal(t, [...]string{address, "lb.internal", got.Host, c.forwarded}, res.Hosts)
+		})
+	}
 }
 
 // Only GET requests share connections. A connection for another request saves the asymmetric cryptography of a full handshake.

@@ -35,7 +35,7 @@ func Over(transport http.RoundTripper) func(context.Context, upstream.Call) (*up
 		if err != nil {
 			return nil, err
 		}
-		return &upstream.Response{Status: got.StatusCode, Header: got.Header, Body: body, Address: call.Host, Free: func() {
+		return &upstream.Response{Status: got.StatusCode, Header: got.Header, Body: body, Address: call.Host, Hosts: [4]string{call.Host}, Free: func() {
 			for i := range body {
 				body[i] = '!'
 			}
