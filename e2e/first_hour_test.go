@@ -35,7 +35,7 @@ func library(w http.ResponseWriter, r *http.Request) {
 			problem(http.StatusTooManyRequests, `{}`)
 			return
 		}
-		if w.Header().Set("Etag", `"books-1"`); r.Header.Get("If-None-Match") == `"books-1"` {
+		if w.Header().Set("Etag", `"7-books-1"`); r.Header.Get("If-None-Match") == `"7-books-1"` {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}

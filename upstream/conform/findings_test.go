@@ -69,6 +69,84 @@ func conformOf(t *testing.T, paths string, o conform.Options, service func() htt
 	return all
 }
 
+// A cache with the responses of two keys sends the tags of both, and takes a 304 for the response with its tag.
+func TestBusinessesHaveOneTagForOneContentOnly(t *testing.T) {
+	t.Parallel()
+	const (
+		document = `x-gatehouse-tenant: business_id
+paths:
+  PATH:
+    get:
+      operationId: getNotes
+      parameters:
+        - {name: If-None-Match, in: header, schema: {type: string}}
+        - {name: business_id, in: path, required: true, schema: {type: string}, example: "17"}
+      responses: {"200": {description: Notes., headers: {ETag: {schema: {type: string}}}, content: {CONTENT}}}
+`
+		note     = "{type: object, properties: {business_id: {type: string, x-gatehouse-internal: true}, text: {type: string}}}"
+		settings = "application/json: {schema: " + note + "}"
+		list     = "application/json: {schema: {type: array, items: " + note + "}}"
+		csv      = "text/csv: {}"
+		fault    = "fault conditional: getNotes: GET /notes as B\n  expected another ETag than A's, because the response is another\n  got      the same one"
+	)
+	ofBusiness := func(business string) string { return "of " + business }
+	same := func(string) string { return "" }
+	for name, c := range map[string]struct {
+		path, content string
+		text          func(business string) string
+		tag           string // BUSINESS stands for the one that asks
+		want          string
+	}{
+		"a list, and a version":                 {"/notes", list, ofBusiness, `"3"`, fault},
+		"a list, and a weak version":            {"/notes", list, ofBusiness, `W/"3"`, fault},
+		"settings, and a version":               {"/notes", settings, ofBusiness, `"3"`, fault},
+		"a file, and a version":                 {"/notes", csv, ofBusiness, `"3"`, fault},
+		"a list, and the business in the tag":   {"/notes", list, ofBusiness, `"BUSINESS-3"`, " 0 faults"},
+		"the same settings for callers":         {"/notes", settings, same, `"3"`, " 0 faults"},
+		"a list with the business in its path":  {"/firms/{business_id}/notes", list, ofBusiness, `"3"`, " 0 faults"},
+		"settings with the business in the tag": {"/notes", settings, ofBusiness, `"BUSINESS-3"`, " 0 faults"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.NewReplacer("PATH", c.path, "CONTENT", c.content).Replace(document)
+			if !strings.Contains(c.path, "{") {
+				text = strings.Replace(text, `        - {name: business_id, in: path, required: true, schema: {type: string}, example: "17"}`+"\n", "", 1)
+			}
+			if c.content == csv {
+				text = strings.Replace(strings.Replace(text, "x-gatehouse-tenant: business_id", "x-gatehouse-tenant: request", 1), "operationId", "x-gatehouse-unchecked: [text/csv]\n      operationId", 1)
+			}
+			for _, printed := range conformOf(t, text, conform.Options{}, func() http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					business := r.Header.Get("X-Business-Id")
+					if business != "17" && business != "18" {
+						w.WriteHeader(http.StatusForbidden)
+						return
+					}
+					tag := strings.Replace(c.tag, "BUSINESS", business, 1)
+					if w.Header().Set("ETag", tag); r.Header.Get("If-None-Match") == tag {
+						w.WriteHeader(http.StatusNotModified)
+						return
+					}
+					if c.content == csv {
+						w.Header().Set("Content-Type", "text/csv")
+						_, _ = io.WriteString(w, c.text(business))
+						return
+					}
+					w.Header().Set("Content-Type", "application/json")
+					body := any(object{"business_id": business, "text": c.text(business)})
+					if c.content == list {
+						body = []any{body}
+					}
+					_ = json.NewEncoder(w).Encode(body)
+				})
+			}) {
+				require.Contains(t, printed, c.want)
+				require.Equal(t, c.want == fault, strings.Contains(printed, " 1 fault"), printed)
+			}
+		})
+	}
+}
+
 func TestAParameterThatNamesTheBusiness(t *testing.T) {
 	t.Parallel()
 	const (

@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -297,7 +298,7 @@ func isPossible(s *upstream.Schema, value string) bool {
 	return (s.Known == nil || slices.Contains(s.Known, value)) && s.InvalidReason(value) == ""
 }
 
-// probeConditional sends If-None-Match for a record that has not changed.
+// probeConditional sends If-None-Match for a record that has not changed, and compares the ETags of the two businesses.
 func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	if !first.op.Forwards("If-None-Match") || !first.ok() || !first.res.ETag {
 		return
@@ -316,6 +317,28 @@ func (r *run) probeConditional(ctx context.Context, first *exchange) {
 	if x := r.sendAndCheck(ctx, q, "conditional"); x != nil && x.status == http.StatusNotModified {
 		r.addFinding("conditional", x, Finding{Expected: "the response, for If-None-Match with an ETag that it never had", Got: "status 304"})
 	}
+	if r.B == "" || !isIsolated(first.op) || len(idParams(first.op)) > 0 {
+		return
+	}
+	b := r.list(ctx, first.op, nil, "B") // as probeIsolation does
+	if !b.ok() || b.target != first.target || b.header.Get("Etag") != etag {
+		return
+	}
+	if own, other := r.forCaller(first), r.forCaller(b); own != nil && other != nil && !bytes.Equal(own, other) {
+		r.addFinding("conditional", b, Finding{Expected: "another ETag than A's, because the response is another", Got: "the same one"})
+	}
+}
+
+// forCaller returns the body that the gateway sends to the caller, or nil if it rejects the response.
+func (r *run) forCaller(x *exchange) []byte {
+	if x.res.Body == nil {
+		return x.body
+	}
+	var out bytes.Buffer
+	if _, err := r.contract.Check(&out, x.op, x.res, x.clean, r.business(x.op, x.label), x.body); err != nil {
+		return nil
+	}
+	return out.Bytes()
 }
 
 // probeAssertions sends a request with each of the assertions that the service must reject.

@@ -69,7 +69,7 @@ func Rules() []Rule {
 		{"isolation", "a business gets nothing of another one, whatever ID it asks for", "Select by the business of the request in every query, by ID and Idempotency-Key too. If the records are everybody's, give the operation x-gatehouse-tenant: none.", false},
 		{"unknown-business", "without a business, or for one that does not exist, no records come", "Reject requests without a business that the service knows.", false},
 		{"unknown-id", "an ID that does not exist is a 4xx, or an empty list", "Respond with 404.", false},
-		{"conditional", "`If-None-Match` with the current `ETag` is 304, where both are documented", "Send an ETag, and compare If-None-Match with it.", false},
+		{"conditional", "`If-None-Match` with the current `ETag` is 304, where both are documented, and two businesses have one `ETag` only for equal responses", "Send an ETag that is a hash of the content, or has the business and a version, and compare If-None-Match with it.", false},
 		{"assertion", "a valid assertion is accepted, and any other gets 401", "Verify the assertion as https://github.com/gatehouse-gateway/gatehouse/blob/main/docs/data-services.md says, all six steps, and compare op if there are writes.", false},
 		{"create", "what was created can be read, and is in its list", "Store the record before responding, and list it.", false},
 		{"idempotency", "one `Idempotency-Key` creates one record, also when requests race, and a PUT adds nothing when it is repeated", "Store the key with the record in one transaction, and repeat the response. Replace what a PUT sends.", false},
