@@ -3,11 +3,12 @@ package reference
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"html"
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
@@ -21,6 +22,15 @@ const (
 	maxText = 32 << 10
 )
 
+// tooDeep matches a line on which more quotes and lists begin than maxNesting.
+var tooDeep = regexp.MustCompile(`(?m)^([ \t]*(>|[-+*][ \t]|[0-9]+[.)][ \t])){` + strconv.Itoa(maxNesting+1) + `}`)
+
+var (
+	markup   = regexp.MustCompile(`<[^>]*>`)
+	web      = regexp.MustCompile(`^(?i:https?)://`)
+	notInIDs = regexp.MustCompile(`[^\pL\p{Nd}_.]+`)
+)
+
 // text renders a description: CommonMark without raw HTML and images, whose links lead to http and https only. The highest heading gets
 // the level. Headings get IDs, and are added to headings unless that is nil.
 func (p *page) text(description string, level int, headings *[]link) template.HTML {
@@ -29,7 +39,7 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	}
 	source := []byte(description)
 	asWritten := template.HTML("<pre>" + html.EscapeString(description) + "</pre>") //nolint:gosec // G203: it is escaped
-	if len(source) > maxText || deepest(description) > maxNesting {
+	if len(source) > maxText || tooDeep.MatchString(description) {
 		return asWritten // the parser takes time by the square of the depth
 	}
 	document := p.markdown.Parser().Parse(text.NewReader(source))
@@ -51,11 +61,11 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 			n.Info = nil // it would become a class
 		case *ast.Link:
 			n.Title = nil
-			if !isWeb(string(n.Destination)) {
+			if !web.Match(n.Destination) {
 				removed = append(removed, n)
 			}
 		case *ast.AutoLink:
-			if !isWeb(string(n.URL(source))) {
+			if !web.Match(n.URL(source)) {
 				n.Parent().InsertBefore(n.Parent(), n, ast.NewString(n.Label(source)))
 				removed = append(removed, n)
 			}
@@ -73,7 +83,9 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	}
 	for n := document.FirstChild(); n != nil; n = n.NextSibling() {
 		if heading, ok := n.(*ast.Heading); ok {
-			title := withoutMarkup(heading, source)
+			var rendered strings.Builder
+			_ = p.markdown.Renderer().Render(&rendered, source, heading) // again below, with its ID
+			title := strings.TrimSpace(html.UnescapeString(markup.ReplaceAllString(rendered.String(), "")))
 			id := p.id(title)
 			heading.Level = min(heading.Level-highest+level, 6)
 			heading.SetAttributeString("id", []byte(id))
@@ -89,68 +101,9 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	return template.HTML(out.String()) //nolint:gosec // G203: goldmark escapes what is not its own, and what remains are links to the web
 }
 
-// withoutMarkup returns the text of a node without markup.
-func withoutMarkup(n ast.Node, source []byte) string {
-	var text strings.Builder
-	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if !entering {
-			return ast.WalkContinue, nil
-		}
-		switch n := n.(type) {
-		case *ast.Text:
-			text.Write(n.Value(source))
-		case *ast.String:
-			text.Write(n.Value)
-		}
-		return ast.WalkContinue, nil
-	})
-	return text.String()
-}
-
-// deepest returns the maximum number of quotes and lists that begin on one line.
-func deepest(description string) (deep int) {
-	for line := range strings.Lines(description) {
-		depth := 0
-		for marker := true; marker; depth++ {
-			line = strings.TrimLeft(line, " \t")
-			number := strings.TrimLeft(line, "0123456789")
-			switch {
-			case strings.HasPrefix(line, ">"):
-				line = line[1:]
-			case len(line) > 1 && strings.ContainsRune("-+*", rune(line[0])) && (line[1] == ' ' || line[1] == '\t'):
-				line = line[2:]
-			case len(number) > 1 && len(number) < len(line) && (number[0] == '.' || number[0] == ')') && (number[1] == ' ' || number[1] == '\t'):
-				line = number[2:]
-			default:
-				marker = false
-			}
-		}
-		deep = max(deep, depth-1)
-	}
-	return deep
-}
-
-// isWeb reports whether a link leads to a web page.
-func isWeb(url string) bool {
-	url = strings.ToLower(url)
-	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
-}
-
 // id returns an ID for a heading that no other element of the page has.
 func (p *page) id(title string) string {
-	var id strings.Builder
-	for _, c := range title {
-		switch {
-		case unicode.IsLetter(c), unicode.IsDigit(c), c == '_', c == '.':
-			id.WriteRune(c)
-		case id.Len() > 0 && !strings.HasSuffix(id.String(), "-"):
-			id.WriteByte('-')
-		}
-	}
-	wanted := strings.Trim(id.String(), "-.")
-	if wanted == "" {
-		wanted = "section"
-	}
+	wanted := cmp.Or(strings.Trim(notInIDs.ReplaceAllString(title, "-"), "-."), "section")
 	p.ids[wanted]++
 	if n := p.ids[wanted]; n > 1 {
 		return p.id(wanted + "-" + strconv.Itoa(n))
