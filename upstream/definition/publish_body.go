@@ -50,7 +50,8 @@ func (p *publisher) patch(n node, choice *upstream.Choice) *yaml.Node {
 	return object("allOf", list(out, object("required", required)))
 }
 
-// withoutRequired returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf.
+// withoutRequired returns the schema of a merge patch, without required members. Several alternatives may match then, so oneOf becomes anyOf. They have
+// no names for a discriminator any more, so each has its values.
 func (p *publisher) withoutRequired(n node) node {
 	if !slices.ContainsFunc(p.parts(true, n), func(part node) bool { return part.get("required").Node != nil }) {
 		return n
@@ -64,7 +65,15 @@ func (p *publisher) withoutRequired(n node) node {
 			case "oneOf", "anyOf":
 				alternatives := list()
 				for _, alternative := range e.value.items() {
-					alternatives.Content = append(alternatives.Content, p.withoutRequired(alternative).Node)
+					schema, name := p.withoutRequired(alternative).Node, part.get("discriminator").get("propertyName").text()
+					if alternative.get("$ref").Node != nil && name != "" && p.constants(alternative, name) == nil {
+						values := list()
+						for _, value := range p.decidingValues(part.get("discriminator"), alternative) {
+							values.Content = append(values.Content, text(value))
+						}
+						schema = object("allOf", list(schema, object("properties", object(name, object("enum", values)))))
+					}
+					alternatives.Content = append(alternatives.Content, schema)
 				}
 				all.Content = append(all.Content, object("anyOf", alternatives))
 			default:

@@ -287,12 +287,11 @@ func addTypes(out *yaml.Node, n node, nullable bool) {
 	}
 }
 
-// discriminator publishes the discriminator of a schema. Without a mapping, its values are the names of components, which may be published under
-// others, or the constants of the alternatives. If an alternative is not a reference, no discriminator is published: the constants decide. Nor is one
-// that is hidden.
+// discriminator publishes the discriminator of a schema, with all of its values: components may be published under other names. If an alternative is
+// not a reference, no discriminator is published: the constants decide. Nor is one that is hidden.
 func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 	name := n.get("propertyName").text()
-	out, mapping, mapped := p.pick(n, "propertyName", nil), object(), map[string]bool{}
+	out, mapping := p.pick(n, "propertyName", nil), object()
 	alternatives := slices.DeleteFunc(append(schema.get("oneOf").items(), schema.get("anyOf").items()...), p.isNull)
 	if slices.ContainsFunc(alternatives, func(a node) bool {
 		ref := a.get("$ref").text()
@@ -300,35 +299,35 @@ func (p *publisher) discriminator(schema, n node, hidden []string) *yaml.Node {
 	}) {
 		return nil
 	}
-	for _, e := range n.get("mapping").entries() {
-		ref := e.value.text()
-		if !strings.HasPrefix(ref, "#") {
-			ref = "#/components/schemas/" + ref
-		}
-		if mapped[ref] = slices.ContainsFunc(alternatives, func(a node) bool { return a.get("$ref").text() == ref }); mapped[ref] {
-			put(mapping, e.name, member(reference(p.component("schemas", ref, p.publishSchema)), "$ref"))
-		}
-	}
 	for _, alternative := range alternatives {
 		ref := alternative.get("$ref").text()
 		if ref == "" {
 			return nil
 		}
-		values, component := p.constants(alternative, name), ref[strings.LastIndex(ref, "/")+1:]
-		if len(values) == 0 && !mapped[ref] {
-			values = []string{component}
-		}
 		published := p.component("schemas", ref, p.publishSchema)
-		for _, value := range values {
-			if member(mapping, value) == nil && (published != ref || value != component) {
+		for _, value := range p.decidingValues(n, alternative) {
+			if member(mapping, value) == nil {
 				put(mapping, value, member(reference(published), "$ref"))
 			}
 		}
 	}
-	if len(mapping.Content) > 0 {
-		put(out, "mapping", mapping)
-	}
+	put(out, "mapping", mapping)
 	return out
+}
+
+// decidingValues returns the values of a discriminator that decide for an alternative, which is a reference: those of its mapping and the constants of
+// the alternative, or else its name.
+func (p *publisher) decidingValues(discriminator, alternative node) (values []string) {
+	ref := alternative.get("$ref").text()
+	for _, e := range discriminator.get("mapping").entries() {
+		if to := e.value.text(); to == ref || "#/components/schemas/"+to == ref {
+			values = append(values, e.name)
+		}
+	}
+	if values = append(values, p.constants(alternative, discriminator.get("propertyName").text())...); len(values) == 0 {
+		return []string{ref[strings.LastIndexByte(ref, '/')+1:]}
+	}
+	return values
 }
 
 // requiredByChoice returns the discriminator of a schema, if it decides between objects of which some need not have it, or "".

@@ -309,8 +309,8 @@ func TestPublishedConstantsOfTheGatewayHaveTypes(t *testing.T) {
 func TestDiscriminatorsOfConstantsArePublished(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
-		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}, {type: "null"}], discriminator: {propertyName: kind}}`:      `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat"}}`,
-		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}], discriminator: {propertyName: kind, mapping: {cat: Cat}}}`: `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat"}}`,
+		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}, {type: "null"}], discriminator: {propertyName: kind}}`:      `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat", dog: "#/components/schemas/dog"}}`,
+		`{oneOf: [{$ref: "#/components/schemas/Cat"}, {$ref: "#/components/schemas/dog"}], discriminator: {propertyName: kind, mapping: {cat: Cat}}}`: `{propertyName: kind, mapping: {cat: "#/components/schemas/Cat", dog: "#/components/schemas/dog"}}`,
 		`{oneOf: [{properties: {kind: {const: cat}}, required: [kind]}], discriminator: {propertyName: kind, mapping: {cat: "#/nowhere"}}}`:           `null`,
 	} {
 		const text = `openapi: 3.1.0

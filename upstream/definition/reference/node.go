@@ -10,6 +10,13 @@ type entry struct {
 	value node
 }
 
+// objectOf returns an object with one member.
+func objectOf(name string, value node) node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	put(out, name, value)
+	return node{out}
+}
+
 // entries returns the members of an object.
 func (n node) entries() (all []entry) {
 	for i := 0; n.isObject() && i+1 < len(n.Content); i += 2 {

@@ -50,6 +50,7 @@ type page struct {
 	base     string // path of the API
 	ids      map[string]int
 	shapes   map[*yaml.Node]*shape
+	boths    map[[2]*yaml.Node]node
 	objects  map[string]*object
 	counted  map[place]bool
 	open     map[place]bool  // schemas that are being described
@@ -57,6 +58,7 @@ type page struct {
 	queue    []string        // objects to be described
 	requests []Request
 	budget   int // how many values the example that is being made may still have
+	variant  int // makes the items of a list differ
 }
 
 type link struct{ Title, ID string }
@@ -155,7 +157,7 @@ func Render(published *yaml.Node, documentURL string) ([]byte, error) {
 // read reads a published document.
 func read(published *yaml.Node) *page {
 	p := &page{
-		root: node{published}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, objects: map[string]*object{},
+		root: node{published}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, boths: map[[2]*yaml.Node]node{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{}, common: map[string]node{},
 	}
 	p.read()

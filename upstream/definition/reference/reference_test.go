@@ -402,7 +402,7 @@ func TestNullableSchemasAreDescribedWhole(t *testing.T) {
 		"a map of objects":                {`{"type": ["object", "null"], "additionalProperties": {"$ref": "#/components/schemas/Order"}}`, "m map of texts to Order or null"},
 		"null alone":                      {`{"type": "null"}`, "m null"},
 		"null among several":              {`{"oneOf": [{"$ref": "#/components/schemas/Order"}, {"type": "integer"}, {"type": "null"}]}`, "m One of these: OrderAn order. integer null"},
-		"several alternatives":            {`{"type": ["object", "null"], "anyOf": [{"$ref": "#/components/schemas/Order"}, {"$ref": "#/components/schemas/Once"}, {"type": "null"}]}`, "m object or null One of these: OrderAn order. object id string optional at most 7 characters"},
+		"several alternatives":            {`{"type": ["object", "null"], "anyOf": [{"$ref": "#/components/schemas/Order"}, {"$ref": "#/components/schemas/Once"}, {"type": "null"}]}`, "m object or null One of these: OrderAn order. Once object id string optional at most 7 characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -530,11 +530,17 @@ paths:
       responses: {"204": {description: x}}
 `)}, definition.Options{})
 	require.NoError(t, err)
+	requests := acceptedRequests(t, d)
+	require.Len(t, requests, 2)
+	require.Contains(t, requests[1].Headers, reference.Header{Name: "If-Match", Value: `"the-ETag-of-the-GET"`}, "a tag has quotation marks")
+}
+
+// acceptedRequests returns the examples of requests of a definition. The gateway must accept each.
+func acceptedRequests(t *testing.T, d *definition.Definition) []reference.Request {
+	t.Helper()
 	published, err := d.PublishedDocument(definition.PublishOptions{})
 	require.NoError(t, err)
 	requests := reference.Requests(published)
-	require.Len(t, requests, 2)
-	require.Contains(t, requests[1].Headers, reference.Header{Name: "If-Match", Value: `"the-ETag-of-the-GET"`}, "a tag has quotation marks")
 	for _, r := range requests {
 		m, ok := d.API.Match(r.Target)
 		require.True(t, ok, r.Target)
@@ -547,5 +553,83 @@ paths:
 		}
 		_, err = new(upstream.Contract).CheckBody(new(bytes.Buffer), op, h, "17", []byte(r.Body))
 		require.NoError(t, err, r.Body)
+	}
+	return requests
+}
+
+// Frameworks generate inheritance in these forms.
+func TestExamplesOfAlternativesAndPartsAreValid(t *testing.T) {
+	t.Parallel()
+	const (
+		pet   = `Pet: {type: object, required: [species, name], properties: {species: {type: string}, name: {type: string}, id: {type: string, readOnly: true}}}`
+		dog   = `Dog: {allOf: [{$ref: "#/components/schemas/Pet"}, {properties: {species: {const: dog}, breed: {type: string}}}]}`
+		cat   = `Cat: {allOf: [{$ref: "#/components/schemas/Pet"}, {properties: {species: {const: cat}, indoor: {type: boolean}}}]}`
+		card  = `Card: {allOf: [{$ref: "#/components/schemas/Pet"}, {type: object, required: [no], properties: {no: {type: string, writeOnly: true}}}]}`
+		cash  = `Cash: {allOf: [{$ref: "#/components/schemas/Pet"}, {type: object, properties: {till: {type: integer}}}]}`
+		pets  = `oneOf: [{$ref: "#/components/schemas/Dog"}, {$ref: "#/components/schemas/Cat"}]`
+		means = `oneOf: [{$ref: "#/components/schemas/Card"}, {$ref: "#/components/schemas/Cash"}]`
+		by    = `, discriminator: {propertyName: species`
+		cards = `, mapping: {visa: "#/components/schemas/Card", master: Card, till: Cash}`
+	)
+	twice := func(first, second string) string {
+		return `{type: object, required: [m], allOf: [{properties: {m: ` + first + `}}, {properties: {m: ` + second + `}}]}`
+	}
+	several := func(items string) string {
+		return `{type: object, required: [m], properties: {m: {type: array, minItems: 3, uniqueItems: true, items: ` + items + `}}}`
+	}
+	for name, c := range map[string]struct {
+		schema string
+		shown  []string // on the page
+		sent   string   // in the request
+	}{
+		"a constant of each":         {`{` + pets + by + `}}`, []string{"DogBody object if species is dog", "species string required always dog", "CatBody object if species is cat"}, `"species": "dog"`},
+		"constants alone":            {`{` + pets + `}`, []string{"DogBody object species string required always dog", "CatBody object"}, `"species": "dog"`},
+		"names of schemas":           {`{` + means + by + `}}`, []string{"CardBody object if species is Card", "CashBody object if species is Cash"}, `"species": "Card"`},
+		"a mapping":                  {`{` + means + by + cards + `}}`, []string{"CardBody object if species is visa · or master", "CashBody object if species is till"}, `"species": "visa"`},
+		"a mapping of one of them":   {`{` + means + by + `, mapping: {till: Cash}}}`, []string{"CardBody object if species is Card", "CashBody object if species is till"}, `"species": "Card"`},
+		"members beside them":        {`{type: object, required: [species, n], properties: {species: {type: string}, n: {type: integer}}, ` + means + by + cards + `}}`, []string{"if species is visa"}, `"n": 1`},
+		"a member with alternatives": {`{type: object, required: [m], properties: {m: {type: array, minItems: 1, items: {` + means + by + cards + `}}}}}`, []string{"if species is visa"}, `"species": "visa"`},
+		"an example of the base":     {`{example: {species: cat, name: Tom}, ` + pets + by + `}}`, []string{"if species is dog"}, `"name": "Tom"`},
+		"an example of a part": {`{allOf: [{type: object, required: [m, n], properties: {m: {type: string}, n: {type: string}}, example: {m: a, n: x}},
+			{type: object, required: [o], properties: {m: {const: b}, o: {type: string}}}]}`, []string{"always b"}, `"m": "b"`},
+
+		"fewer values, later":     {twice(`{type: string, enum: [a, b, c], default: a}`, `{enum: [c]}`), []string{"One of: c "}, `"c"`},
+		"fewer values, before":    {twice(`{type: string, enum: [c]}`, `{type: string, enum: [a, b, c], example: a}`), []string{"One of: c "}, `"c"`},
+		"bounds, later":           {twice(`{type: integer, minimum: 1, maximum: 99, description: One.}`, `{minimum: 12}`), []string{"One. 12 to 99"}, `12`},
+		"bounds, before":          {twice(`{type: integer, minimum: 12}`, `{type: integer, minimum: 1, maximum: 99}`), []string{"12 to 99"}, `12`},
+		"lengths":                 {twice(`{type: string, maxLength: 20}`, `{minLength: 12, maxLength: 30}`), []string{"12 to 20 characters"}, `"example-exam"`},
+		"the same object":         {twice(`{$ref: "#/components/schemas/Dog"}`, `{$ref: "#/components/schemas/Dog"}`), []string{"m DogBody required"}, `"species": "dog"`},
+		"a member more is needed": {twice(`{$ref: "#/components/schemas/Dog"}`, `{required: [breed]}`), []string{"breed string required"}, `"breed"`},
+
+		"values":   {several(`{type: string, enum: [mon, tue, wed]}`), nil, `"mon", "tue", "wed"`},
+		"texts":    {several(`{type: string, maxLength: 8}`), nil, `"example"`},
+		"short":    {several(`{type: string, maxLength: 2, minLength: 2}`), nil, ``},
+		"numbers":  {several(`{type: integer, maximum: 7}`), nil, `7`},
+		"from 5":   {several(`{type: number, exclusiveMinimum: 5}`), nil, `6`},
+		"dates":    {several(`{type: string, format: date}`), nil, `2027`},
+		"UUIDs":    {several(`{type: string, format: uuid}`), nil, ``},
+		"patterns": {several(`{type: string, pattern: "^p-[0-9]{2}$"}`), nil, `"p-11"`},
+		"objects":  {several(`{type: object, required: [id, on], properties: {id: {type: integer}, on: {type: boolean}}}`), nil, `"id"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := definition.Load(definition.File{Name: "api.yaml", Text: []byte(`
+openapi: 3.1.0
+info: {title: API, version: "1"}
+x-gatehouse-tenant: none
+paths:
+  /pets:
+    post: {operationId: create, requestBody: {required: true, content: {application/json: {schema: ` + c.schema + `}}}, responses: {"204": {description: x}}}
+    patch: {operationId: change, requestBody: {required: true, content: {application/merge-patch+json: {schema: ` + c.schema + `}}}, responses: {"204": {description: x}}}
+components: {schemas: {` + strings.Join([]string{pet, dog, cat, card, cash}, ", ") + `}}`)}, definition.Options{})
+			require.NoError(t, err)
+			requests := acceptedRequests(t, d)
+			assert.Contains(t, requests[0].Body, c.sent)
+			_, root := renderDefinition(t, d)
+			shown := strings.Join(strings.Fields(sections(root)["create"]), " ")
+			for _, want := range c.shown {
+				assert.Contains(t, shown, want)
+			}
+		})
 	}
 }

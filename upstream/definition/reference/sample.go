@@ -137,95 +137,101 @@ func (p *page) request(method, path string, parameters []node, body node, signed
 }
 
 // example returns an example for a parameter, a body or a response: the document's, or one made from the schema.
-func (p *page) example(n, schema node, sent bool) *yaml.Node {
-	examples := n.get("examples").entries()
+func (p *page) example(n, schema node, sent bool) node {
 	if example := n.get("example"); example.Node != nil {
-		return example.Node
-	} else if len(examples) > 0 && p.resolve(examples[0].value).get("value").Node != nil {
-		return p.resolve(examples[0].value).get("value").Node
+		return example
+	}
+	for _, e := range n.get("examples").entries() {
+		if value := p.resolve(e.value).get("value"); value.Node != nil {
+			return value
+		}
 	}
 	p.budget = maxExample
-	return p.made(schema, sent, 0)
+	return p.made(p.shape(schema), sent, 0)
 }
 
 func (p *page) exampleText(n, schema node, sent bool) string {
-	return toJSON(node{p.example(n, schema, sent)}, 0)
+	return toJSON(p.example(n, schema, sent), 0)
 }
 
-func put(object *yaml.Node, name string, value *yaml.Node) {
-	object.Content = append(object.Content, scalar("!!str", name), value)
+func put(object *yaml.Node, name string, value node) {
+	object.Content = append(object.Content, scalar("!!str", name).Node, value.Node)
 }
 
-func scalar(tag, value string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+func scalar(tag, value string) node {
+	return node{&yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}}
 }
 
-// made returns an example for a schema. What callers send has only the required members, or the first one if none is required. Further members
-// may be required around it.
-func (p *page) made(schema node, sent bool, depth int, required ...string) *yaml.Node {
-	s := p.shape(schema)
-	required = append(required, s.required...)
-	for _, name := range []string{"example", "examples", "const", "default", "enum", "x-extensible-enum"} {
-		value := s.keywords[name]
-		if items := value.items(); len(items) > 0 && (name == "examples" || strings.Contains(name, "enum")) {
-			value = items[0]
+// made returns an example for a schema. What callers send has only the required members, or the first one if none is required.
+func (p *page) made(s *shape, sent bool, depth int) node {
+	for _, name := range []string{"example", "examples", "default", "const", "enum", "x-extensible-enum"} {
+		value, list := s.keywords[name], name == "examples" || strings.Contains(name, "enum")
+		if items := value.items(); list && len(items) > 0 {
+			value = items[p.variant%len(items)]
 		}
-		if value.Node != nil {
-			return value.Node
+		if value.Node != nil && p.fits(value, s) && (list || p.variant == 0 || name == "const") {
+			return value
 		}
 	}
 	types, null := s.types()
-	object := slices.Contains(types, "object") || len(s.members) > 0
 	p.budget--
 	switch {
 	case p.budget < 0 || depth > maxNesting:
 		return scalar("!!null", "null")
-	case len(s.choices) > 0 && !object:
-		return p.made(s.choices[0], sent, depth+1, required...)
-	case object:
+	case len(s.choices) > 0:
+		return p.made(s.chosen(p), sent, depth+1)
+	case slices.Contains(types, "object") || len(s.members) > 0:
 		out := &yaml.Node{Kind: yaml.MappingNode}
-		members := s.members
-		for i, m := range members {
-			if slices.Contains(required, m.name) || depth < 4 && p.budget > 0 && (!sent || i == 0 && len(required) == 0) {
-				put(out, m.name, p.made(m.value, sent, depth+1))
+		for i, m := range s.members {
+			if slices.Contains(s.required, m.name) || depth < 4 && p.budget > 0 && (!sent || i == 0 && len(s.required) == 0) {
+				put(out, m.name, p.made(p.shape(m.value), sent, depth+1))
 			}
 		}
-		if len(s.choices) > 0 {
-			for _, e := range (node{p.made(s.choices[0], sent, depth+1, required...)}).entries() {
-				if (node{out}).get(e.name).Node == nil {
-					put(out, e.name, e.value.Node)
-				}
-			}
-		}
-		return out
+		return node{out}
 	case slices.Contains(types, "array"):
 		out := &yaml.Node{Kind: yaml.SequenceNode}
-		items := 0
+		items, variant := 0, p.variant
 		if _, _ = fmt.Sscan(s.keywords["minItems"].text(), &items); depth < 4 {
 			items = max(items, 1)
 		}
 		for ; items > 0 && (p.budget > 0 || len(out.Content) == 0); items-- {
-			out.Content = append(out.Content, p.made(s.keywords["items"], sent, depth+1))
+			if s.keywords["uniqueItems"].isTrue() {
+				p.variant = variant + len(out.Content)
+			}
+			out.Content = append(out.Content, p.made(p.shape(s.keywords["items"]), sent, depth+1).Node)
 		}
-		return out
+		p.variant = variant
+		return node{out}
 	case slices.Contains(types, "integer"), slices.Contains(types, "number"):
-		for _, bound := range []string{"minimum", "maximum"} {
-			if n := s.keywords[bound]; n.Node != nil {
-				return n.Node
+		for i, bound := range []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"} {
+			n := s.keywords[bound]
+			apart := (i/2 + p.variant) * (1 - i%2*2)
+			if value, err := strconv.ParseFloat(n.text(), 64); err == nil && apart == 0 {
+				return n // with all of its digits
+			} else if err == nil {
+				return scalar("!!float", strconv.FormatFloat(value+float64(apart), 'f', -1, 64))
 			}
 		}
-		for bound, apart := range map[string]float64{"exclusiveMinimum": 1, "exclusiveMaximum": -1} {
-			if n, err := strconv.ParseFloat(s.keywords[bound].text(), 64); err == nil && (apart > 0 || s.keywords["exclusiveMinimum"].Node == nil) {
-				return scalar("!!float", strconv.FormatFloat(n+apart, 'f', -1, 64))
-			}
-		}
-		return scalar("!!int", "1")
+		return scalar("!!int", strconv.Itoa(1+p.variant))
 	case slices.Contains(types, "boolean"):
-		return scalar("!!bool", "true")
+		return scalar("!!bool", strconv.FormatBool(p.variant%2 == 0))
 	case null && len(types) == 0:
 		return scalar("!!null", "null")
 	}
-	return scalar("!!str", s.madeText())
+	return scalar("!!str", s.madeText(p.variant))
+}
+
+// fits reports whether a value has the members and the constants of a schema. An example of one of its parts need not.
+func (p *page) fits(value node, s *shape) bool {
+	same := func(other node) bool { return toJSON(other, 0) == toJSON(value, 0) }
+	for _, m := range s.members {
+		member := value.get(m.name)
+		if member.Node == nil && value.isObject() && slices.Contains(s.required, m.name) || member.Node != nil && !p.fits(member, p.shape(m.value)) {
+			return false
+		}
+	}
+	constant, enum := s.keywords["const"], s.keywords["enum"].items()
+	return (constant.Node == nil || same(constant)) && (len(enum) == 0 || slices.ContainsFunc(enum, same))
 }
 
 // anyText is the example of a text for which nothing must hold.
@@ -234,8 +240,8 @@ const anyText = "example"
 // unicodeEscape matches the escape of ECMA-262 that RE2 writes as \x{XXXX}.
 var unicodeEscape = regexp.MustCompile(`\\u([0-9A-Fa-f]{4})`)
 
-// madeText returns a text that a schema allows, or nearly.
-func (s *shape) madeText() string {
+// madeText returns a text that a schema allows, or nearly. Each variant is another one.
+func (s *shape) madeText(variant int) string {
 	ofFormat := map[string]string{
 		"uuid": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c01", "date": "2027-01-31", "date-time": "2027-01-31T12:00:00Z", "time": "12:00:00Z",
 		"email": "office@business.example", "uri": "https://business.example/",
@@ -254,12 +260,20 @@ func (s *shape) madeText() string {
 	if ofFormat != "" {
 		words = []string{ofFormat}
 	}
-	for _, text := range append(words, matching(pattern, 1), matching(pattern, low)) {
+	made := matching(pattern, 1)
+	for _, text := range append(words, made, matching(pattern, low)) {
 		if n := utf8.RuneCountInString(text); n >= low && (high == 0 || n <= high) && matches(text) {
-			return text
+			made = text
+			break
 		}
 	}
-	return matching(pattern, 1)
+	for i := len(made) - 1; variant > 0 && i >= 0; i-- {
+		other := made[:i] + strconv.Itoa((variant+1)%10) + made[i+1:]
+		if matches(other) && (ofFormat == "" || made[i] == '7') { // a digit of a format that can be any other one
+			return other
+		}
+	}
+	return made
 }
 
 // matching returns a text that a regular expression matches. It repeats n times what may be repeated.

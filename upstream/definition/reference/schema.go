@@ -3,7 +3,9 @@ package reference
 import (
 	"cmp"
 	"html/template"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -34,46 +36,20 @@ type shape struct {
 	members  []entry
 	required []string
 	choices  []node
+
+	named map[string]int  // members by their names
+	seen  map[string]bool // references
 }
 
-// shape returns the shape of a schema. Of keywords that are given more than once, the nearest one wins.
+// shape returns the shape of a schema. Of keywords that are given more than once, the one that allows less wins, or else the nearest one. Of a member
+// that is given more than once, all schemas hold.
 func (p *page) shape(schema node) *shape {
 	if s := p.shapes[schema.Node]; s != nil {
 		return s
 	}
-	s := &shape{keywords: map[string]node{}}
+	s := &shape{keywords: map[string]node{}, named: map[string]int{}, seen: map[string]bool{}}
 	p.shapes[schema.Node] = s
-	seen, named := map[string]bool{}, map[string]bool{}
-	var add func(n node)
-	add = func(n node) {
-		for _, e := range n.entries() {
-			switch e.name {
-			case "properties":
-				for _, m := range e.value.entries() {
-					if !named[m.name] {
-						named[m.name] = true
-						s.members = append(s.members, m)
-					}
-				}
-			case "required":
-				s.required = append(s.required, e.value.texts()...)
-			case "oneOf", "anyOf":
-				s.choices = append(s.choices, e.value.items()...)
-			default:
-				if s.keywords[e.name].Node == nil {
-					s.keywords[e.name] = e.value
-				}
-			}
-		}
-		for _, part := range n.get("allOf").items() {
-			add(part)
-		}
-		if ref := n.get("$ref").text(); ref != "" && !seen[ref] {
-			seen[ref] = true
-			add(p.resolve(n))
-		}
-	}
-	add(schema)
+	s.add(p, schema)
 	ref := schema.get("$ref").text()
 	if all := schema.get("allOf").items(); ref == "" && len(all) == 1 && schema.get("properties").Node == nil { // with a description or null
 		ref = all[0].get("$ref").text()
@@ -82,6 +58,70 @@ func (p *page) shape(schema node) *shape {
 		s.ref = ref[strings.LastIndexByte(ref, '/')+1:]
 	}
 	return s
+}
+
+// add adds a schema to those that a shape combines.
+func (s *shape) add(p *page, n node) {
+	for _, e := range n.entries() {
+		switch e.name {
+		case "properties":
+			for _, m := range e.value.entries() {
+				if at, again := s.named[m.name]; again {
+					s.members[at].value = p.both(m.value, s.members[at].value)
+					continue
+				}
+				s.named[m.name] = len(s.members)
+				s.members = append(s.members, m)
+			}
+		case "required":
+			s.required = append(s.required, e.value.texts()...)
+		case "oneOf", "anyOf":
+			s.choices = append(s.choices, e.value.items()...)
+		default:
+			if before := s.keywords[e.name]; before.Node == nil || allowsLess(e.name, e.value, before) {
+				s.keywords[e.name] = e.value
+			}
+		}
+	}
+	for _, part := range n.get("allOf").items() {
+		s.add(p, part)
+	}
+	if ref := n.get("$ref").text(); ref != "" && !s.seen[ref] {
+		s.seen[ref] = true
+		s.add(p, p.resolve(n))
+	}
+}
+
+// chosen returns the shape of a value that is the first of the alternatives.
+func (s *shape) chosen(p *page) *shape {
+	of := &shape{keywords: maps.Clone(s.keywords), members: slices.Clone(s.members), required: slices.Clone(s.required), named: maps.Clone(s.named), seen: map[string]bool{}}
+	delete(of.keywords, "discriminator") // the alternative may have one, too
+	of.add(p, s.choices[0])
+	if kinds := s.kinds(s.choices[0]); len(kinds) > 0 {
+		kind := objectOf(s.keywords["discriminator"].get("propertyName").text(), objectOf("const", scalar("!!str", kinds[0])))
+		of.add(p, objectOf("properties", kind))
+	}
+	return of
+}
+
+// both returns a schema of the values for which two schemas hold. The same two have the same one, so that recursion ends.
+func (p *page) both(a, b node) node {
+	if toJSON(a, 0) == toJSON(b, 0) {
+		return b
+	}
+	of := [2]*yaml.Node{a.Node, b.Node}
+	if p.boths[of].Node == nil {
+		p.boths[of] = objectOf("allOf", node{&yaml.Node{Kind: yaml.SequenceNode, Content: of[:]}})
+	}
+	return p.boths[of]
+}
+
+// allowsLess reports whether a value of a keyword allows less than another one.
+func allowsLess(keyword string, value, than node) bool {
+	a, _ := strconv.ParseFloat(value.text(), 64)
+	b, _ := strconv.ParseFloat(than.text(), 64)
+	isBound := func(name string) bool { return strings.Contains(strings.ToLower(keyword), name) }
+	return isBound("min") && a > b || isBound("max") && a < b || keyword == "enum" && len(value.Content) < len(than.Content)
 }
 
 func (p *page) resolve(n node) node {
@@ -204,7 +244,14 @@ func (f *field) inside(p *page, s *shape, sent bool) {
 		f.Fields = append(f.Fields, member)
 	}
 	for _, choice := range s.choices {
-		one := p.field(p.shape(choice).keywords["title"].text(), choice, sent)
+		one, of := p.field("", choice, sent), p.shape(choice)
+		if one.Name = of.keywords["title"].text(); one.Of == nil {
+			one.Name = cmp.Or(one.Name, of.ref)
+		}
+		for i, kind := range s.kinds(choice) {
+			name := "if " + s.keywords["discriminator"].get("propertyName").text() + " is"
+			one.Facts = slices.Insert(one.Facts, i, fact{[]string{name, "or"}[min(i, 1)], kind})
+		}
 		if one.Type == "null" && (f.Type != "" || len(s.choices) == 2) {
 			f.After = " or null"
 		} else {
@@ -244,6 +291,16 @@ func (f *field) inside(p *page, s *shape, sent bool) {
 		f.Values, f.Growing = append(f.Values, item.Values...), f.Growing || item.Growing
 		f.Fields, f.Choices = append(f.Fields, item.Fields...), append(f.Choices, item.Choices...)
 	}
+}
+
+// kinds returns the values of the discriminator that decide for an alternative.
+func (s *shape) kinds(choice node) (values []string) {
+	for _, e := range s.keywords["discriminator"].get("mapping").entries() {
+		if e.value.text() == choice.get("$ref").text() {
+			values = append(values, e.name)
+		}
+	}
+	return values
 }
 
 // replace puts another type in the place of a word of the type.
