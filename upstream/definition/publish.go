@@ -322,6 +322,7 @@ func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 	out := object()
 	for _, status := range slices.Sorted(maps.Keys(all)) {
 		response, common := own[status], ours[status]
+		said := p.common.lookup(common.get("$ref").text()).get("description").text()
 		if strings.HasPrefix(status, "4") {
 			if common.Node == nil {
 				common = ours["4XX"]
@@ -339,13 +340,14 @@ func (p *publisher) responses(n *operationNode, name string) *yaml.Node {
 		if !shared {
 			wanted = name + strings.TrimPrefix(status, "200")
 		}
-		put(out, status, p.hoist(wanted, p.response(n.op, response, p.resolve(documented), common)))
+		put(out, status, p.hoist(wanted, p.response(n.op, response, p.resolve(documented), common, said)))
 	}
 	return out
 }
 
-// response publishes a response. common is the gateway's own with the same status, if there is one: then the body is either.
-func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedResponse, n, common node) *yaml.Node {
+// response publishes a response. common is the gateway's own with the same status, if there is one: then the body is either. said is the description of
+// that status, and the last paragraph of the published one.
+func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedResponse, n, common node, said string) *yaml.Node {
 	common = p.common.lookup(common.get("$ref").text())
 	headers, content := object(), object()
 	add := func(all node, replace bool) {
@@ -386,12 +388,8 @@ func (p *publisher) response(op *upstream.Operation, r *upstream.DocumentedRespo
 	if media := common.get("content").get(mediaJSON); media.Node != nil {
 		put(content, mediaJSON, mergeMedia(member(content, mediaJSON), p.publishCommon(media)))
 	}
-	description, added := strings.TrimSpace(n.get("description").text()), common.get("description").text()
-	if description != "" && added != "" && !strings.ContainsAny(description[len(description)-1:], ".!?:") {
-		description += "." // what follows is a sentence, too
-	}
-	description += " " + added
-	out := object("description", text(strings.TrimSpace(description)), "headers", headers)
+	description := strings.TrimSpace(strings.TrimSpace(n.get("description").text()) + "\n\n" + said)
+	out := object("description", text(cmp.Or(description, common.get("description").text())), "headers", headers)
 	if len(content.Content) > 0 {
 		put(out, "content", content)
 	}

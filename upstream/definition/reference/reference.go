@@ -409,15 +409,16 @@ func (p *page) failure(status string, r node) (failed failure) {
 			}
 		}
 		if status == "4XX" {
-			e.Statuses = nil // 4XX includes them
+			e.Statuses, e.shared = nil, true // 4XX includes them, and its text is the gateway's
 		}
 		if !slices.Contains(e.Statuses, status) && !slices.Contains(e.Statuses, "4XX") {
 			e.Statuses = append(e.Statuses, status)
 			slices.Sort(e.Statuses)
 		}
 		if e.shared {
+			text := r.get("description").text()
 			e.shared = len(codes) > 1
-			e.Text = p.text(r.get("description").text(), 6, nil)
+			e.Text = p.text(text[strings.LastIndex(text, "\n\n")+1:], 6, nil) // what the service says of the status is before
 		}
 		failed.Codes = append(failed.Codes, e.link)
 	}

@@ -411,7 +411,7 @@ func TestNullableSchemasAreDescribedWhole(t *testing.T) {
 	}
 }
 
-// The errors of a service are in its own media type, beside the gateway's.
+// The errors of a service are in its own media type, beside the gateway's. What it says of them does not explain the gateway's codes.
 func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
 	t.Parallel()
 	_, root := renderPaths(t, `
@@ -423,12 +423,28 @@ func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
         "409":
           description: The slot is taken
           content: {application/problem+json: {schema: {type: object, properties: {balance: {type: integer}}}}}
+        "422": {description: There is no such customer.}
+        default:
+          description: What went wrong.
+          content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}}}}}
 `)
-	shown := text(root)
-	assert.Contains(t, shown, "application/problem+json")
-	assert.Contains(t, shown, "balance integer")
-	assert.Contains(t, shown, "The slot is taken. The request was received before")
-	assert.Contains(t, shown, "REPLAYED")
+	shown := sections(root)
+	for _, want := range []string{"application/problem+json", "balance integer", "The slot is taken The request was received before", "REPLAYED", "What went wrong. The request cannot be served"} {
+		assert.Contains(t, strings.Join(strings.Fields(shown["createOrder"]), " "), want)
+	}
+	assert.NotContains(t, shown["createOrder"], "There is no such customer. The", "the gateway has no other text for this status")
+	explained := map[string]string{}
+	for n := range root.Descendants() {
+		if n.Data == "h3" && n.Parent.Data == "section" {
+			explained[n.Attr[0].Val] = text(n.Parent)
+		}
+	}
+	for code, want := range map[string]string{
+		"REPLAYED": "The request was received before", "BAD_REQUEST": "The request cannot be served", "INVALID_PARAMETER": "The body or a parameter", "NOT_FOUND": "There is no such path",
+	} {
+		assert.Contains(t, explained[code], want)
+		assert.NotRegexp(t, "slot|customer|What went wrong", explained[code])
+	}
 }
 
 // Only errors of the gateway, which are JSON, are told by a constant code.
