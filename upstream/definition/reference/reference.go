@@ -78,6 +78,7 @@ type operation struct {
 	BodyText           template.HTML
 	Bodies             []body
 	Responses          []response
+	Examples           []fact // of responses, with their statuses
 	Errors             []failure
 	Samples            []sample
 }
@@ -300,6 +301,14 @@ func (p *page) operation(method, path string, n node) operation {
 		download = download || e.name < "3" && slices.ContainsFunc(bodies, func(b body) bool { return !strings.HasSuffix(b.MediaType, "json") })
 		if len(failed.Codes) > 0 && len(bodies) == 0 {
 			continue
+		}
+		for _, b := range bodies {
+			switch at := slices.IndexFunc(o.Examples, func(shown fact) bool { return shown.Value == b.Example }); {
+			case at < 0 && b.Example != "":
+				o.Examples = append(o.Examples, fact{e.name, b.Example})
+			case at >= 0 && !strings.HasSuffix(o.Examples[at].Name, e.name):
+				o.Examples[at].Name += ", " + e.name
+			}
 		}
 		described := response{Status: e.name, Text: p.text(r.get("description").text(), 6, nil), Bodies: bodies}
 		for _, header := range r.get("headers").entries() {

@@ -447,6 +447,27 @@ func TestErrorsOfAServiceAreShownBesideThoseOfTheGateway(t *testing.T) {
 	}
 }
 
+// A default response is published for each status of errors.
+func TestExamplesOfResponsesAreShownOnce(t *testing.T) {
+	t.Parallel()
+	_, root := renderPaths(t, `
+  /orders:
+    get:
+      operationId: listOrders
+      responses:
+        "200": {description: x, content: {application/json: {schema: {type: object, properties: {n: {type: integer}}}}}}
+        "409": {description: x, content: {application/problem+json: {schema: {type: object, properties: {left: {type: integer}}}}}}
+        default: {description: x, content: {application/problem+json: {schema: {type: object, properties: {title: {type: string}}}}}}
+`)
+	var panels []string
+	for n := range root.Descendants() {
+		if n.Data == "h4" && strings.HasPrefix(text(n), "Response ") && len(n.Parent.Attr) > 0 && n.Parent.Attr[0].Val == "panel" {
+			panels = append(panels, text(n.Parent))
+		}
+	}
+	require.Equal(t, []string{`Response 200{"n": 1}`, `Response 403, 408, 413, 4XX{"title": "example"}`, `Response 409{"left": 1}`}, panels)
+}
+
 // Only errors of the gateway, which are JSON, are told by a constant code.
 func TestBodiesWithAConstantCodeAreShown(t *testing.T) {
 	t.Parallel()
