@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-gateway/gatehouse/internal/style"
@@ -157,8 +158,9 @@ func Render(published *yaml.Node, documentURL string) ([]byte, error) {
 
 // read reads a published document.
 func read(published *yaml.Node) *page {
+	tables := extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)) // the policy forbids styles
 	p := &page{
-		root: node{published}, markdown: goldmark.New(), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, boths: map[[2]*yaml.Node]node{}, objects: map[string]*object{},
+		root: node{published}, markdown: goldmark.New(goldmark.WithExtensions(tables)), ids: map[string]int{}, shapes: map[*yaml.Node]*shape{}, boths: map[[2]*yaml.Node]node{}, objects: map[string]*object{},
 		counted: map[place]bool{}, open: map[place]bool{}, common: map[string]node{},
 	}
 	p.read()

@@ -73,11 +73,11 @@ func renderDefinition(t *testing.T, d *definition.Definition) (page string, root
 func requireHarmless(t *testing.T, root *html.Node) {
 	t.Helper()
 	elements := strings.Fields("html head meta title link style body a header svg path span fieldset legend input label nav main section div " +
-		"h1 h2 h3 h4 h5 h6 p ul ol li b code pre em strong blockquote hr br")
+		"h1 h2 h3 h4 h5 h6 p ul ol li b code pre em strong blockquote hr br table thead tbody tr th td")
 	attributes := map[string]string{
 		"meta": "charset name content http-equiv", "link": "rel type href", "a": "class href aria-label", "input": "type name id checked",
 		"label": "for", "svg": "class viewbox width height aria-hidden focusable", "path": "fill-rule d", "html": "lang", "nav": "id aria-label",
-		"main": "id tabindex", "pre": "tabindex", "ol": "start", "header": "class id",
+		"main": "id tabindex", "td": "align", "th": "align", "pre": "tabindex", "ol": "start", "header": "class id",
 	}
 	classes := regexp.MustCompile(`^[A-Za-z -]+$`)
 	for n := range root.Descendants() {
@@ -217,6 +217,8 @@ var hostile = map[string]string{
 	"headings of the page":      "# main\n\n## top\n\n# errors\n\n# <script>\n\n# [x](javascript:x)\n\n#\n\nmain\n====",
 	"a template":                `{{.Title}} {{define "x"}} <?php ?> ${x} ]]> <![CDATA[`,
 	"a change of the direction": "\u202e\u2066 \u200b",
+	"a table":                   "| a | <script>alert(1)</script> |\n| :-: | --- |\n| [b](javascript:alert(1)) | ![x](x) `\\|` <b onclick=x> |",
+	"a wide table":              strings.Repeat("|a", 4000) + "\n" + strings.Repeat("|-", 4000) + strings.Repeat("\n|", 8000), // each row would have 4000 cells
 	"deep quotes":               strings.Repeat(">", 5000) + " x",
 	"deep lists":                strings.Repeat("- ", 5000) + "x",
 	"deep numbers":              strings.Repeat("1. ", 5000) + "x",
@@ -257,6 +259,19 @@ func TestHeadingsAreListedWithoutMarkupAndLinkedInAnyScript(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"Using-ETag-RFC-9110-always: Using ETag (RFC 9110), always", "Заказы: Заказы", "订单: 订单"}, listed[1:4])
+}
+
+func TestTablesInDescriptionsAreTables(t *testing.T) {
+	t.Parallel()
+	page, root := render(t, `{"openapi": "3.1.1", "info": {"title": "x", "description": "| what | how |\n| :-- | --: |\n| `+"`a` \\\\| *b*"+` | <script>alert(1)</script> [c](javascript:d) |\n| e |"}, "paths": {}}`)
+	assert.Contains(t, page, `<th align="right">how</th>`, "a style would be against the page's own policy")
+	var cells []string
+	for n := range root.Descendants() {
+		if n.Data == "td" {
+			cells = append(cells, text(n))
+		}
+	}
+	assert.Equal(t, []string{"a | b", "alert(1) c", "e", ""}, cells)
 }
 
 func TestTextsThatAreTooLongAreShownAsTheyAreWritten(t *testing.T) {

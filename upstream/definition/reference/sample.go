@@ -282,12 +282,9 @@ func matching(pattern *syntax.Regexp, n int) (text string) {
 	case syntax.OpLiteral:
 		return string(pattern.Rune)
 	case syntax.OpCharClass:
-		for _, c := range "1aAé" {
-			for i := 0; i < len(pattern.Rune); i += 2 {
-				if pattern.Rune[i] <= c && c <= pattern.Rune[i+1] {
-					return string(c)
-				}
-			}
+		class := regexp.MustCompile(pattern.String())
+		if i := strings.IndexFunc("1aAé", func(c rune) bool { return class.MatchString(string(c)) }); i >= 0 {
+			return string([]rune("1aAé")[i])
 		}
 		return string(pattern.Rune[:1])
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:

@@ -31,7 +31,7 @@ var (
 	notInIDs = regexp.MustCompile(`[^\pL\p{Nd}_.]+`)
 )
 
-// text renders a description: CommonMark without raw HTML and images, whose links lead to http and https only. The highest heading gets
+// text renders a description: CommonMark and tables, without raw HTML and images, whose links lead to http and https only. The highest heading gets
 // the level. Headings get IDs, and are added to headings unless that is nil.
 func (p *page) text(description string, level int, headings *[]link) template.HTML {
 	if description == "" {
@@ -39,8 +39,12 @@ func (p *page) text(description string, level int, headings *[]link) template.HT
 	}
 	source := []byte(description)
 	asWritten := template.HTML("<pre>" + html.EscapeString(description) + "</pre>") //nolint:gosec // G203: it is escaped
-	if len(source) > maxText || tooDeep.MatchString(description) {
-		return asWritten // the parser takes time by the square of the depth
+	columns := 0
+	for line := range strings.Lines(description) {
+		columns = max(columns, strings.Count(line, "|"))
+	}
+	if len(source) > maxText || tooDeep.MatchString(description) || columns*strings.Count(description, "\n") > maxText {
+		return asWritten // the parser takes time by the square of the depth, and each row of a table gets all columns
 	}
 	document := p.markdown.Parser().Parse(text.NewReader(source))
 	var removed []ast.Node // their children take their place
