@@ -30,6 +30,7 @@ func TestHostileDefinitionsEndInAFault(t *testing.T) {
 		"allOf in a circle through a choice":       {x(ref("A"), "A: {type: object, oneOf: ["+ref("B")+", {properties: {a: {type: string}}}]}", "B: {allOf: ["+ref("A")+", {required: [b]}]}"), "circular"},
 		"choices in a circle":                      {x(ref("A"), "A: {oneOf: ["+ref("B")+", {type: string}]}", "B: {anyOf: ["+ref("A")+", {type: integer}]}"), "circular"},
 		"choices in a circle, and something more":  {x("{allOf: ["+ref("A")+", {minLength: 3}]}", "A: {oneOf: ["+ref("B")+", {type: string}]}", "B: {anyOf: ["+ref("A")+", {type: string}]}"), "circular"},
+		"choices in a circle that others wait for": {x(ref("A"), "A: {allOf: [{const: a}, {anyOf: [{$ref: \"#/components/schemas/A\", pattern: a}, "+ref("A")+"]}], anyOf: [{const: true}, {minimum: 0, anyOf: [{type: array}, {const: 1}]}, "+ref("A")+"]}"), "too large"},
 		"a circle beside references":               {x(ref("A"), `A: {$ref: "#/components/schemas/B", minLength: 1}`, `B: {$ref: "#/components/schemas/A", maxLength: 1}`), "circular"},
 		"nullable of itself":                       {x(ref("A"), "A: {nullable: true, allOf: ["+ref("A")+"]}"), "circular"},
 		"a parameter of itself":                    {strings.Replace(orders, theParameter, `{$ref: "#/paths/~1orders~1{id}/get/parameters/1"}`, 1), "circular"},

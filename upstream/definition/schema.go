@@ -862,8 +862,8 @@ func (c *compiler) merge(n node, a, b *upstream.Schema) *upstream.Schema {
 	m := new(upstream.Schema)
 	info := c.describe(m, schemaInfo{node: n, active: true, postponed: 1 + max(infoA.postponed, infoB.postponed)})
 	c.merged[key] = m
-	if info.postponed > maxPostponed {
-		c.fault(n, "allOf is circular: the schema contains itself")
+	if circular := info.postponed > maxPostponed; circular || !c.spend(50) {
+		c.faultIf(circular, n, "allOf is circular: the schema contains itself")
 		*m, *info = upstream.Schema{Types: upstream.TypeAny}, schemaInfo{node: n, typed: true, shaped: true}
 		return m
 	}
