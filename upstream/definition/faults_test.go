@@ -218,6 +218,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"a place where another one refers":         {"y: {type: string}", `y: {type: string, x-gatehouse-from: yy}` + "\n        z: {allOf: [{$ref: '#/components/schemas/Order/properties/y'}]}", 20, recordAt + "/properties/y/x-gatehouse-from", "is for the place of the member"},
 		"possible values that exclude a constant":  field("{type: string, enum: [a], const: b}", "", "no value can be valid: its rules contradict each other"),
 		"possible values of which none is in both": field("{allOf: [{type: string, enum: [a]}, {enum: [b]}]}", "", "no value can be valid"),
+		"null of a type without it":                field("{type: string, enum: [null]}", "", "no value can be valid"),
 		"open bounds that are equal":               field("{type: number, minimum: 5, exclusiveMaximum: 5}", "", "no value can be valid: its rules contradict each other"),
 		"a member of no side":                      field("{type: string, readOnly: true, writeOnly: true}", "", "cannot be readOnly and writeOnly: no request and no response would have it"),
 		"visible without values":                   field("{properties: {s: {type: string}}, required: [s], x-gatehouse-visible: {s: []}}", "/x-gatehouse-visible", "must be one member with a list of values"),

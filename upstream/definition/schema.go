@@ -538,7 +538,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 	}
 	switch {
 	case types == upstream.TypeNull:
-		s.Types = upstream.TypeNull
+		s.Types &= upstream.TypeNull
 	case types&upstream.TypeNull == 0 && s.Types&upstream.TypeNull != 0:
 		c.warn(n, "null is accepted, because the type has it, though it is not one of the possible values")
 	}
