@@ -968,12 +968,13 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	if key := [2]*upstream.Schema{a, b}; c.merged[key] == nil {
 		c.merged[key] = s
 	}
+	allowsNull := func(s *upstream.Schema) bool { return s.Choice == nil && s.Types&upstream.TypeNull != 0 } // the types of a choice are not known yet
 	alternativesOf := func(s *upstream.Schema) ([]*upstream.Schema, *schemaInfo, bool) {
 		info := c.infos[s]
 		if s.Choice == nil {
-			return []*upstream.Schema{s}, info, s.Types&upstream.TypeNull != 0
+			return []*upstream.Schema{s}, info, allowsNull(s)
 		}
-		return s.Choice.Alternatives, info, info.null
+		return s.Choice.Alternatives, info, info.null || slices.ContainsFunc(s.Choice.Alternatives, allowsNull)
 	}
 	first, ofA, nullA := alternativesOf(a)
 	second, ofB, nullB := alternativesOf(b)
@@ -988,7 +989,7 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 	for i, x := range first {
 		for j, y := range second {
 			m := c.merge(n, x, y)
-			if last := i == len(first)-1 && j == len(second)-1; m.Types == 0 && !c.infos[m].active && !(last && s.Choice.Alternatives == nil) {
+			if m.Types == 0 && !c.infos[m].active {
 				continue // it is never valid
 			}
 			s.Choice.Alternatives = append(s.Choice.Alternatives, m)
@@ -996,6 +997,10 @@ func (c *compiler) distribute(n node, a, b *upstream.Schema) *upstream.Schema {
 				info.names = append(info.names, names[min(max(i, j), len(names)-1)])
 			}
 		}
+	}
+	if len(s.Choice.Alternatives) == 0 && !info.null { // an outer choice leaves it out
+		s.Choice, s.Types = nil, 0
+		return s
 	}
 	if len(s.Choice.Alternatives) > upstream.MaxAlternatives {
 		c.fault(n, "oneOf and anyOf that allOf combines have more than %d alternatives together", upstream.MaxAlternatives)

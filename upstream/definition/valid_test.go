@@ -187,6 +187,9 @@ func TestSchemasAcceptTheirValuesAndNoOthers(t *testing.T) {
 		"one alternative":                    {both, "", "{oneOf: [{type: string}]}", []string{`"a"`}, []string{"1", "null"}},
 		"two choices that hold":              {both, "", "{oneOf: [{type: string, maxLength: 3}, {type: integer}], anyOf: [{type: string, minLength: 2}, {type: integer, minimum: 5}]}", []string{`"ab"`, "5"}, []string{`"a"`, "4", `"abcd"`}},
 
+		"two choices that may be null":      {old, "", "{allOf: [{nullable: true, oneOf: [{type: string}, {type: integer}]}, {oneOf: [{type: string, nullable: true}, {type: integer}]}]}", []string{"null", `"a"`, "1"}, []string{"true"}},
+		"a choice of which nothing is left": {both, "", "{allOf: [{oneOf: [{type: string}, {oneOf: [{type: integer}, {type: boolean}]}]}, {oneOf: [{type: string}, {type: boolean}]}]}", []string{`"a"`, "true"}, []string{"1"}},
+
 		"the business of a nested object":        {both, "Of: {properties: {business_id: {type: integer}, a: {type: string}}}\n    ", `{$ref: "#/components/schemas/Of"}`, []string{`{"business_id":"b","a":"x"}`}, []string{`{"business_id":"c"}`, `{"business_id":1}`, `{"a":"x"}`, `{"business_id":null}`}},
 		"the business of a member said twice":    {both, "", "{allOf: [{properties: {o: {properties: {business_id: {type: string}}}}}, {properties: {o: {properties: {a: {type: integer}}}}}]}", []string{`{"o":{"business_id":"b","a":1}}`}, []string{`{"o":{"business_id":"c"}}`, `{"o":{"a":1}}`}},
 		"the business of items said twice":       {both, "", "{allOf: [{type: array, maxItems: 3, items: {properties: {business_id: {type: string}}}}, {items: {properties: {a: {type: integer}}}}]}", []string{`[{"business_id":"b","a":1}]`}, []string{`[{"business_id":"c"}]`, `[{"a":1}]`}},
