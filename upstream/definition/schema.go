@@ -520,6 +520,9 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 			of, text = upstream.TypeBoolean, strings.ToLower(value.Value)
 		default:
 			of, text = upstream.TypeNumber|upstream.TypeInteger, c.number(value)
+			if strings.Contains(text, ".") && !strings.ContainsAny(text, "eE") { // lists are compared by text, and 1.0 is 1
+				text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+			}
 		}
 		switch types |= of; {
 		case s.Types&of != 0:

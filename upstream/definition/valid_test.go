@@ -189,6 +189,7 @@ func TestSchemasAcceptTheirValuesAndNoOthers(t *testing.T) {
 
 		"two choices that may be null":      {old, "", "{allOf: [{nullable: true, oneOf: [{type: string}, {type: integer}]}, {oneOf: [{type: string, nullable: true}, {type: integer}]}]}", []string{"null", `"a"`, "1"}, []string{"true"}},
 		"a choice of which nothing is left": {both, "", "{allOf: [{oneOf: [{type: string}, {oneOf: [{type: integer}, {type: boolean}]}]}, {oneOf: [{type: string}, {type: boolean}]}]}", []string{`"a"`, "true"}, []string{"1"}},
+		"numbers in two forms":              {both, "", "{allOf: [{enum: [1.0, 2.50, 3, 20]}, {enum: [1, 2.5, 4, 20.0]}]}", []string{"1", "1.0", "2.5", "20"}, []string{"3", "4"}},
 
 		"the business of a nested object":        {both, "Of: {properties: {business_id: {type: integer}, a: {type: string}}}\n    ", `{$ref: "#/components/schemas/Of"}`, []string{`{"business_id":"b","a":"x"}`}, []string{`{"business_id":"c"}`, `{"business_id":1}`, `{"a":"x"}`, `{"business_id":null}`}},
 		"the business of a member said twice":    {both, "", "{allOf: [{properties: {o: {properties: {business_id: {type: string}}}}}, {properties: {o: {properties: {a: {type: integer}}}}}]}", []string{`{"o":{"business_id":"b","a":1}}`}, []string{`{"o":{"business_id":"c"}}`, `{"o":{"a":1}}`}},
