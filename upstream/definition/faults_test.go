@@ -460,6 +460,7 @@ func TestWhatFollowsFromAFaultIsNotAFault(t *testing.T) {
 		"a parameter in a part of a segment": {"/orders/{id}:", "/orders/{id}.json:", "/paths/~1orders~1{id}.json"},
 		"a path like another one":            {"components:", "  /orders/{id}#all:\n    get: {parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {\"204\": {description: \"\"}}}\ncomponents:", "/paths/~1orders~1{id}#all"},
 		"possible values that are objects":   {"x: {type: string}", "x: {type: string, enum: [{}]}", recordAt + "/properties/x/enum/0"},
+		"possible values of no other type":   {"x: {type: string}", "x: {enum: [{}]}", recordAt + "/properties/x/enum/0"},
 		"a parameter that is elsewhere":      {"{name: id, in: path, required: true, schema: {type: string}}", `{$ref: "parameters.yaml#/id"}`, operationAt + "/parameters/0/$ref"},
 		"an operation that is elsewhere":     {"    get:", "    delete: {$ref: \"orders.yaml#/delete\"}\n    get:", "/paths/~1orders~1{id}/delete/$ref"},
 		"records without a tenant":           {"x-gatehouse-tenant: business_id", "x-gatehouse-upstream: {headers: {X-A: a}}", operationAt},

@@ -537,7 +537,7 @@ func (c *compiler) values(n node, s *upstream.Schema, info *schemaInfo, values [
 	}
 	slices.Sort(r.Enum)
 	if !info.typed {
-		s.Types, info.typed = types, true
+		s.Types, info.typed = cmp.Or(types, upstream.TypeString), true
 	}
 	switch {
 	case types == upstream.TypeNull:
