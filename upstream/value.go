@@ -254,23 +254,26 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 			n++
 		}
 	}
+	rule, name, why := ruleType, "", "" // if none fits
 	if n > 1 && first == '{' && s.Choice.Discriminator != "" {
-		value, err := k.decidingValue(s.Choice.Discriminator)
+		value, found, err := k.decidingValue(s.Choice.Discriminator)
 		if err != nil {
 			return span{}, err
 		}
 		fitting[0], n = s.Choice.Values[value], 1
 		if fitting[0] == nil {
-			n = 0
+			n, rule, name = 0, ruleChoice, s.Choice.Discriminator
+			if why = k.missing(name); found {
+				why = k.reason("is not one of the possible values", "one of the documented values")
+			}
 		}
 	}
 	switch n {
 	case 0:
-		rule := ruleType
 		if first == '{' || first == '[' || k.mustProve(s) {
-			rule = k.ruleUnlessGuarded(s, ruleType)
+			rule = k.ruleUnlessGuarded(s, rule)
 		}
-		k.note(rule, s, "", "")
+		k.note(rule, s, name, why)
 		return k.skip(depth)
 	case 1:
 		return k.value(fitting[0], depth)
@@ -326,8 +329,7 @@ func (k *checker) choose(s *Schema, depth int) (span, error) {
 		k.converted = k.converted[:before.converted]
 	}
 	k.invalid, k.report.CrossTenant = invalid, crossTenantRecords
-	rule := ruleChoice
-	if first == '{' || first == '[' || k.mustProve(s) {
+	if rule = ruleChoice; first == '{' || first == '[' || k.mustProve(s) {
 		rule = k.ruleUnlessGuarded(s, rule)
 	}
 	k.note(rule, s, "", "")
@@ -359,12 +361,12 @@ func (k *checker) forgetWithheld(start int) {
 	}
 }
 
-// decidingValue looks ahead in the next object, and returns the value of the member that decides between the alternatives.
-func (k *checker) decidingValue(name string) (value string, err error) {
+// decidingValue looks ahead in the next object, and returns the value of the member that decides between the alternatives, if it is there.
+func (k *checker) decidingValue(name string) (value string, found bool, err error) {
 	start := k.pos
 	k.pos++
 	for n := 0; k.next('}', n); n++ {
-		if string(k.unquote(k.name())) == name {
+		if found = string(k.unquote(k.name())) == name; found {
 			switch start := k.pos; k.kind() {
 			case '"':
 				value = string(k.unquote(k.string()))
@@ -376,17 +378,17 @@ func (k *checker) decidingValue(name string) (value string, err error) {
 			break
 		}
 		if _, err := k.skip(0); err != nil { // the depth is checked when the object is read
-			return "", err
+			return "", false, err
 		}
 	}
 	if k.broken {
-		return "", k.notJSON()
+		return "", false, k.notJSON()
 	}
 	if err := k.countWork(k.pos - start); err != nil {
-		return "", err
+		return "", false, err
 	}
 	k.pos = start
-	return value, nil
+	return value, found, nil
 }
 
 // unknownMember reads a member that is not a property. It removes the member, or keeps it in k.extra. depth is that of the object.

@@ -173,6 +173,17 @@ func (k *checker) noteScalar(s *Schema, name string, first byte, v span) {
 	k.note(k.ruleOf(s, first, v), s, name, why)
 }
 
+// reason returns why a value is invalid: in a request for callers, in a response what was expected.
+func (k *checker) reason(request, expected string) string {
+	if k.isRequest {
+		return request
+	}
+	return expected
+}
+
+// missing returns why an object without a member is invalid.
+func (k *checker) missing(name string) string { return k.reason("is required", "the member "+name) }
+
 // describeRange describes a permitted number of items or members. A negative maximum means that there is none.
 func describeRange(least, most int) string {
 	switch {

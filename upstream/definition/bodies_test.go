@@ -347,8 +347,13 @@ func TestAChoiceOfABodyIsOneAlternativeWhole(t *testing.T) {
 		"the members of the other":        {`{"kind":"card","number":"1","amount":1}`, []string{"/amount is not a documented member"}},
 		"what only the other may set":     {`{"kind":"card","number":"1","code":"x"}`, []string{"/code is read-only"}},
 		"valid for the other":             {`{"kind":"card","amount":1}`, []string{"/amount is not a documented member", "/number is required"}},
-		"neither":                         {`{"kind":"cheque","amount":1}`, []string{"expected one of the alternatives"}},
-		"no kind":                         {`{"amount":1}`, []string{"expected one of the alternatives"}},
+		"neither":                         {`{"kind":"cheque","amount":1}`, []string{"/kind is not one of the possible values"}},
+		"neither, as null":                {`{"kind":null}`, []string{"/kind is not one of the possible values"}},
+		"neither, as an empty text":       {`{"kind":""}`, []string{"/kind is not one of the possible values"}},
+		"both in a list":                  {`{"kind":["card","cash"]}`, []string{"/kind is not one of the possible values"}},
+		"no kind":                         {`{"amount":1}`, []string{"/kind is required"}},
+		"nothing":                         {`{}`, []string{"/kind is required"}},
+		"a list":                          {`[]`, []string{"expected one of the alternatives"}},
 		"the deciding member comes twice": {`{"kind":"card","number":"1","kind":"cash"}`, []string{"/kind is given twice"}},
 	} {
 		t.Run(name, func(t *testing.T) {

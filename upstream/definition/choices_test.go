@@ -22,6 +22,30 @@ func chosen(x string, step upstream.Enforcement) (*definition.Definition, error)
 			Author: {type: object, properties: {business_id: {type: string}, name: {type: string}}}}}}`, definition.Options{Enforce: step})
 }
 
+func TestCauseNamesTheMemberThatDecidesWhichAlternativeItIs(t *testing.T) {
+	t.Parallel()
+	const schema = `{oneOf: [{type: object, required: [k], properties: {k: {const: a}}}, {type: object, required: [k], properties: {k: {const: b}}}]}`
+	for name, c := range map[string]struct{ x, cause string }{
+		"another value": {`{"k":"c"}`, "x: x.k: expected one of the documented values"},
+		"null":          {`{"k":null}`, "x: x.k: expected one of the documented values"},
+		"missing":       {`{"j":1}`, "x: x.k: expected the member k"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := chosen(schema, upstream.EnforceMembers)
+			require.NoError(t, err)
+			_, err = answer(t, d, "/x", 200, `{"business_id":"b","x":`+c.x+`}`)
+			require.EqualError(t, err, "upstream response violates the contract: "+c.cause)
+			d, err = chosen(schema, upstream.EnforceTenant)
+			require.NoError(t, err)
+			op, q := operationOf(t, d, http.MethodGet, "/x")
+			report, err := new(upstream.Contract).Check(new(bytes.Buffer), op, &op.Responses[0], q, "b", []byte(`{"business_id":"b","x":`+c.x+`}`))
+			require.NoError(t, err)
+			require.Equal(t, []upstream.Deviation{{Pointer: "/x/k", Rule: "choice", Count: 1}}, report.Deviations)
+		})
+	}
+}
+
 // Which alternative a response is, the service decides: another one must not show what does not fit because something was removed.
 func TestNoAlternativeShowsWhatAnotherOneHides(t *testing.T) {
 	t.Parallel()
