@@ -134,19 +134,19 @@ type clientConn struct {
 	idleSince time.Time
 
 	// Of the current exchange:
-	ctx           context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio
-	deadline      time.Time
-	limit         int64         // bytes that may still be read
-	began         bool          // a byte of the response has arrived
-	limitExceeded bool          // limit was exceeded
-	wait          time.Duration // limits each read; zero means no limit
-	keepWaiting   func() bool   // reports whether to go on after wait; nil: no
+	ctx         context.Context //nolint:containedctx // an exchange is on one goroutine and reads through bufio
+	deadline    time.Time
+	limit       int64         // bytes that may still be read
+	began       bool          // a byte of the response has arrived
+	readErr     error         // of Read; net/http drops it if some of a line had arrived, and calls the line malformed
+	wait        time.Duration // limits each read; zero means no limit
+	keepWaiting func() bool   // reports whether to go on after wait; nil: no
 }
 
 // Read implements io.Reader for reader. It enforces limit and wait.
-func (c *clientConn) Read(p []byte) (int, error) {
+func (c *clientConn) Read(p []byte) (n int, err error) {
+	defer func() { c.readErr = err }()
 	if c.limit <= 0 {
-		c.limitExceeded = true
 		return 0, ErrResponseHeaderTooLarge
 	}
 	if int64(len(p)) > c.limit {
@@ -162,7 +162,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 				return 0, err
 			}
 		}
-		n, err := c.Conn.Read(p)
+		n, err = c.Conn.Read(p)
 		c.limit -= int64(n)
 		c.began = c.began || n > 0
 		if n == 0 && c.keepWaiting != nil && timedOut(err) && !expired(c.deadline) && !c.silentFor(start) && c.keepWaiting() {
@@ -401,7 +401,7 @@ func respondsTo(res *http.Response, req *http.Request) bool {
 
 // send writes a request and reads the header of its final response.
 func (c *clientConn) send(req *http.Request, deadline time.Time) (*http.Response, error) {
-	c.began, c.limitExceeded, c.limit = false, false, cmp.Or(c.client.MaxResponseHeader, DefaultMaxResponseHeader)
+	c.began, c.readErr, c.limit = false, nil, cmp.Or(c.client.MaxResponseHeader, DefaultMaxResponseHeader)
 	c.wait, c.keepWaiting = c.client.ReadTimeout, nil
 	w, _ := writers.Get().(*bufio.Writer)
 	w.Reset(c)
@@ -454,8 +454,11 @@ func (c *clientConn) extend(deadline time.Time) error {
 func (c *clientConn) readHeader(req *http.Request) (*http.Response, error) {
 	for range maxInformational + 1 {
 		res, err := http.ReadResponse(c.reader, req)
+		if err != nil && c.readErr != nil {
+			err = c.readErr
+		}
 		switch {
-		case err != nil && c.limitExceeded:
+		case errors.Is(err, ErrResponseHeaderTooLarge):
 			return nil, ErrResponseHeaderTooLarge
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("reading the response: %w", io.ErrUnexpectedEOF)

@@ -684,6 +684,7 @@ func testTruncatedResponseIsAnError(t *testing.T, serve serveFunc) {
 		"nothing":         "",
 		"status line":     "HTTP/1.1 200",
 		"header":          "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+		"line of header":  "HTTP/1.1 200 OK\r\nContent-Le",
 		"body":            "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello",
 		"chunk":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\nhello",
 		"last chunk":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -696,6 +697,7 @@ func testTruncatedResponseIsAnError(t *testing.T, serve serveFunc) {
 			_, _, err := get(t, s.client(t))
 			require.Error(t, err)
 			assert.Equal(t, name == "header too long", errors.Is(err, upstream.ErrResponseHeaderTooLarge), "%v", err)
+			assert.Equal(t, name != "header too long", errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
 			assert.EqualValues(t, 1, s.received.Load(), "a request on a new connection is not retried")
 		})
 	}
@@ -821,6 +823,9 @@ func testDeadlineAndContextEndAnExchange(t *testing.T, serve serveFunc) {
 		{"before the header", "", "deadline"},
 		{"before the header", "", "context"},
 		{"before the header", "", "header timeout"},
+		{"in the status line", "HTTP/1.1 2", "deadline"},
+		{"in a line of the header", "HTTP/1.1 200 OK\r\nContent-Ty", "deadline"},
+		{"in a line of the header", "HTTP/1.1 200 OK\r\nContent-Ty", "header timeout"},
 		{"in the body", header, "deadline"},
 		{"in the body", header, "context"},
 	} {
