@@ -369,6 +369,7 @@ func TestWhatCannotBeEnforcedDoesNotLoad(t *testing.T) {
 		"records of a refusal":                     response("content: {}\n        \"404\": {x-gatehouse-records: {}}", "", ""),
 		"records where nothing is":                 response("{x-gatehouse-records: {in: order}, "+theResponse+"}", "/x-gatehouse-records", `has no member "order"`),
 		"records that are texts":                   response("{x-gatehouse-records: {in: x}, "+theResponse+"}", "/x-gatehouse-records", "the records must be objects"),
+		"records that are a choice":                response(`{x-gatehouse-records: {}, content: {application/json: {schema: {oneOf: [`+theSchema+`, `+theSchema+`]}}}}`, "/x-gatehouse-records", "not a choice (oneOf, anyOf): leave x-gatehouse-records out"),
 		"records with another member":              response("{x-gatehouse-records: {at: x}, "+theResponse+"}", "/x-gatehouse-records/at", "must be one of in, from, order, at_most, is"),
 		"an order of one record":                   response("{x-gatehouse-records: {order: [x]}, "+theResponse+"}", "/x-gatehouse-records", "order and at_most are for lists"),
 		"an order that is a text":                  response(list("x-gatehouse-records: {in: orders, order: x}"), "/x-gatehouse-records/order", "must be a list"),
