@@ -181,7 +181,7 @@ func problemOf(err error, now time.Time) problem {
 		}
 	case errors.As(err, &unknown):
 		p := unavailable() // without a Detail: that of a 503 says that the change may have been made
-		p.Error = "The write was not carried out: it is not known whether it was received before. Sign it again later, with a new timestamp"
+		p.Error = "This request was not carried out: it is not known whether it was received before. Sign it again later, with a new timestamp"
 		if unknown.repeatable {
 			p.Error += " and the same Idempotency-Key"
 		}

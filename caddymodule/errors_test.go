@@ -19,6 +19,6 @@ func TestErrorOfAnUnknownWriteSaysThatItWasNotCarriedOut(t *testing.T) {
 	for repeatable, advice := range map[bool]string{true: "with a new timestamp and the same Idempotency-Key.", false: "with a new timestamp."} {
 		p := problemOf(&replayUnknownError{repeatable}, time.Time{})
 		assert.Empty(t, p.Detail)
-		assert.Equal(t, "The write was not carried out: it is not known whether it was received before. Sign it again later, "+advice, p.Error)
+		assert.Equal(t, "This request was not carried out: it is not known whether it was received before. Sign it again later, "+advice, p.Error)
 	}
 }

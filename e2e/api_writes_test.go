@@ -330,7 +330,7 @@ func TestASignedWriteOfAnAPIIsAcceptedOnce(t *testing.T) {
 		require.NoError(t, redis.Kill())
 		require.Eventually(t, func() bool {
 			a := s.writer.Do(t, "DELETE", g.URL, "/v1/orders/o-1/shipments", nil)
-			return a.Status == 503 && strings.Contains(a.Body, "The write was not carried out")
+			return a.Status == 503 && strings.Contains(a.Body, "This request was not carried out")
 		}, patience, 100*time.Millisecond)
 		n := s.data.count()
 		s.responds(200, `{"data":[]}`)
