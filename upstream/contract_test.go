@@ -25,7 +25,7 @@ import (
 func TestResponsesOfTheGatewayItselfAreNotChecked(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"status": "upstream response violates the contract: status: expected a string as the definition says",
+		"status": "upstream response violates the contract: status: expected the member status",
 		"me":     "checking a response: there is none of a data service for getMe",
 	} {
 		var dst bytes.Buffer

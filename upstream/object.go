@@ -252,18 +252,12 @@ func (k *checker) appendProperty(out []byte, s *Schema, i int, v span) []byte {
 	case v.isAbsent() && !p.Required:
 		return out
 	case v.isAbsent() && (p.Schema.Types&TypeNull == 0 || k.isRequest):
-		why := ""
-		if k.isRequest {
-			why = "is required"
-		} else if p.From != nil || p.Schema.Types&(TypeObject|TypeArray) != 0 {
-			why = "the member " + p.Name
-		}
 		rule := ruleMissing
 		if s == k.res.Body && i == k.res.recordsIndex {
 			rule = ruleAlways
 		}
 		invalid, listed := k.invalid.schema, len(k.listed)
-		k.note(rule, p.Schema, p.Name, why)
+		k.note(rule, p.Schema, p.Name, k.missing(p.Name))
 		k.noteFrom(p, invalid, listed)
 		return out
 	case v.isAbsent():
