@@ -61,10 +61,8 @@ func (op *Operation) CheckHeader(status int, h http.Header, conditional bool) (*
 		unchecked := *res
 		unchecked.Body = nil
 		return &unchecked, nil
-	case res.Body != nil:
-		return refuse(ErrContractViolation, "Content-Type application/json")
 	default:
-		return refuse(ErrContractViolation, "one of the documented media types")
+		return refuse(ErrContractViolation, "Content-Type "+strings.Join(slices.Concat(res.Media, res.Unchecked), " or "))
 	}
 }
 

@@ -502,6 +502,10 @@ func TestResponsesAreThoseOfTheDocument(t *testing.T) {
 		_, err := op.CheckHeader(status, http.Header{"Content-Type": {contentType}}, false)
 		require.ErrorIs(t, err, upstream.ErrContractViolation, status)
 	}
+	for status, expected := range map[int]string{200: "application/json or application/pdf", 404: "application/json", 409: "application/problem+json"} {
+		_, err := op.CheckHeader(status, http.Header{"Content-Type": {"text/html"}}, false)
+		require.ErrorContains(t, err, ": expected Content-Type "+expected)
+	}
 	for _, status := range []int{204, 205} { // 205 is in a range
 		res, err := op.CheckHeader(status, http.Header{}, false)
 		require.NoError(t, err)
