@@ -223,7 +223,7 @@ func (k *checker) count(s *Schema, spans []span, further int) {
 		further += b2i(!v.isAbsent())
 	}
 	if further < r.MinMembers || r.MaxMembers >= 0 && further > r.MaxMembers {
-		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers)+" members")
+		k.note(ruleMembers, s, "", describeRange(r.MinMembers, r.MaxMembers, "members"))
 	}
 }
 
@@ -283,7 +283,7 @@ func (k *checker) branch(b *branch, s *Schema, base, depth int, isRecord bool) (
 		err = k.checkDistinct(unknown, begin)
 	}
 	if s != nil && s.Additional != nil && unknown.n > s.maxFree() {
-		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree(), "members"))
 	}
 	return kept, err
 }

@@ -160,7 +160,7 @@ func (k *checker) members(s *Schema, depth int, isRecord bool) (placed, mark int
 	}
 	k.count(s, nil, n)
 	if s.Additional != nil && unknown.n > s.maxFree() {
-		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree(), "members"))
 	}
 	return placed, mark, nil
 }

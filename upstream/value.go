@@ -145,7 +145,7 @@ func (k *checker) array(s *Schema, depth int) (span, error) {
 	}
 	k.out = append(k.out, ']')
 	if r := s.Rules; r != nil && (n < r.MinItems || r.MaxItems >= 0 && n > r.MaxItems) {
-		k.note(ruleItems, s, "", describeRange(r.MinItems, r.MaxItems)+" items")
+		k.note(ruleItems, s, "", describeRange(r.MinItems, r.MaxItems, "items"))
 	}
 	if slices.Sort(items); n > maxUnique && items != nil || len(slices.Compact(items)) < len(items) {
 		k.note(ruleItems, s, "", "different items")
@@ -210,7 +210,7 @@ func (k *checker) freeJSON(s *Schema, depth int) (span, error) {
 		isModerateJSON = isModerateJSON && (token[0] != '-' && !isDigit(token[0]) || isModerate(token))
 	}
 	if members > s.maxFree() {
-		k.note(ruleAlways, s, "", describeRange(0, s.maxFree())+" members")
+		k.note(ruleAlways, s, "", describeRange(0, s.maxFree(), "members"))
 	}
 	if k.isRequest && !isModerateJSON {
 		k.note(ruleAlways, s, "", moderate)

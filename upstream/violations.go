@@ -185,13 +185,18 @@ func (k *checker) reason(request, expected string) string {
 func (k *checker) missing(name string) string { return k.reason("is required", "the member "+name) }
 
 // describeRange describes a permitted number of items or members. A negative maximum means that there is none.
-func describeRange(least, most int) string {
+func describeRange(least, most int, what string) string {
+	if most == 1 || most < 0 && least == 1 {
+		what = strings.TrimSuffix(what, "s")
+	}
 	switch {
 	case most < 0:
-		return "at least " + strconv.Itoa(least)
+		return "at least " + strconv.Itoa(least) + " " + what
 	case least == 0:
-		return "at most " + strconv.Itoa(most)
+		return "at most " + strconv.Itoa(most) + " " + what
+	case least == most:
+		return strconv.Itoa(least) + " " + what
 	default:
-		return strconv.Itoa(least) + " to " + strconv.Itoa(most)
+		return strconv.Itoa(least) + " to " + strconv.Itoa(most) + " " + what
 	}
 }

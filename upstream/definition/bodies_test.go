@@ -367,6 +367,28 @@ func TestAChoiceOfABodyIsOneAlternativeWhole(t *testing.T) {
 	}
 }
 
+func TestBoundsOfOneAreInTheSingular(t *testing.T) {
+	t.Parallel()
+	for schema, c := range map[string]struct{ body, want string }{
+		`{type: array, minItems: 1, maxItems: 9, items: {type: integer}}`:                                            {`[]`, "expected 1 to 9 items"},
+		`{type: array, maxItems: 1, items: {type: integer}}`:                                                         {`[1,2]`, "expected at most 1 item"},
+		`{type: array, minItems: 1, maxItems: 1, items: {type: integer}}`:                                            {`[]`, "expected 1 item"},
+		`{type: object, minProperties: 1, properties: {a: {type: integer}}}`:                                         {`{}`, "expected at least 1 member"},
+		`{type: object, minProperties: 2, properties: {a: {type: integer}, b: {type: integer}, c: {type: integer}}}`: {`{"a":1}`, "expected at least 2 members"},
+		`{type: object, maxProperties: 1, additionalProperties: {type: integer}}`:                                    {`{"a":1,"b":1}`, "expected at most 1 member"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Parallel()
+			d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: none, paths: {/x: {post: {
+				requestBody: {content: {application/json: {schema: `+schema+`}}}, responses: {"204": {description: ""}}}}}}`, definition.Options{})
+			require.NoError(t, err)
+			m, _ := d.API.Match("/x")
+			_, err = new(upstream.Contract).CheckBody(new(bytes.Buffer), m.Path.Operation(http.MethodPost), http.Header{"Content-Type": {"application/json"}}, "17", []byte(c.body))
+			require.Equal(t, []string{c.want}, violations(err))
+		})
+	}
+}
+
 // What is readOnly is never accepted, and what is writeOnly never leaves, wherever the document says it.
 func TestOnlyOneSideSeesAMemberWhereverTheDocumentSaysSo(t *testing.T) {
 	t.Parallel()
