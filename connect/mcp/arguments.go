@@ -287,6 +287,9 @@ func detail(input *upstream.Schema, v upstream.Violation, sent jsontext.Value) d
 	if allowed, ok := strings.CutPrefix(v.Reason, "expected "); ok {
 		d.Problem, d.Allowed = "is not valid", allowed
 	}
+	if around != nil && around.Choice != nil && path[len(path)-1] == around.Choice.Discriminator {
+		d.Allowed = some(slices.Sorted(maps.Keys(around.Choice.Values)))
+	}
 	if s == nil {
 		return d
 	}
