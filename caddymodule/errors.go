@@ -28,7 +28,6 @@ var (
 	errForbidden        = errors.New("the key may not call this resource")
 	errLimitUnavailable = errors.New("checking the rate limit failed")
 	errClientGone       = errors.New("the client closed the connection before the response")
-	errMalformedBody    = errors.New("the chunks of the request body are malformed")
 	errEarlyData        = errors.New("the request arrived as early data, before its client IP was validated")
 )
 
@@ -217,8 +216,6 @@ func problemOf(err error, now time.Time) problem {
 			Status: http.StatusRequestEntityTooLarge, Code: "BODY_TOO_LARGE",
 			Error: "The request body is larger than the gateway accepts.",
 		}
-	case errors.Is(err, errMalformedBody):
-		return problem{Status: http.StatusBadRequest, Code: codeBadRequest, Error: "The chunks of the request body are malformed."}
 	case errors.Is(err, authsigner.ErrBodyUnreadable):
 		return problem{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT", Error: "The request body was not received completely in time."}
 	case errors.As(err, &limited):

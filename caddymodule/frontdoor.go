@@ -543,10 +543,6 @@ func (b *requestBody) Read(p []byte) (int, error) {
 			return 0, b.refused
 		}
 	}
-	// net/http has no error of its own for malformed chunks. The others over HTTP/1 are these.
-	if _, isNetwork := errors.AsType[net.Error](err); err != nil && b.unread && b.http1 && !isNetwork && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return n, fmt.Errorf("%w: %w", errMalformedBody, err)
-	}
 	return n, err
 }
 

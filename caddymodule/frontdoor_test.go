@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -18,10 +17,8 @@ import (
 	"reflect"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -353,43 +350,6 @@ func TestRefusedBodyIsAnErrorInTheOperationsFormat(t *testing.T) {
 			if want == http.StatusTooManyRequests || want == http.StatusServiceUnavailable {
 				require.NotEmpty(t, w.Header().Get("Retry-After"))
 			}
-		})
-	}
-}
-
-// A malformed body is not called late: its sender would send it again.
-func TestBodyWithMalformedChunksIsNotATimeout(t *testing.T) {
-	t.Parallel()
-	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
-	for name, c := range map[string]struct {
-		rest   string
-		end    error
-		status int
-		code   string
-	}{
-		"a size that is not a number":    {chunked + "x\r\n", io.EOF, http.StatusBadRequest, "BAD_REQUEST"},
-		"a chunk longer than its size":   {chunked + "5\r\nhelloX\r\n0\r\n\r\n", io.EOF, http.StatusBadRequest, "BAD_REQUEST"},
-		"half a chunk":                   {chunked + "5\r\nhel", io.EOF, http.StatusRequestTimeout, "REQUEST_TIMEOUT"},
-		"half a chunk, and then nothing": {chunked + "5\r\nhel", os.ErrDeadlineExceeded, http.StatusRequestTimeout, "REQUEST_TIMEOUT"},
-		"half a size, and then nothing":  {chunked + "5", os.ErrDeadlineExceeded, http.StatusRequestTimeout, "REQUEST_TIMEOUT"},
-		"half a body":                    {"Content-Length: 5\r\n\r\nhel", io.EOF, http.StatusRequestTimeout, "REQUEST_TIMEOUT"},
-		"a connection that is reset":     {"Content-Length: 5\r\n\r\nhel", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, http.StatusRequestTimeout, "REQUEST_TIMEOUT"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader("POST / HTTP/1.1\r\nHost: x\r\n"+c.rest), iotest.ErrReader(c.end))))
-			require.NoError(t, err)
-			r.RemoteAddr = "192.0.2.1:1"
-			op := &operation{name: "none", maxBody: 1 << 20, metrics: sharedMetrics().operation("errors", "none"), handle: func(_ http.ResponseWriter, r *http.Request, _ *request) error {
-				_, err := new(authsigner.Verifier).ReadBody(r)
-				return err
-			}}
-			w := httptest.NewRecorder()
-			require.NoError(t, (&frontDoor{route: &Errors{everything: op}, app: new(App), logger: zap.NewNop()}).ServeHTTP(w, r, nil))
-			var p problem
-			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
-			require.Equal(t, c.status, w.Code)
-			require.Equal(t, c.code, p.Code)
 		})
 	}
 }
