@@ -169,7 +169,7 @@ func (p *page) made(s *shape, sent bool, depth int) node {
 		if items := value.items(); list && len(items) > 0 {
 			value = items[p.variant%len(items)]
 		}
-		if value.Node != nil && p.fits(value, s) && (list || p.variant == 0 || name == "const") {
+		if value.Node != nil && (list || p.variant == 0 || name == "const") && p.fits(value, s) {
 			return value
 		}
 	}
@@ -223,7 +223,7 @@ func (p *page) made(s *shape, sent bool, depth int) node {
 
 // fits reports whether a value has the members and the constants of a schema. An example of one of its parts need not.
 func (p *page) fits(value node, s *shape) bool {
-	same := func(other node) bool { return toJSON(other, 0) == toJSON(value, 0) }
+	same := func(other node) bool { return other.Value == value.Value && toJSON(other, 0) == toJSON(value, 0) }
 	for _, m := range s.members {
 		member := value.get(m.name)
 		if member.Node == nil && value.isObject() && slices.Contains(s.required, m.name) || member.Node != nil && !p.fits(member, p.shape(m.value)) {
@@ -237,10 +237,13 @@ func (p *page) fits(value node, s *shape) bool {
 // anyText is the example of a text for which nothing must hold.
 const anyText = "example"
 
+// maxVaried is the number of characters of which one differs in variants of a text.
+const maxVaried = 40 // more than a UUID has
+
 // unicodeEscape matches the escape of ECMA-262 that RE2 writes as \x{XXXX}.
 var unicodeEscape = regexp.MustCompile(`\\u([0-9A-Fa-f]{4})`)
 
-// madeText returns a text that a schema allows, or nearly. Each variant is another one.
+// madeText returns a text that a schema allows, or nearly. Variants differ in a digit near the end, if one can be there.
 func (s *shape) madeText(variant int) string {
 	ofFormat := map[string]string{
 		"uuid": "3b0f7a9e-58c1-4e0f-9b55-2f1f3f6d7c01", "date": "2027-01-31", "date-time": "2027-01-31T12:00:00Z", "time": "12:00:00Z",
@@ -267,9 +270,9 @@ func (s *shape) madeText(variant int) string {
 			break
 		}
 	}
-	for i := len(made) - 1; variant > 0 && i >= 0; i-- {
+	for i := len(made) - 1; variant > 0 && i >= max(0, len(made)-maxVaried); i-- {
 		other := made[:i] + strconv.Itoa((variant+1)%10) + made[i+1:]
-		if matches(other) && (ofFormat == "" || made[i] == '7') { // a digit of a format that can be any other one
+		if made[i] < utf8.RuneSelf && matches(other) && (ofFormat == "" || made[i] == '7') { // a digit of a format that can be any other one
 			return other
 		}
 	}

@@ -39,6 +39,7 @@ type shape struct {
 
 	named map[string]int  // members by their names
 	seen  map[string]bool // references
+	first *shape          // of a value that is the first of choices; made when it is needed
 }
 
 // shape returns the shape of a schema. Of keywords that are given more than once, the one that allows less wins, or else the nearest one. Of a member
@@ -94,6 +95,9 @@ func (s *shape) add(p *page, n node) {
 
 // chosen returns the shape of a value that is the first of the alternatives.
 func (s *shape) chosen(p *page) *shape {
+	if s.first != nil {
+		return s.first
+	}
 	of := &shape{keywords: maps.Clone(s.keywords), members: slices.Clone(s.members), required: slices.Clone(s.required), named: maps.Clone(s.named), seen: map[string]bool{}}
 	delete(of.keywords, "discriminator") // the alternative may have one, too
 	of.add(p, s.choices[0])
@@ -101,12 +105,13 @@ func (s *shape) chosen(p *page) *shape {
 		kind := objectOf(s.keywords["discriminator"].get("propertyName").text(), objectOf("const", scalar("!!str", kinds[0])))
 		of.add(p, objectOf("properties", kind))
 	}
+	s.first = of
 	return of
 }
 
 // both returns a schema of the values for which two schemas hold. The same two have the same one, so that recursion ends.
 func (p *page) both(a, b node) node {
-	if toJSON(a, 0) == toJSON(b, 0) {
+	if a.Node == b.Node || toJSON(a, 0) == toJSON(b, 0) {
 		return b
 	}
 	of := [2]*yaml.Node{a.Node, b.Node}
