@@ -627,18 +627,23 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// allowsOrForbids matches the directives by which a service decides itself whether shared caches may store a response. The form
+// allows and forbids match the directives by which a service decides itself whether shared caches may store a response. The form
 // private="Set-Cookie" decides about these fields only.
-var allowsOrForbids = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:private|no-store|public|s-maxage=[^,]*)[ \t]*(?:,|$)`)
+var (
+	allows  = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:public|s-maxage=[^,]*)[ \t]*(?:,|$)`)
+	forbids = regexp.MustCompile(`(?i)(?:^|,)[ \t]*(?:private|no-store)[ \t]*(?:,|$)`)
+)
 
 // keepPrivate keeps shared caches from storing a response to a signed request. RFC 9111, section 3.5 does so for Authorization, but no
 // cache knows that the signature is a credential, too. The slices may be others' and are not appended to.
 func keepPrivate(h http.Header) {
-	if !allowsOrForbids.MatchString(strings.Join(h["Cache-Control"], ",")) {
-		h["Cache-Control"] = slices.Concat(h["Cache-Control"], []string{"private"})
+	if said := strings.Join(h["Cache-Control"], ","); !allows.MatchString(said) {
 		maps.DeleteFunc(h, func(name string, _ []string) bool { // the caches that these are for obey them instead (RFC 9213, section 2.2)
-			return strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "Edge-Control"
+			return strings.HasSuffix(name, "-Cache-Control") || slices.Contains([]string{"Surrogate-Control", "Edge-Control", "X-Accel-Expires"}, name)
 		})
+		if !forbids.MatchString(said) {
+			h["Cache-Control"] = slices.Concat(h["Cache-Control"], []string{"private"})
+		}
 	}
 	h["Vary"] = slices.Concat(h["Vary"], []string{authsigner.HeaderPublicKey})
 }

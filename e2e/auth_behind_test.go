@@ -197,7 +197,8 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 		{"public", "GET", "/x?c=public%2C+max-age%3D60", 200, []string{"public, max-age=60"}},
 		{"for shared caches", "GET", "/x?c=s-maxage%3D60", 200, []string{"s-maxage=60"}},
 		{"must-revalidate", "GET", "/x?c=max-age%3D60%2Cmust-revalidate", 200, []string{"max-age=60,must-revalidate", "private"}},
-		{"for CDNs", "GET", "/x?also=Cdn-Cache-Control&also=Cloudflare-Cdn-Cache-Control&also=Surrogate-Control", 200, []string{"private"}},
+		{"for CDNs", "GET", "/x?also=Cdn-Cache-Control&also=Cloudflare-Cdn-Cache-Control&also=X-Accel-Expires", 200, []string{"private"}},
+		{"for CDNs beside no-store", "GET", "/x?c=no-store&also=Surrogate-Control", 200, []string{"no-store"}},
 		{"an error of the gateway", "GET", "/reports.pdf", 404, []string{"no-store"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -206,7 +207,7 @@ func TestProtectedResponsesAreKeptFromSharedCaches(t *testing.T) {
 				require.Equal(t, test.status, a.Status, "%s: %s", wire, a.Body)
 				assert.Equal(t, test.want, a.Header["Cache-Control"], wire)
 				assert.Contains(t, a.Header["Vary"], "X-Public-Key", wire)
-				assert.Empty(t, slices.Concat(a.Header["Cdn-Cache-Control"], a.Header["Cloudflare-Cdn-Cache-Control"], a.Header["Surrogate-Control"]), wire)
+				assert.Empty(t, slices.Concat(a.Header["Cdn-Cache-Control"], a.Header["Cloudflare-Cdn-Cache-Control"], a.Header["Surrogate-Control"], a.Header["X-Accel-Expires"]), wire)
 				if strings.HasPrefix(test.target, "/x") {
 					assert.Contains(t, a.Header["Vary"], "Accept", wire)
 				}
