@@ -452,8 +452,8 @@ func (h *API) respond(w http.ResponseWriter, r *http.Request, business string, d
 		writeBody(w, res.Status, documented.MediaType(res.Header.Get("Content-Type")), body, etag)
 	case documented.Unchecked != nil:
 		header["X-Content-Type-Options"] = []string{"nosniff"}
-		if values := res.Header["Content-Disposition"]; len(values) == 1 { // what is a download must not open
-			header["Content-Disposition"] = values
+		if values := res.Header["Content-Disposition"]; len(values) > 0 { // what is a download must not open
+			header["Content-Disposition"] = values[:1]
 		}
 		// an image or a page of a public operation opens on the same origin as the pages of a connection server
 		header["Content-Security-Policy"] = []string{"script-src 'none'; form-action 'none'; base-uri 'none'"}

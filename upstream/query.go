@@ -194,11 +194,14 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 	for i := range op.Headers {
 		p := &op.Headers[i]
 		values := h[p.Name]
-		isSent := len(values) == 1 && values[0] != "" && isPrintable(values[0], maxForwarded, false)
+		isSent, why := len(values) == 1 && values[0] != "" && isPrintable(values[0], maxForwarded, false), ""
+		if isSent {
+			why = p.Schema.invalidReason([]byte(values[0]))
+		}
 		switch {
 		case len(values) == 0 && !p.Required:
 			continue
-		case !isSent && !p.Required && op.Read && p.Name == "If-None-Match": // a cache may send many tags, and take the whole response
+		case (!isSent || why != "") && !p.Required && op.Read && p.Name == "If-None-Match": // a cache may send many tags, and take the whole response
 			delete(h, p.Name)
 			continue
 		case len(values) == 0:
@@ -208,7 +211,7 @@ func (op *Operation) CheckHeaders(h http.Header) error {
 		case !isSent:
 			return badParam(p.Name, "must be 1 to "+strconv.Itoa(maxForwarded)+" visible ASCII characters and spaces")
 		}
-		if why := p.Schema.invalidReason([]byte(values[0])); why != "" {
+		if why != "" {
 			return badParam(p.Name, why)
 		}
 	}

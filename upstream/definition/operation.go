@@ -433,7 +433,9 @@ func (c *compiler) parameter(op *upstream.Operation, n *operationNode, p node, n
 		case slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, canonical): // OpenAPI says to ignore these
 		case canonical == "Accept-Language" && !required: // forwarded by every operation
 			return true
-		case slices.Contains(requestHeaders, canonical) && (canonical != "If-Match" || !op.Read): // 412 would tell that a hidden record is there
+		case canonical == "If-Match" && op.Read:
+			c.warn(p, "the header %s is not forwarded: 412 would tell of a record that the caller may not see", name)
+		case slices.Contains(requestHeaders, canonical):
 			own := c.compileParam(p, canonical, required)
 			if c.faultIf(own == nil || own.Array, p, "a header must be a string, an integer, a number or a boolean") {
 				return false

@@ -671,7 +671,27 @@ func TestIfMatchReachesNoRead(t *testing.T) {
 	for _, op := range d.API.Operations() {
 		require.Equal(t, op.Method == http.MethodPut, op.Forwards("If-Match"), op.Method)
 	}
-	require.Contains(t, warnings(d), "/paths/~1x/get/parameters/0: the header If-Match is not forwarded")
+	require.Contains(t, warnings(d), "/paths/~1x/get/parameters/0: the header If-Match is not forwarded: 412 would tell of a record that the caller may not see")
+}
+
+// RFC 9110, section 13.1.2: a cache may send several tags, weak ones and *.
+func TestReadIgnoresAnIfNoneMatchThatCannotBeForwarded(t *testing.T) {
+	t.Parallel()
+	const operation = `parameters: [{name: If-None-Match, in: header, schema: {type: string, pattern: '^"[^"]*"$'}}], responses: {"204": {description: x}}`
+	d, err := load(`{openapi: 3.1.0, info: {title: x, version: "1"}, x-gatehouse-tenant: request, paths: {/x: {get: {`+operation+`}, put: {`+operation+`}}}}`, definition.Options{})
+	require.NoError(t, err)
+	for _, op := range d.API.Operations() {
+		for _, tags := range [][]string{{`"1"`}, {`W/"1"`}, {"*"}, {`"1"`, `"2"`}, {""}, {`"` + strings.Repeat("1", 300) + `"`}} {
+			header := http.Header{"If-None-Match": tags}
+			err := op.CheckHeaders(header)
+			if op.Method == http.MethodPut && tags[0] != `"1"` || op.Method == http.MethodPut && len(tags) > 1 {
+				require.Error(t, err, tags)
+				continue
+			}
+			require.NoError(t, err, tags)
+			require.Equal(t, len(tags) == 1 && tags[0] == `"1"`, header["If-None-Match"] != nil, tags)
+		}
+	}
 }
 
 // What is said under 3.0 of a reference is ignored, as OpenAPI says, and what is ignored is listed.
