@@ -365,7 +365,7 @@ func (h *API) handle(w http.ResponseWriter, r *http.Request, req *apiRequest) er
 
 	// 8. Respond.
 	upstream.ForwardHeaders(w.Header(), res.Header)
-	h.respond(w, r, req.business(), documented, res, checked.Bytes())
+	h.respond(w, r, req, documented, res, checked.Bytes())
 	return nil
 }
 
@@ -437,15 +437,18 @@ func (h *API) signedTarget(target string) (string, bool) {
 	return target, ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
 }
 
-// respond writes a data service's response that has been checked. business is that of the request.
-func (h *API) respond(w http.ResponseWriter, r *http.Request, business string, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
-	header := w.Header()
+// respond writes a data service's response that has been checked.
+func (h *API) respond(w http.ResponseWriter, r *http.Request, req *apiRequest, documented *upstream.DocumentedResponse, res *upstream.Response, body []byte) {
+	header, business := w.Header(), req.business()
 	etag, location := documented.Headers(h.api, h.BasePath, business, res.Header, res.Hosts[:]...)
 	if etag == "" && res.Status == http.StatusNotModified { // a cache would drop what it has with no-store
 		etag, _ = documented.Headers(h.api, h.BasePath, business, http.Header{"Etag": r.Header["If-None-Match"]}, res.Hosts[:]...)
 	}
 	if location != "" {
 		header["Location"] = []string{location}
+	} else if documented.Location && res.Header["Location"] != nil {
+		h.logger.Debug("removed from a response", zap.String("request_id", req.id), zap.String("operation", req.resource.ID),
+			zap.Any("removed", []upstream.Violation{{Reason: "the header Location is removed: it does not lead to an operation for this caller"}}))
 	}
 	switch {
 	case documented.Body != nil:

@@ -343,6 +343,7 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 		case r.URL.Path == "/v1/orders":
 			respondWith(200, "application/json", `{"data":[]}`)(w, r)
 		case r.Method == http.MethodGet || r.Method == http.MethodPatch:
+			w.Header().Set("Location", "/s3cret")
 			respondWith(200, "application/json", strings.Replace(goodOrder, "o-1", strings.TrimPrefix(r.URL.Path, "/v1/orders/"), 1))(w, r)
 		default:
 			w.WriteHeader(http.StatusNoContent)
@@ -372,7 +373,8 @@ func TestDemoServesOnesOwnDefinition(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		log := d.stderr.String()
-		return strings.Contains(log, "/0/author") && strings.Contains(log, "is removed: it is not documented") && strings.Contains(log, "cross-tenant record: orders")
+		return strings.Contains(log, "/0/author") && strings.Contains(log, "is removed: it is not documented") &&
+			strings.Contains(log, "the header Location is removed") && strings.Contains(log, "cross-tenant record: orders")
 	}, patience, 10*time.Millisecond, d.stderr.String())
 	require.NotContains(t, d.stderr.String(), "s3cret")
 	require.Equal(t, `pass "word"`, service.last(t).Header.Get("X-Password"))
