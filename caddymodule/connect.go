@@ -361,7 +361,9 @@ func (h *Connect) parseAccentColor(d *caddyfile.Dispenser) error {
 func (h *Connect) loadTools() (*definition.Definition, error) {
 	switch d := h.Definition; {
 	case d == nil:
-		return connect.Definition(), nil
+		builtIn := *connect.Definition()
+		builtIn.Warnings = nil // operators cannot change it
+		return &builtIn, nil
 	case d.Name != "" || d.File == "" || d.Enforce != upstream.EnforceAll:
 		return nil, errors.New("the definition of gatehouse_connect must name a file, and must have neither a name nor the option enforce")
 	default:

@@ -143,6 +143,7 @@ func TestDemo(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_KEY="))
 		assert.Equal(t, 1, strings.Count(d.stdout.String(), "export GATEHOUSE_SECRET="))
 		assert.Contains(t, d.stdout.String(), d.url)
+		assert.NotContains(t, d.stderr.String(), "warning about the definition", "nobody can change it")
 		assert.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/readyz").Status)
 		assert.Equal(t, http.StatusOK, anonymous().Get(t, d.url, "/.well-known/gatehouse-jwks.json").Status)
 	})
