@@ -1027,7 +1027,7 @@ func (c *compiler) records(op *upstream.Operation, result *upstream.DocumentedRe
 	case c.broken[record]:
 		return
 	case record.Choice != nil || record.Types&upstream.TypeObject == 0 || record.FreeJSON():
-		c.fault(n, "the records must be objects with members of their own, not a choice (oneOf, anyOf): leave x-gatehouse-records out, without which the tenant and visibility are checked, too")
+		c.fault(n, "the records must be objects with members of their own, not a choice (oneOf, anyOf): leave %s out. The tenant and visibility are checked without it", extRecords)
 		return
 	case !isList && (len(r.Order) > 0 || r.AtMost > 0):
 		c.fault(n, "order and at_most are for lists")
